@@ -1,0 +1,29 @@
+# Both targets start from nothing but Python: they make .venv, install what they need there, and run.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint clean
+
+demo: $(READY)
+	@$(BIN)/python scripts/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+# torch comes first and pinned, so that nothing else chooses a build of it
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) torch==2.13.0
+	$(PIP) -e '.[dev,verify]' transformers==5.23.0
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .cache

@@ -1,0 +1,5 @@
+"""`python -m regraft`."""
+
+from regraft.cli import main
+
+main()

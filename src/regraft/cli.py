@@ -1,0 +1,356 @@
+"""The command line: `regraft check`, `show`, `rule`, `verify`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from regraft import __version__
+
+if TYPE_CHECKING:
+    from regraft.rules import RuleProblem
+    from regraft.scan import CompiledRule, FileReport
+    from regraft.source import SourceError
+    from regraft.verify import Verdict
+
+PATH = click.Path(path_type=Path)
+SELECT = click.option(
+    "--select", default="", metavar="RULES", help="Only these rules: pack, pack/rule or rule, comma-separated."
+)
+IGNORE = click.option("--ignore", default="", metavar="RULES", help="Leave these rules out.")
+FORMAT = click.option(
+    "--output-format", "form", type=click.Choice(["full", "concise", "json"]), default="full", show_default=True
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="regraft")
+def main() -> None:
+    """Make PyTorch models faster by rewriting their source, and prove every rewrite by running it."""
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=PATH)
+@SELECT
+@IGNORE
+@click.option("--diff", "show_diff", is_flag=True, help="Print what would change, as a unified diff; write nothing.")
+@click.option("--fix", is_flag=True, help="Rewrite the files.")
+@click.option(
+    "--verify", "prove", is_flag=True, help="With --fix: write a file only if running it proves the rewrite."
+)
+@click.option("--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract).")
+@click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
+@click.option("--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not.")
+@FORMAT
+def check(
+    paths: tuple[Path, ...], select: str, ignore: str, show_diff: bool, fix: bool, prove: bool, unsafe: bool,
+    vendor: bool, explain: bool, form: str,
+) -> None:  # fmt: skip
+    """Find places where an optimized kernel can replace hand-written code.
+
+    Exits with 0 when there is nothing to do, 1 when there are findings, 2 when something could not be read.
+    """
+    if show_diff and fix:
+        raise click.UsageError("--diff and --fix exclude each other")
+    if (prove or vendor) and not (fix or (show_diff and vendor)):
+        raise click.UsageError("--verify and --vendor go with --fix")
+    started = time.perf_counter()
+    rules, problems = _rules(select, ignore)
+    errors = [_as_error(one) for one in problems]
+    reports: list[FileReport] = []
+    for item in _scan(paths, rules, vendor):
+        reports.append(item)
+        errors += item.errors
+    from regraft.report import machine
+
+    if form == "json":
+        data = machine.report(reports, errors, time.perf_counter() - started, explain)
+        click.echo(json.dumps(data, indent=1))
+    elif not show_diff:
+        _print_findings(reports, errors, form, explain)
+    remaining = sum(len(report.findings) for report in reports)
+    if show_diff or fix:
+        for report in reports:
+            done, failed = _rewrite(report, rules, fix, prove, unsafe, vendor, quiet=form == "json")
+            remaining -= done
+            errors += failed
+    for error in errors if form != "json" or fix else ():
+        _print_error(error)
+    sys.exit(2 if errors else 1 if remaining else 0)
+
+
+def _rules(select: str, ignore: str) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    from regraft.rules import load_rules
+    from regraft.scan import compile_rules
+
+    rules, problems = load_rules(_words(select), _words(ignore))
+    compiled, more = compile_rules(rules)
+    return compiled, [*problems, *more]
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _as_error(problem: RuleProblem) -> SourceError:
+    from regraft.source import SourceError
+
+    return SourceError(problem.path, problem.line, problem.column, problem.message)
+
+
+def _scan(paths: Sequence[Path], rules: Sequence[CompiledRule], vendor: bool) -> Iterator[FileReport]:
+    from regraft.scan import FileReport, check_file, python_files
+    from regraft.source import SourceError
+
+    for item in _progress(list(python_files(paths))):
+        if isinstance(item, SourceError):
+            yield FileReport(item.file, None, (), (), (), (item,), 0, 0, 0.0)
+        else:
+            yield check_file(item, rules, _home(item, vendor))
+
+
+def _home(path: Path, vendor: bool) -> str:
+    """Module that the rewritten file imports the ops from."""
+    if not vendor:
+        return "regraft.ops"
+    return ".regraft_ops" if (path.parent / "__init__.py").exists() else "regraft_ops"
+
+
+def _progress(items: list[Path | SourceError]) -> Iterable[Path | SourceError]:
+    """The items, with a progress bar on a terminal when there are many."""
+    if len(items) < 20 or not sys.stderr.isatty():
+        return items
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(items, description="Scanning", console=Console(stderr=True), transient=True)
+
+
+def _paint(text: str, **style: object) -> str:
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    return click.style(text, **style)  # type: ignore[arg-type]
+
+
+def _print_findings(reports: Sequence[FileReport], errors: Sequence[SourceError], form: str, explain: bool) -> None:
+    from regraft.report import text
+
+    for report in reports:
+        for finding in report.findings:
+            if form == "concise" or report.source is None:
+                click.echo(text.concise(finding, _paint))
+            else:
+                click.echo("\n".join(text.full(finding, report.source, _paint)))
+        if explain:
+            for line in text.explanations(report, _paint):
+                click.echo(line)
+    click.echo(text.summary(reports, len(errors)), err=not sys.stdout.isatty() and form == "concise")
+
+
+def _print_error(error: SourceError) -> None:
+    from regraft.report import text
+
+    click.echo(text.error(error), err=True)
+
+
+def _rewrite(
+    report: FileReport, rules: Sequence[CompiledRule], fix: bool, prove: bool, unsafe: bool, vendor: bool, quiet: bool
+) -> tuple[int, list[SourceError]]:
+    """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
+    from regraft import source as text
+    from regraft.scan import rewrite_file
+
+    if report.source is None or not report.findings:
+        return 0, []
+    allowed = [rule for rule in rules if unsafe or rule.rule.syntax.safety != "contract"]
+    changed, applied = rewrite_file(report, allowed, _home(Path(report.file), vendor))
+    if changed == report.source.data:
+        return 0, []
+    if not fix:
+        click.echo(text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False)
+        return 0, []
+    if prove and not _proved(Path(report.file), changed):
+        return 0, []
+    failed = text.write(report.source, changed)
+    if failed is None and vendor:
+        failed = _vendor(Path(report.file), changed)
+    if failed is None and not quiet:
+        click.echo(f"{report.file}: rewrote {len(applied)} places" + ("" if prove else "; prove it: regraft verify"))
+    return (0, [failed]) if failed else (len(applied), [])
+
+
+def _vendor(model: Path, changed: bytes) -> SourceError | None:
+    """Write the ops that the rewritten model imports beside it."""
+    from regraft.source import SourceError, write_whole
+    from regraft.vendor import vendor_source, vendored_names
+
+    target = model.with_name("regraft_ops.py")
+    names = vendored_names(changed)
+    if target.exists():
+        names = tuple(sorted({*names, *vendored_names(target.read_bytes())}))
+    try:
+        write_whole(target, vendor_source(names).encode())
+    except OSError as error:
+        return SourceError(str(target), 0, 0, f"cannot write: {error.strerror or error}")
+    return None
+
+
+def _proved(path: Path, changed: bytes) -> bool:
+    verdicts = _verdicts(path, changed, None, 300.0)
+    for verdict in verdicts:
+        _print_verdict(verdict)
+    return all(verdict.status == "proved" for verdict in verdicts)
+
+
+def _verdicts(path: Path, changed: bytes, driver: str | None, limit: float) -> tuple[Verdict, ...]:
+    from regraft.verify import VerifyError, verify
+
+    try:
+        return verify(path, changed, driver=driver, time_limit=limit)
+    except VerifyError as error:
+        _stop(str(error))
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
+    status = _paint(verdict.status, fg=colour, bold=True)
+    click.echo(f"{verdict.file} {verdict.definition}: {status}" + (f": {verdict.reason}" if verdict.reason else ""))
+    for key in ("models", "dtypes", "reproducer"):
+        value = verdict.evidence.get(key)
+        if value:
+            click.echo(f"  {key}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+
+
+def _stop(message: str) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(2)
+
+
+@main.command("verify")
+@click.argument("original", type=PATH)
+@click.argument("changed", type=PATH, required=False)
+@SELECT
+@IGNORE
+@click.option("--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls.")
+@click.option("--time-limit", default=300.0, show_default=True, metavar="SECONDS")
+@click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def verify_command(
+    original: Path, changed: Path | None, select: str, ignore: str, driver: str | None, time_limit: float, form: str
+) -> None:
+    """Run ORIGINAL against CHANGED, or against itself with all of Regraft's findings applied.
+
+    Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
+    """
+    data = _changed_bytes(original, changed, select, ignore)
+    verdicts = _verdicts(original, data, driver, time_limit)
+    if form == "json":
+        from regraft.verify import to_json
+
+        click.echo(json.dumps(to_json(verdicts), indent=1))
+    else:
+        for verdict in verdicts:
+            _print_verdict(verdict)
+        if not verdicts:
+            click.echo(f"{original}: nothing changed, nothing to verify")
+    sys.exit(0 if all(verdict.status == "proved" for verdict in verdicts) else 1)
+
+
+def _changed_bytes(original: Path, changed: Path | None, select: str, ignore: str) -> bytes:
+    from regraft.scan import check_file, rewrite_file
+
+    if changed is not None:
+        try:
+            return changed.read_bytes()
+        except OSError as error:
+            _stop(f"{changed}: {error.strerror}")
+    rules, problems = _rules(select, ignore)
+    report = check_file(original, rules)
+    errors = [*(_as_error(one) for one in problems), *report.errors]
+    if errors:
+        for one in errors:
+            _print_error(one)
+        sys.exit(2)
+    return rewrite_file(report, rules)[0]
+
+
+@main.command()
+@click.argument("target", metavar="FILE[::Class[.method]]")
+@click.option("--paths", "by_path", is_flag=True, help="One structure for each feasible path.")
+def show(target: str, by_path: bool) -> None:
+    """Print the structure of a file, a class, or a method in the DSL."""
+    from regraft.source import SourceError, read
+    from regraft.structure import Module
+
+    file, _, selector = target.partition("::")
+    source = read(Path(file))
+    if isinstance(source, SourceError):
+        _print_error(source)
+        sys.exit(2)
+    name, _, method = selector.partition(".")
+    found = False
+    for structure in Module(source).structures():
+        if name not in ("", structure.name):
+            continue
+        for body in structure.bodies:
+            if method in ("", body.name) and (method or body.name != "__init__"):
+                found = True
+                scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
+                click.echo("\n".join(_shown(scope, structure, body, by_path)) + "\n")
+    if not found:
+        _stop(f"{file}: there is no {selector}" if selector else f"{file}: there is no class or function")
+
+
+def _shown(scope: str, structure: object, body: object, by_path: bool) -> Iterator[str]:
+    from regraft.dsl import print_node
+    from regraft.structure.model import Body, Structure
+    from regraft.structure.show import body_nodes, layer_nodes, paths
+
+    assert isinstance(structure, Structure) and isinstance(body, Body)
+    yield _paint(f"# {scope}", bold=True)
+    for node in layer_nodes(structure, body):
+        yield print_node(node)
+    if not by_path:
+        yield from (print_node(node) for node in body_nodes(body))
+        return
+    found = paths(body)
+    if found is None:
+        yield "# more paths than can be listed; without --paths the structure shows the guards"
+        return
+    for number, path in enumerate(found, 1):
+        yield _paint(f"# path {number} of {len(found)}" + (f": {path.condition}" if path.condition else ""), dim=True)
+        yield from (print_node(node) for node in path.nodes)
+
+
+@main.command("rule")
+@click.argument("name")
+def rule_command(name: str) -> None:
+    """Print a rule's page: what it does, when it applies, and examples."""
+    from regraft.rules import load_rules
+
+    rules, problems = load_rules([name])
+    for problem in problems:
+        _print_error(_as_error(problem))
+    if not rules:
+        sys.exit(2)
+    for one in rules:
+        text = one.path.read_text("utf-8")
+        page = f"{one.page.rstrip()}\n\n## Rule\n\n```\n{text.rstrip()}\n```"
+        if sys.stdout.isatty():
+            from rich.console import Console
+            from rich.markdown import Markdown
+
+            Console().print(Markdown(page))
+        else:
+            click.echo(page)
+    sys.exit(2 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

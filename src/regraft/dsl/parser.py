@@ -1,0 +1,154 @@
+"""Text to syntax: the Lark parser around `grammar.lark`, and its complaints in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
+from lark.lark import PostLex
+
+from regraft.dsl.build import Builder
+from regraft.dsl.sections import Culprit
+from regraft.dsl.syntax import Fragment, RuleSyntax, SyntaxProblem, Transformation
+
+_OPENERS = frozenset(("LPAR", "LSQB"))
+_CLOSERS = frozenset(("RPAR", "RSQB"))
+_UNFINISHED = frozenset(("COMMA", "ARROW", "FAT", "SUM", "SIGN", "POWER", "NOT", "COMPARE", "IF", "AND", "OR"))
+
+# What a terminal is called in a message; terminals of one name are mentioned once.
+_WORDS = {
+    **dict.fromkeys(
+        ("VAR", "WILDCARD", "REF", "NUMBER", "NEGATIVE", "STRING", "SINGLETON", "ELLIPSIS", "SIGN", "LPAR"), "a value"
+    ),
+    **dict.fromkeys(("SUM", "PRODUCT", "POWER", "COMPARE", "DOT", "AND", "OR"), "an operator"),
+    **dict.fromkeys(("LSQB", "NOT", "LAYER", "COLON", "KEEP", "NL", "CONTINUATION", "COMMENT", "BLANK"), ""),
+    "SEMICOLON": "`;` or a new line",
+    **dict.fromkeys(("RULE", "SUMMARY", "SAFETY", "NEEDS", "INIT", "FORWARD", "WHERE"), "a section"),
+    "RPAR": "`)`",
+    "RSQB": "`]`",
+    "COMMA": "`,`",
+    "EQUAL": "`=`",
+    "IF": "`if`",
+    "FAT": "`=>`",
+    "ARROW": "`->`",
+    "ATTRIBUTE": "an attribute's name",
+    "WORD": "a name",
+    "PACKAGE": "a package",
+    "VERSION": "a version",
+    "MORETHAN": "`>=`",
+    "$END": "the end",
+}
+# The order in which a message lists what it expected.
+_ORDER = tuple(dict.fromkeys(word for word in _WORDS.values() if word))
+_FOUND = re.compile(r"\w+|.", re.DOTALL)
+_SCAN = re.compile(r"""#[^\n]*|\$\w+'*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[()\[\]]""")
+
+
+class _Newlines(PostLex):
+    """Drops the newlines that do not end a node: inside brackets, and after what cannot end one."""
+
+    always_accept = ("NL",)
+
+    def process(self, stream: Iterator[Token]) -> Iterator[Token]:
+        depth, last = 0, ""
+        for token in stream:
+            if token.type == "NL" and (depth > 0 or last in _UNFINISHED):
+                continue
+            depth += (token.type in _OPENERS) - (token.type in _CLOSERS)
+            last = token.type
+            yield token
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(
+        Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8"),
+        parser="lalr",
+        lexer="contextual",
+        start=["fragment", "transformation", "rule"],
+        maybe_placeholders=False,
+        postlex=_Newlines(),
+        transformer=Builder(),  # Lark only looks the methods up
+    )
+
+
+def parse_fragment(text: str) -> Fragment | SyntaxProblem:
+    """Nodes separated by `;` or newlines; the empty text is the empty fragment."""
+    result: Fragment | SyntaxProblem = _parse(text, "fragment")
+    return result
+
+
+def parse_transformation(text: str) -> Transformation | SyntaxProblem:
+    """One `source => target`."""
+    result: Transformation | SyntaxProblem = _parse(text, "transformation")
+    return result
+
+
+def parse_rule(text: str) -> RuleSyntax | SyntaxProblem:
+    """A whole `.rule` file."""
+    result: RuleSyntax | SyntaxProblem = _parse(text, "rule")
+    return result
+
+
+def _parse(text: str, start: Literal["fragment", "transformation", "rule"]) -> Any:
+    text = text.removeprefix("\ufeff")
+    if "\0" in text:
+        return _problem("a NUL character: this is not a text file", text, text.index("\0"))
+    try:
+        return _parser().parse(text, start=start)
+    except Culprit as culprit:
+        return SyntaxProblem(culprit.message, culprit.line, culprit.column)
+    except UnexpectedToken as error:
+        end = error.token.type == "$END"
+        offset = len(text.rstrip()) if end else int(error.token.start_pos or 0)
+        return _unexpected(text, offset, str(error.token), error.accepts or error.expected, end)
+    except UnexpectedCharacters as error:
+        return _unexpected(text, error.pos_in_stream or 0, "", error.allowed or ())
+
+
+def _unexpected(text: str, offset: int, found: str, expected: Iterable[str], end: bool = False) -> SyntaxProblem:
+    bracket = _open_bracket(text, offset)
+    if end and bracket is not None:
+        return _problem(f"`{text[bracket]}` is never closed", text, bracket)
+    wanted = _wanted(expected)
+    if end:
+        return _problem(f"the text ends too early; expected {wanted}", text, offset)
+    found = found or _FOUND.findall(text, offset)[0]
+    if found == "$":
+        return _problem("`$` needs a name after it", text, offset)
+    if found in ('"', "'"):
+        return _problem("this string does not end on its line", text, offset)
+    if found.startswith("\n"):
+        return _problem(f"the line ends too early; expected {wanted}", text, offset)
+    shown = f"`{found}`" if found.isprintable() else f"the character {found!r}"
+    message = f"unexpected {shown}; expected {wanted}"
+    if bracket is not None and ("`)`" in wanted or "`]`" in wanted):
+        opened = _problem("", text, bracket)
+        message += f" (`{text[bracket]}` opened at {opened.line}:{opened.column})"
+    return _problem(message, text, offset)
+
+
+def _wanted(expected: Iterable[str]) -> str:
+    words = {_WORDS.get(terminal, "") for terminal in expected}
+    listed = [word for word in _ORDER if word in words]
+    return " or ".join(filter(None, (", ".join(listed[:-1]), *listed[-1:]))) or "something else"
+
+
+def _open_bracket(text: str, offset: int) -> int | None:
+    """Offset of the innermost bracket that is still open at `offset`."""
+    stack: list[int] = []
+    for token in _SCAN.finditer(text, 0, offset):
+        if token.group() in "([":
+            stack.append(token.start())
+        elif token.group() in ")]" and stack:
+            stack.pop()
+    return stack[-1] if stack else None
+
+
+def _problem(message: str, text: str, offset: int) -> SyntaxProblem:
+    before = text[:offset]
+    return SyntaxProblem(message, before.count("\n") + 1, offset - before.rfind("\n"))

@@ -1,0 +1,133 @@
+"""Imports of the rewritten file: reuse the names that the file has, add what is missing once."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from regraft.names import Names
+from regraft.source import Edit, SourceFile, Span
+
+
+@dataclass(slots=True)
+class Imports:
+    """Names for qualified names in one file; `wanted` collects what has to be imported.
+
+    `home` replaces the package `regraft.ops` in the added import, for ops that are vendored beside the model.
+    """
+
+    source: SourceFile
+    names: Names
+    home: str = "regraft.ops"
+    wanted: dict[str, str] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.taken = frozenset(_identifiers(self.source.tree))
+
+    def spell(self, qualified: str) -> str:
+        """How to write a qualified name here: the shortest spelling through what is imported already."""
+        known = [
+            local + qualified[len(full) :]
+            for local, full in self.names.qualified.items()
+            if qualified == full or qualified.startswith(full + ".")
+        ]
+        if known:
+            return min(known, key=lambda spelling: (spelling.count("."), len(spelling), spelling))
+        if qualified.startswith("torch.") and not qualified.startswith("torch.nn.functional."):
+            self.wanted["torch"] = "torch"
+            return qualified
+        if qualified in self.wanted:
+            return self.wanted[qualified]
+        name = qualified.rpartition(".")[2]
+        local = name if name not in self.taken else f"regraft_{name}"
+        self.wanted[qualified] = local
+        return local
+
+    def edits(self, used: Iterable[str]) -> tuple[Edit, ...]:
+        """The edits that import the `used` qualified names."""
+        missing = {qualified: self.wanted[qualified] for qualified in sorted(set(used)) if qualified in self.wanted}
+        if not missing:
+            return ()
+        from_home = [one for one in missing if one.startswith("regraft.ops.")]
+        lines = [f"import {one}" for one in missing if "." not in one]
+        others = [one for one in missing if "." in one and one not in from_home]
+        lines += [f"from {one.rpartition('.')[0]} import {_as(one, missing)}" for one in others]
+        existing = _existing(self.source.tree, self.home)
+        if from_home and existing is None:
+            lines.append(f"from {self.home} import {', '.join(_as(one, missing) for one in from_home)}")
+        edits = [] if not lines else [_insertion(self.source, lines)]
+        if from_home and existing is not None:
+            edits.append(_extension(self.source, existing, [_as(one, missing) for one in from_home]))
+        return tuple(edits)
+
+
+def _as(qualified: str, missing: Mapping[str, str]) -> str:
+    name = qualified.rpartition(".")[2]
+    return name if missing[qualified] == name else f"{name} as {missing[qualified]}"
+
+
+def _identifiers(tree: ast.AST) -> Iterable[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).split(".")[0]
+
+
+def _existing(tree: ast.Module, home: str) -> ast.ImportFrom | None:
+    module = home.lstrip(".")
+    level = len(home) - len(module)
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module == module and node.level == level:
+            return node
+    return None
+
+
+def _extension(source: SourceFile, node: ast.ImportFrom, added: Sequence[str]) -> Edit:
+    end = source.span(node.names[-1]).end
+    return Edit(Span(end, end), "".join(f", {one}" for one in added))
+
+
+def _insertion(source: SourceFile, lines: Sequence[str]) -> Edit:
+    """In the file's last block of absolute imports, in alphabetical place; else after docstring and `__future__`."""
+    block = _last_block(source.tree.body)
+    text = source.newline.join(lines)
+    for node in block:
+        if isinstance(node, ast.ImportFrom) and (node.module or "") > lines[-1].split()[1]:
+            start = source.line_starts[node.lineno - 1]
+            return Edit(Span(start, start), text + source.newline)
+    body = source.tree.body
+    after: ast.stmt | None = block[-1] if block else None
+    if after is None and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        after = body[0]
+    if after is None:
+        start = source.line_starts[(body[0].lineno if body else 1) - 1]
+        return Edit(Span(start, start), text + source.newline * 2)
+    end = source.span(after).end
+    gap = "" if block else source.newline
+    line_end = source.line_starts[source.position(end)[0]]
+    if source.text[:line_end].endswith((b"\n", b"\r")):
+        return Edit(Span(line_end, line_end), gap + text + source.newline)
+    return Edit(Span(line_end, line_end), source.newline + gap + text)
+
+
+def _last_block(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The last group of adjacent absolute imports before the first definition."""
+    block: list[ast.stmt] = []
+    for node in body:
+        absolute = isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.level == 0)
+        if absolute and block and node.lineno == (block[-1].end_lineno or 0) + 1:
+            block.append(node)
+        elif absolute:
+            block = [node]
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            break
+    if block and isinstance(block[-1], ast.ImportFrom) and block[-1].module == "__future__":
+        return block[-1:]
+    return block

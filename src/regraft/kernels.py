@@ -1,0 +1,42 @@
+"""Signatures of kernels, read without importing them: `regraft.ops` from its source, PyTorch from the table."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+from regraft.structure.model import MISSING
+from regraft.structure.optable import table
+
+OPS = Path(__file__).parent / "ops"
+
+
+@functools.cache
+def kernel_parameters(qualified: str) -> Mapping[str, object]:
+    """Parameter names of a kernel with their defaults (MISSING where there is none); empty when it is unknown."""
+    module, _, name = qualified.rpartition(".")
+    if module == "regraft.ops":
+        function = _definition(name)
+        return _parameters(function.args) if function is not None else {}
+    op = table().spelled(qualified)
+    if op is None:
+        return {}
+    signature = table().operation(op).signatures[0]
+    return {one.name: one.default if one.optional else MISSING for one in signature}
+
+
+def _definition(name: str) -> ast.FunctionDef | None:
+    for path in sorted(OPS.glob("*.py")):
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                return node
+    return None
+
+
+def _parameters(arguments: ast.arguments) -> dict[str, object]:
+    places = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [*([None] * (len(places) - len(arguments.defaults))), *arguments.defaults]
+    pairs = [*zip(places, defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
+    return {one.arg: ast.literal_eval(default) if default is not None else MISSING for one, default in pairs}

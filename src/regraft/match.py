@@ -1,0 +1,427 @@
+"""Matching: unification of a rule's pattern with the value graph of one body."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from regraft.dsl.syntax import Apply, Attr, Const, Operand, Predicate, Ref, Var, Wildcard
+from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode
+from regraft.structure import guards
+from regraft.structure.calls import computes
+from regraft.structure.expressions import key
+from regraft.structure.guards import Atom, Guard
+from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
+from regraft.structure.module import Module
+from regraft.structure.optable import COMMUTATIVE, table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """A condition that only the running program can decide: `predicate` (qualified) of the `subject` module."""
+
+    predicate: str
+    subject: Value
+
+    @property
+    def guard(self) -> Atom:
+        text = f"{self.predicate}({key(self.subject)})"
+        return Atom("call", text, None, text)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """A pattern found in a body: what its variables stand for, the nodes it covers, and what must hold at run time."""
+
+    pattern: Pattern
+    structure: Structure
+    body: Body
+    bindings: Mapping[str, Value]
+    nodes: tuple[Node, ...]
+    root: Node
+    tests: tuple[Test, ...]
+
+    @property
+    def guard(self) -> Guard:
+        """The condition under which the matched code computes what the kernel computes."""
+        result = self.root.guard
+        for test in self.tests:
+            result = guards.conjoin(result, test.guard)
+        return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoMatch:
+    """The nearest miss at one candidate root: how many nodes fitted, why the next did not, and where."""
+
+    body: Body
+    root: Node
+    depth: int
+    reason: str
+    at: ast.AST
+
+
+State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Test, ...]]
+
+
+def find(
+    pattern: Pattern, where: tuple[Predicate, ...], module: Module, structure: Structure, body: Body
+) -> Iterator[Match | NoMatch]:
+    """Every match of the pattern in a body, and the nearest miss of each root that is not one."""
+    if any(op not in body.index for op in pattern.ops):
+        return
+    for root in _candidates(pattern, body):
+        yield _Matcher(pattern, where, module, structure, body, root).run()
+
+
+def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
+    found = body.index.get(pattern.root.op, ())
+    if pattern.root.op in RUN_TIME_TESTS:
+        found = tuple(sorted((*found, *body.index.get("call", ())), key=lambda node: node.time))
+    return found
+
+
+class _Matcher:
+    """One attempt at one root; keeps the nearest miss."""
+
+    def __init__(
+        self,
+        pattern: Pattern,
+        where: tuple[Predicate, ...],
+        module: Module,
+        structure: Structure,
+        body: Body,
+        root: Node,
+    ) -> None:
+        self.pattern, self.where, self.module, self.structure, self.body, self.root = (
+            pattern, where, module, structure, body, root,
+        )  # fmt: skip
+        self.miss = NoMatch(body, root, -1, "the operation is another one", root.expr)
+
+    def run(self) -> Match | NoMatch:
+        for bindings, nodes, tests in self._node(self.pattern.root, self.root, ({}, {}, ())):
+            match = self._match(bindings, nodes, tests)
+            reason = self._sound(match) or next(filter(None, (self._holds(one, match) for one in self.where)), None)
+            if reason is None:
+                return match
+            self._fail(len(nodes) + 1, reason[0], reason[1])
+        return self.miss
+
+    def _match(self, bindings: Mapping[str, Value], nodes: Mapping[str, Node], tests: tuple[Test, ...]) -> Match:
+        ordered = tuple(sorted(nodes.values(), key=lambda node: node.time))
+        return Match(self.pattern, self.structure, self.body, bindings, ordered, self.root, tests)
+
+    def _fail(self, depth: int, reason: str, at: ast.AST) -> None:
+        if depth > self.miss.depth:
+            self.miss = NoMatch(self.body, self.root, depth, reason, at)
+
+    # unification
+
+    def _node(self, wanted: PatternNode, node: Node, state: State) -> Iterator[State]:
+        bindings, nodes, tests = state
+        if wanted.output in nodes:
+            if nodes[wanted.output] is node:
+                yield state
+            return
+        depth = len(nodes)
+        args: Mapping[str, Value] = node.args
+        if node.op != wanted.op or (wanted.op == "call" and not _named(node, wanted.name)):
+            predicate = RUN_TIME_TESTS.get(wanted.op)
+            if predicate is None or not _chosen(node, wanted.op):
+                self._fail(depth, f"{describe(node)} where {wanted.op} is wanted", node.expr)
+                return
+            assert node.layer is not None
+            tests = (*tests, Test(predicate, node.layer))
+            args = {"input": node.args["0"], **_default_arguments(wanted.op)}
+        if node.effect and node.op != "call":
+            self._fail(depth, f"{describe(node)} changes its input in place", node.expr)
+            return
+        if wanted.name and wanted.op != "call":
+            reason, bindings = self._layer(wanted, node, bindings)
+            if reason:
+                self._fail(depth, reason, node.expr)
+                return
+        reason = "" if wanted.open else _unmentioned(wanted, node, args)
+        if reason:
+            self._fail(depth, reason, node.expr)
+            return
+        nodes = {**nodes, wanted.output: node}
+        bindings = {**bindings, wanted.output: node.output}
+        for order in _orders(wanted, args):
+            yield from self._arguments(list(wanted.args), order, (bindings, nodes, tests), node)
+
+    def _layer(
+        self, wanted: PatternNode, node: Node, bindings: Mapping[str, Value]
+    ) -> tuple[str, Mapping[str, Value]]:
+        """Check the type (and constructor) of a layer's node; binds the layer variable."""
+        if node.layer is None:
+            return f"{describe(node)} is a function where a {wanted.name} layer is wanted", bindings
+        found = {layer.type for layer in node.layer.layers}
+        if found != {wanted.name}:
+            return f"the layer is {', '.join(sorted(found))} where {wanted.name} is wanted", bindings
+        if not wanted.layer:
+            return "", bindings
+        other = bindings.get(wanted.layer)
+        if other is not None and not same(other, node.layer):
+            return f"${wanted.layer} would be two layers", bindings
+        bindings = {**bindings, wanted.layer: node.layer}
+        for layer in node.layer.layers:
+            bound = _constructor(self.pattern.layers[wanted.layer], layer, bindings)
+            if isinstance(bound, str):
+                return bound, bindings
+            bindings = bound
+        return "", bindings
+
+    def _arguments(
+        self, left: list[tuple[str, Operand]], args: Mapping[str, Value], state: State, node: Node
+    ) -> Iterator[State]:
+        if not left:
+            yield state
+            return
+        (name, operand), *rest = left
+        if name not in args:
+            self._fail(len(state[1]), f"{describe(node)} has no argument {name}", node.expr)
+            return
+        for after in self._operand(operand, args[name], state, node):
+            yield from self._arguments(rest, args, after, node)
+
+    def _operand(self, operand: Operand, value: Value, state: State, node: Node) -> Iterator[State]:
+        bindings, nodes, tests = state
+        if isinstance(operand, Wildcard):
+            yield state
+        elif isinstance(operand, Var) and operand.name in self.pattern.producers:
+            if value.node is None:
+                why = "depends on which branch was taken" if value.origin == "phi" else "is not computed here"
+                self._fail(len(nodes), f"the input of {describe(node)} {why}", node.expr)
+                return
+            yield from self._node(self.pattern.producers[operand.name], value.node, state)
+        elif isinstance(operand, Var):
+            bound = bindings.get(operand.name)
+            if bound is None:
+                yield {**bindings, operand.name: value}, nodes, tests
+            elif same(bound, value):
+                yield state
+            else:
+                self._fail(len(nodes), f"${operand.name} would be two different values", node.expr)
+        elif isinstance(operand, Attr):
+            base = _base(operand, value)
+            if base is None:
+                self._fail(len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr)
+            else:
+                yield from self._operand(operand.base, base, state, node)
+        elif _fixed(operand, value):
+            yield state
+        else:
+            self._fail(len(nodes), f"an argument of {describe(node)} is not {_show(operand)}", node.expr)
+
+    # conditions that hold for every rule
+
+    def _sound(self, match: Match) -> tuple[str, ast.AST] | None:
+        matched = set(match.nodes)
+        for node in match.nodes:
+            if node is match.root:
+                continue
+            for use in node.output.every_use():
+                if use not in matched:
+                    line = getattr(use.expr, "lineno", use.statement.node.lineno)
+                    return f"the result of {describe(node)} is also used at line {line}", use.expr
+        if any(node.statement.loop != match.root.statement.loop for node in match.nodes):
+            return "the nodes are not in the same loop", match.root.expr
+        if not guards.satisfiable(match.guard):
+            return "the code runs only where the kernel does not apply", match.root.expr
+        return self._overridden(match)
+
+    def _overridden(self, match: Match) -> tuple[str, ast.AST] | None:
+        """A subclass that inherits the method but builds another layer would get the kernel, too."""
+        cls = self.structure.cls
+        if cls is None:
+            return None
+        for node in match.nodes:
+            if node.layer is None or node.layer.origin != "path":
+                continue
+            root = ".".join(node.layer.name.split("[")[0].split(".")[:2])
+            own = _types(self.structure.layers.get(root, ()))
+            for sub in self.module.subclasses.get(cls.name, ()):
+                if (
+                    match.body.name not in self.module.methods(sub)
+                    and _types(self.module.layers(sub).get(root, ())) != own
+                ):
+                    return f"subclass {sub.name} builds {root} as another layer", node.expr
+        return None
+
+    def _holds(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
+        reason = _PREDICATES[predicate.name](predicate.args, match)
+        return (reason, match.root.expr) if reason else None
+
+
+def describe(node: Node) -> str:
+    """A node in words for messages."""
+    if node.layer is not None and node.layer.name:
+        return node.layer.name
+    return node.spelling or node.op
+
+
+def same(left: Value, right: Value) -> bool:
+    """True when two values are certainly equal: one value, one constant, or one attribute path."""
+    if left is right:
+        return True
+    if left.const is not MISSING and right.const is not MISSING:
+        return type(left.const) is type(right.const) and left.const == right.const
+    return left.origin == right.origin and left.origin in ("path", "global") and left.name == right.name
+
+
+def _types(layers: tuple[Layer, ...]) -> frozenset[str]:
+    return frozenset(layer.source or layer.type for layer in layers)
+
+
+def _named(node: Node, name: str) -> bool:
+    return node.spelling == name or (node.layer is not None and any(one.type == name for one in node.layer.layers))
+
+
+def _chosen(node: Node, op: str) -> bool:
+    """A call with one argument of a layer or function that may turn out to compute `op` at run time."""
+    if node.op != "call" or node.layer is None or set(node.args) != {"0"}:
+        return False
+    layers = node.layer.layers
+    return any(layer.choice or computes(layer.type) == op for layer in layers)
+
+
+def _default_arguments(op: str) -> dict[str, Value]:
+    signature = table().operation(op).signatures[0]
+    return {
+        parameter.name: Value(0, "const", const=parameter.default) for parameter in signature if parameter.optional
+    }
+
+
+def _unmentioned(wanted: PatternNode, node: Node, args: Mapping[str, Value]) -> str:
+    """Nothing is dropped silently: an argument the pattern does not mention must have its default."""
+    mentioned = {name for name, _ in wanted.args}
+    for name, value in args.items():
+        if name in mentioned or name in node.defaults or name.isdigit():
+            continue
+        default = _default(wanted.op, name)
+        if value.const is MISSING or value.const != default:
+            return f"{describe(node)} also has {name}"
+    return ""
+
+
+def _default(op: str, name: str) -> object:
+    for signature in table().operation(op).signatures:
+        for parameter in signature:
+            if parameter.name == name and parameter.optional:
+                return parameter.default
+    return MISSING
+
+
+def _orders(wanted: PatternNode, args: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
+    yield args
+    if wanted.op in COMMUTATIVE and "input" in args and "other" in args:
+        yield {**args, "input": args["other"], "other": args["input"]}
+
+
+def _constructor(wanted: LayerPattern, layer: Layer, bindings: Mapping[str, Value]) -> Mapping[str, Value] | str:
+    """Bind the constructor's arguments; a reason when one does not fit."""
+    layer_type = table().layer(wanted.type)
+    defaults = {one.name: one.default for one in layer_type.init if one.optional} if layer_type else {}
+    for name, operand in wanted.args:
+        value = layer.args.get(name)
+        if value is None:
+            value = Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
+        if isinstance(operand, Var):
+            bindings = {**bindings, operand.name: value}
+        elif not isinstance(operand, Wildcard) and not _fixed(operand, value):
+            return f"{layer.path or layer.type} is built with another {name}"
+    return bindings
+
+
+def _base(operand: Attr, value: Value) -> Value | None:
+    """The value whose attribute `value` is, when it is the attribute that the operand names."""
+    found = value.attribute()
+    if found is not None and found[1] == operand.name:
+        return found[0]
+    return None
+
+
+def _fixed(operand: Operand, value: Value) -> bool:
+    if isinstance(operand, Const):
+        return type(value.const) is type(operand.value) and value.const == operand.value
+    if isinstance(operand, Ref):
+        return value.name == operand.path and value.origin in ("path", "global")
+    return False
+
+
+def _show(operand: Operand) -> str:
+    if isinstance(operand, Const):
+        return repr(operand.value)
+    if isinstance(operand, Ref):
+        return operand.path
+    return "the operand of the rule" if isinstance(operand, Apply) else str(operand)
+
+
+# predicates of `where`: a reason why the condition does not hold, or ""
+
+Arguments = tuple[Operand, ...]
+
+
+def _bound(operand: Operand, match: Match) -> Value | None:
+    return match.bindings.get(operand.name) if isinstance(operand, Var) else None
+
+
+def _used_once(args: Arguments, match: Match) -> str:
+    for operand in args:
+        value = _bound(operand, match)
+        if value is not None and len(value.uses) != 1:
+            return f"{_show_var(operand)} is used {len(value.uses)} times"
+    return ""
+
+
+def _constant(args: Arguments, match: Match) -> str:
+    value = _bound(args[0], match)
+    return "" if value is not None and value.const is not MISSING else f"{_show_var(args[0])} is not a constant"
+
+
+def _equals(args: Arguments, match: Match) -> str:
+    value = _bound(args[0], match)
+    fixed = value is not None and _fixed(args[1], value)
+    return "" if fixed else f"{_show_var(args[0])} is not {_show(args[1])}"
+
+
+def _tensor(args: Arguments, match: Match) -> str:
+    value = _bound(args[0], match)
+    known = value is not None and value.kind in ("tensor", "unknown")
+    return "" if known else f"{_show_var(args[0])} is not a tensor"
+
+
+def _scalar(args: Arguments, match: Match) -> str:
+    """A number: a constant, an annotated parameter, or an attribute that the constructor sets from its arguments."""
+    value = _bound(args[0], match)
+    if value is None or (value.const is not MISSING and not isinstance(value.const, int | float)):
+        return f"{_show_var(args[0])} is not a number"
+    if value.const is not MISSING or value.kind in ("int", "scalar"):
+        return ""
+    stored = [layer.args.get("value") for layer in match.structure.layers.get(value.name, ())]
+    if value.origin == "path" and stored and all(_number_like(one) for one in stored):
+        return ""
+    return f"{_show_var(args[0])} is not known to be a number"
+
+
+def _number_like(value: Value | None) -> bool:
+    if value is None:
+        return False
+    return isinstance(value.const, int | float) or value.origin == "param" or value.attribute() is not None
+
+
+def _present(args: Arguments, match: Match) -> str:
+    value = _bound(args[0], match)
+    return f"{_show_var(args[0])} is None" if value is None or value.const in (None, False) else ""
+
+
+def _show_var(operand: Operand) -> str:
+    return f"${operand.name}" if isinstance(operand, Var) else _show(operand)
+
+
+_PREDICATES = {
+    "used_once": _used_once, "constant": _constant, "equals": _equals, "tensor": _tensor,
+    "scalar": _scalar, "present": _present,
+}  # fmt: skip

@@ -1,0 +1,111 @@
+"""Fully qualified names: what a dotted expression in a file refers to."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Module-level names of one file.
+
+    `qualified` maps a local name to its fully qualified name; `definitions` maps it to the class or function
+    that the file defines; `stars` are the modules imported with `*`; `ambiguous` are names bound to different
+    things (the branches of `try: ... except ImportError: ...`), which resolve to nothing.
+    """
+
+    qualified: Mapping[str, str]
+    definitions: Mapping[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]
+    stars: tuple[str, ...] = ()
+    ambiguous: frozenset[str] = field(default=frozenset())
+
+    def resolve(self, expression: ast.expr) -> str | None:
+        """Qualified name of a dotted expression, or None when its root is not a module-level import or alias."""
+        parts: list[str] = []
+        while isinstance(expression, ast.Attribute):
+            parts.append(expression.attr)
+            expression = expression.value
+        if not isinstance(expression, ast.Name):
+            return None
+        root = self.qualified.get(expression.id)
+        if root is None:
+            return None
+        return ".".join((root, *reversed(parts)))
+
+
+def package_of(path: Path) -> str:
+    """Dotted name of the package that holds the file, read off the `__init__.py` files above it; "" for none."""
+    parts: list[str] = []
+    directory = path.resolve().parent
+    while (directory / "__init__.py").is_file():
+        parts.append(directory.name)
+        directory = directory.parent
+    return ".".join(reversed(parts))
+
+
+def imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
+    """Pairs (local name, qualified name) that an import statement binds; a star binds `*` to its module.
+
+    Relative names that leave the known package keep their dots (`..activations.ACT2FN`).
+    """
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield (alias.asname, alias.name) if alias.asname else (alias.name.split(".")[0],) * 2
+        return
+    module = node.module or ""
+    if node.level:
+        base = package.split(".")[: -(node.level - 1) or None] if package else []
+        prefix = ".".join(base) or "." * node.level
+        module = f"{prefix}.{module}".rstrip(".") if base and module else (prefix + module if module else prefix)
+    for alias in node.names:
+        yield (alias.asname or alias.name, module if alias.name == "*" else f"{module}.{alias.name}")
+
+
+def module_names(tree: ast.Module, package: str) -> Names:
+    """Collect what the module's top level binds, looking into `if`, `try` and `with` but not into functions."""
+    bound: dict[str, set[str]] = {}
+    definitions: dict[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = {}
+    stars: list[str] = []
+    for statement in _top_level(tree.body):
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            for local, qualified in imported(statement, package):
+                if local == "*":
+                    stars.append(qualified)
+                else:
+                    bound.setdefault(local, set()).add(qualified)
+        elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            definitions[statement.name] = statement
+            bound.setdefault(statement.name, set()).add("")
+        elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            alias = _alias(statement.value, bound)
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    bound.setdefault(target.id, set()).add(alias)
+    qualified_names = {name: next(iter(found)) for name, found in bound.items() if len(found) == 1}
+    ambiguous = frozenset(name for name, found in bound.items() if len(found) > 1)
+    return Names(
+        {name: qualified for name, qualified in qualified_names.items() if qualified},
+        {name: node for name, node in definitions.items() if name not in ambiguous},
+        tuple(stars),
+        ambiguous,
+    )
+
+
+def _alias(value: ast.expr, bound: Mapping[str, set[str]]) -> str:
+    """Qualified name of `LayerNorm = nn.LayerNorm`; "" when the right-hand side is not a known dotted name."""
+    known = {name: next(iter(found)) for name, found in bound.items() if len(found) == 1}
+    return Names({name: found for name, found in known.items() if found}, {}).resolve(value) or ""
+
+
+def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        yield statement
+        if isinstance(statement, ast.If | ast.Try | ast.With):
+            for block in ("body", "orelse", "finalbody"):
+                yield from _top_level(getattr(statement, block, []))
+            for handler in getattr(statement, "handlers", []):
+                yield from _top_level(handler.body)

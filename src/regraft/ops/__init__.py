@@ -1,0 +1,40 @@
+"""The kernels' glue that no library offers: pure functions, each with the composition that it replaces.
+
+The ops take the model's own modules; see docs/decisions/0001-ops-take-modules.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from regraft.ops.dropout_add_layer_norm import (
+    dropout_add_layer_norm,
+    dropout_add_layer_norm_implementation,
+    dropout_add_layer_norm_reference,
+)
+from regraft.ops.linear_gelu import is_gelu, linear_gelu, linear_gelu_implementation, linear_gelu_reference
+from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
+
+__all__ = ["REFERENCES", "dropout_add_layer_norm", "implementation", "is_gelu", "linear_gelu", "softmax"]
+
+REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "dropout_add_layer_norm": dropout_add_layer_norm_reference,
+        "linear_gelu": linear_gelu_reference,
+        "softmax": softmax_reference,
+    }
+)
+_IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
+    {
+        "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
+        "linear_gelu": linear_gelu_implementation,
+        "softmax": softmax_implementation,
+    }
+)
+
+
+def implementation(name: str, *arguments: Any) -> str:
+    """What the op `name` runs for these positional arguments: "torch-native", "torch.compile" or "reference"."""
+    return _IMPLEMENTATIONS[name](*arguments)

@@ -1,0 +1,91 @@
+"""A Linear layer and the GELU after it: bias and activation in one pass over memory."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regraft.ops.plain import compiles, is_hooked, is_plain
+
+
+def linear_gelu(x: torch.Tensor, linear: Any, approximate: str = "none") -> torch.Tensor:
+    """`gelu(linear(x), approximate)`.
+
+    Shapes: `x` is `(..., linear.in_features)`, the result `(..., linear.out_features)`. `linear` is the model's own
+    module: whatever is not a plain `torch.nn.Linear` with a bias is called like the original does. On CUDA a plain
+    one runs as a compiled region; everywhere else the bits are those of the original.
+    """
+    if linear_gelu_implementation(x, linear) != "torch.compile":
+        return linear_gelu_reference(x, linear, approximate)
+    result: torch.Tensor = _compiled_linear_gelu()(x, linear.weight, linear.bias, approximate)
+    return result
+
+
+def linear_gelu_reference(x: torch.Tensor, linear: Any, approximate: str = "none") -> torch.Tensor:
+    """The composition that the op replaces, with the module called as the model calls it."""
+    return functional.gelu(linear(x), approximate=approximate)
+
+
+def linear_gelu_implementation(x: torch.Tensor, linear: Any, approximate: str = "none") -> str:
+    """Name of what runs for these arguments: "torch.compile", "torch-native" or "reference"."""
+    if torch.compiler.is_compiling() or not is_plain(linear, nn.Linear) or linear.bias is None:
+        return "reference"  # the compiler around it fuses, and sees the hooks
+    return "torch.compile" if compiles(x) else "torch-native"
+
+
+def is_gelu(activation: Any) -> bool:
+    """True only if calling `activation` provably computes the exact (erf) GELU of its one argument.
+
+    So are `torch.nn.functional.gelu` itself, a `functools.partial` of it that leaves `approximate` at "none",
+    `torch.nn.GELU()`, and a module whose class's `forward` only returns what its stored function of that identity
+    gives. Anything hooked is not.
+    """
+    if activation is functional.gelu:
+        return True
+    if isinstance(activation, functools.partial):
+        return (
+            activation.func is functional.gelu
+            and not activation.args
+            and activation.keywords in ({}, {"approximate": "none"})
+        )
+    if not isinstance(activation, nn.Module) or is_hooked(activation):
+        return False
+    if type(activation) is nn.GELU:
+        return activation.approximate == "none"
+    name = _called_attribute(type(activation))
+    return name is not None and getattr(activation, name) is functional.gelu
+
+
+def _calls_its_attribute(self: Any, x: Any) -> Any:
+    return self.act(x)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@functools.cache
+def _called_attribute(kind: type[nn.Module]) -> str | None:
+    """The name `a` if the class's `forward` is `return self.a(x)` and calling a module is not overridden."""
+    code = getattr(kind.forward, "__code__", None)
+    wanted = _calls_its_attribute.__code__
+    if code is None or (code.co_code, code.co_flags, code.co_argcount) != (
+        wanted.co_code,
+        wanted.co_flags,
+        wanted.co_argcount,
+    ):
+        return None
+    overridden = any(
+        getattr(kind, name) is not getattr(nn.Module, name) for name in ("__call__", "__getattr__", "__getattribute__")
+    )
+    return None if overridden else code.co_names[0]
+
+
+@functools.cache
+def _compiled_linear_gelu() -> Any:
+    return torch.compile(_linear_gelu, dynamic=True)
+
+
+def _linear_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
+    return functional.gelu(functional.linear(x, weight, bias), approximate=approximate)

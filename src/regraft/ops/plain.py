@@ -1,0 +1,59 @@
+"""Whether a module can be computed from its parameters alone, without calling it, and where that pays."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_internals
+
+_TENSORS = (torch.Tensor, nn.Parameter)
+
+
+def is_plain(module: Any, kind: type[nn.Module]) -> bool:
+    """True if calling `module` does exactly what the class `kind` of PyTorch does with the module's parameters.
+
+    False for a subclass or a wrapper (LoRA, quantisation, parametrizations), hooks of any kind, a `forward` of the
+    instance (weight offloading), a patched class, a module with its own compiled call, or parameters that are not
+    ordinary tensors (sharded or quantised).
+    """
+    return (
+        type(module) is kind
+        and kind.forward.__module__ == kind.__module__
+        and not is_hooked(module)
+        and all(parameter is None or type(parameter) in _TENSORS for parameter in module._parameters.values())
+    )
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """True if a call of `module` runs anything beside its class's `forward`."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or "forward" in module.__dict__
+        or module._compiled_call_impl is not None
+        or module_internals._global_forward_hooks
+        or module_internals._global_forward_pre_hooks
+        or module_internals._global_backward_hooks
+        or module_internals._global_backward_pre_hooks
+    )
+
+
+def compiles(*tensors: torch.Tensor) -> bool:
+    """True where an operation on these tensors should run as a compiled region: CUDA, and nobody traces already."""
+    return (
+        all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and _has_triton()
+    )
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None

@@ -1,0 +1,260 @@
+"""A rule's source fragment, compiled for matching: nodes with canonical operations and arguments by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from regraft.dsl.syntax import (
+    Apply,
+    Attr,
+    Const,
+    Group,
+    Item,
+    Node,
+    Operand,
+    Position,
+    Ref,
+    RuleSyntax,
+    Slice,
+    Transformation,
+    Var,
+    Wildcard,
+)
+from regraft.structure.calls import CASTS
+from regraft.structure.optable import OPERATORS, bind, table
+
+
+@dataclass(frozen=True, slots=True)
+class PatternNode:
+    """One node to find.
+
+    op      canonical operation, or `call` for a callee that is not in the table
+    name    what a `call` must be spelled as, or the type a layer must have (`torch.nn.Linear`)
+    layer   variable bound to the module that is called
+    args    operands by parameter name; what is not mentioned must have its default
+    open    the layer's own settings are not constrained (it is passed to the kernel whole)
+    """
+
+    op: str
+    args: tuple[tuple[str, Operand], ...]
+    output: str
+    name: str = ""
+    layer: str = ""
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPattern:
+    """What the constructor of a layer variable must look like: its type and its arguments by name."""
+
+    type: str
+    args: tuple[tuple[str, Operand], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One alternative of a rule: nodes (the last is the root), layers, and the kernel call that replaces them."""
+
+    nodes: tuple[PatternNode, ...]
+    producers: Mapping[str, PatternNode]
+    layers: Mapping[str, LayerPattern]
+    target: Apply
+    ops: frozenset[str] = field(default=frozenset())
+
+    @property
+    def root(self) -> PatternNode:
+        return self.nodes[-1]
+
+
+@dataclass(eq=False)
+class PatternProblem(Exception):
+    """Why a rule cannot be compiled, and where in its text."""
+
+    message: str
+    at: Position | None
+
+
+def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
+    """The alternatives of a rule, in the order of its text; raises PatternProblem."""
+    layers = dict(_layer_patterns(rule))
+    return tuple(_compile(transformation, layers) for transformation in rule.forward)
+
+
+def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, LayerPattern]]:
+    for transformation in rule.init:
+        if transformation.target and not isinstance(transformation.target[0], Wildcard):
+            _fail("rules that construct layers are not supported: use `=> keep`", transformation.at)
+        for node in transformation.source:
+            if isinstance(node, Wildcard):
+                continue
+            outputs = [one.name for one in node.outputs if isinstance(one, Var)]
+            if len(outputs) != 1 or not isinstance(node.apply.callee, Ref):
+                _fail("a layer needs a type and one variable: torch.nn.Linear(...) -> $linear", node.at)
+            layer_type = table().layer(node.apply.callee.path)
+            if layer_type is None:
+                _fail(f"{node.apply.callee.path} is not a layer of torch.nn", node.at)
+            fitted = bind((layer_type.init,), node.apply.args, dict(node.apply.keywords))
+            if fitted is None and (node.apply.args or node.apply.keywords):
+                # a pattern may leave required arguments out: bind what it names
+                named = {**dict(zip([p.name for p in layer_type.init], node.apply.args, strict=False))}
+                named.update(node.apply.keywords)
+                unknown = set(named) - {parameter.name for parameter in layer_type.init}
+                if unknown or len(node.apply.args) > len(layer_type.init):
+                    _fail(f"the arguments do not fit the constructor of {node.apply.callee.path}", node.at)
+                fitted = named, ()
+            args = tuple(fitted[0].items()) if fitted is not None else ()
+            yield outputs[0], LayerPattern(node.apply.callee.path, args)
+
+
+def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern]) -> Pattern:
+    compiler = _Compiler(layers)
+    for node in transformation.source:
+        if isinstance(node, Wildcard):
+            _fail("a wildcard that stands for any node is not supported in `forward`", transformation.at)
+        compiler.node(node)
+    nodes = tuple(compiler.nodes)
+    producers = {node.output: node for node in nodes}
+    if not nodes:
+        _fail("`forward` has no node to find", transformation.at)
+    _check_connected(nodes, producers, transformation.at)
+    return Pattern(
+        nodes, producers, layers, _target(transformation, nodes[-1].output),
+        frozenset(node.op for node in nodes) - {"call", *RUN_TIME_TESTS},
+    )  # fmt: skip
+
+
+def _target(transformation: Transformation, output: str) -> Apply:
+    if len(transformation.target) != 1 or isinstance(transformation.target[0], Wildcard):
+        _fail("`forward` needs exactly one kernel call as its target", transformation.at)
+    target = transformation.target[0]
+    if target.outputs and target.outputs != (Var(output),):
+        _fail(f"the target must give ${output}, the output of the last node", target.at or transformation.at)
+    return target.apply
+
+
+def _check_connected(
+    nodes: tuple[PatternNode, ...], producers: Mapping[str, PatternNode], at: Position | None
+) -> None:
+    reached: set[str] = set()
+    pending = [nodes[-1]]
+    while pending:
+        node = pending.pop()
+        reached.add(node.output)
+        for _, operand in node.args:
+            names = [name for name in variables(operand) if name in producers and name not in reached]
+            pending += [producers[name] for name in names]
+    missing = [node.output for node in nodes if node.output not in reached]
+    if missing:
+        _fail(f"${missing[0]} does not lead to ${nodes[-1].output}, the last output", at)
+
+
+# Operations whose presence in a layer chosen at run time can be tested there.
+RUN_TIME_TESTS = {"gelu": "regraft.ops.is_gelu"}
+
+
+class _Compiler:
+    """Flattens nested operands into nodes with fresh variables."""
+
+    def __init__(self, layers: Mapping[str, LayerPattern]) -> None:
+        self.layers = layers
+        self.nodes: list[PatternNode] = []
+        self.fresh = 0
+
+    def node(self, node: Node) -> None:
+        if len(node.outputs) != 1 or not isinstance(node.outputs[0], Var):
+            _fail("each node needs one output variable: ... -> $x", node.at)
+        self.apply(node.apply, node.outputs[0].name, node.at)
+
+    def apply(self, apply: Apply, output: str, at: Position | None) -> None:
+        if any(node.output == output for node in self.nodes):
+            _fail(f"${output} is the output of two nodes", at)
+        args = tuple(self.flat(one, at) for one in apply.args)
+        keywords = {name: self.flat(one, at) for name, one in apply.keywords}
+        made = self.shape(apply.callee, args, keywords, output, at)
+        self.nodes.append(made)
+
+    def flat(self, operand: Operand, at: Position | None) -> Operand:
+        if not isinstance(operand, Apply):
+            return operand
+        self.fresh += 1
+        name = f"{self.fresh}'"  # no variable of a rule's text can be called so
+        self.apply(operand, name, at)
+        return Var(self.nodes[-1].output)
+
+    def shape(
+        self, callee: Operand | str, args: tuple[Operand, ...], keywords: dict[str, Operand], output: str,
+        at: Position | None,
+    ) -> PatternNode:  # fmt: skip
+        if isinstance(callee, str):
+            names = ("input", "exponent" if callee == "**" else "other")
+            if callee not in OPERATORS:
+                _fail(f"no tensor operation is written {callee}", at)
+            return PatternNode(OPERATORS[callee], tuple(zip(names, args, strict=False)), output)
+        if isinstance(callee, Var):
+            if callee.name not in self.layers:
+                _fail(f"${callee.name} is called but `init` does not say which layer it is", at)
+            layer = self.layers[callee.name]
+            layer_type = table().layer(layer.type)
+            op = layer_type.op if layer_type and layer_type.op else "call"
+            return PatternNode(op, (("input", args[0]),), output, layer.type, callee.name, open=True)
+        if isinstance(callee, Attr):
+            op_name = table().method(callee.name)
+            if op_name is None:
+                _fail(f"{callee.name} is not a tensor method", at)
+            return self.operation(op_name, (self.flat(callee.base, at), *args), keywords, output, at)
+        if isinstance(callee, Ref):
+            return self.named(callee.path, args, keywords, output, at)
+        _fail("cannot call this operand", at)
+
+    def named(
+        self, path: str, args: tuple[Operand, ...], keywords: dict[str, Operand], output: str, at: Position | None
+    ) -> PatternNode:
+        layer_type = table().layer(path)
+        if layer_type is not None:
+            if len(args) != 1 or keywords or layer_type.op is None:
+                _fail(f"the call of a {path} layer takes one input", at)
+            return PatternNode(layer_type.op, (("input", args[0]),), output, path, open=True)
+        op = table().spelled(path)
+        if op is not None:
+            return self.operation(op, args, keywords, output, at)
+        named = tuple((str(index), operand) for index, operand in enumerate(args)) + tuple(keywords.items())
+        return PatternNode("call", named, output, path)
+
+    def operation(
+        self, op: str, args: tuple[Operand, ...], keywords: dict[str, Operand], output: str, at: Position | None
+    ) -> PatternNode:
+        if op in CASTS and len(args) == 1:
+            op, args = "to", (*args, Ref(CASTS[op]))
+        if op == "to" and len(args) == 2:
+            return PatternNode("to", (("input", args[0]), ("dtype", args[1])), output)
+        if op == "square":
+            op, args = "pow", (*args, Const(2))
+        bound = bind(table().operation(op).signatures, args, keywords)
+        if bound is None:
+            _fail(f"the arguments do not fit {op}", at)
+        return PatternNode(op, tuple(bound[0].items()), output)
+
+
+def _fail(message: str, at: Position | None) -> NoReturn:
+    raise PatternProblem(message, at)
+
+
+def variables(operand: Operand | Slice | None) -> tuple[str, ...]:
+    """Names of the variables in an operand, in order."""
+    if isinstance(operand, Var):
+        return (operand.name,)
+    parts: tuple[Operand | Slice | None, ...] = ()
+    if isinstance(operand, Attr):
+        parts = (operand.base,)
+    elif isinstance(operand, Item):
+        parts = (operand.base, operand.index)
+    elif isinstance(operand, Slice):
+        parts = (operand.start, operand.stop)
+    elif isinstance(operand, Group):
+        parts = operand.items
+    elif isinstance(operand, Apply):
+        callee = () if isinstance(operand.callee, str) else (operand.callee,)
+        parts = (*callee, *operand.args, *(value for _, value in operand.keywords))
+    return tuple(name for part in parts for name in variables(part))

@@ -1,0 +1,186 @@
+"""Source text for the kernel call: every value by an expression that gives it at the place of the call."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from regraft.dsl.syntax import Apply, Attr, Const, Group, Item, Operand, Ref, Slice, Var
+from regraft.imports import Imports
+from regraft.kernels import kernel_parameters
+from regraft.match import Match
+from regraft.source import Span
+from regraft.structure.model import MISSING, Node, Statement, Value
+
+
+@dataclass(eq=False)
+class Withheld(Exception):
+    """Why a match cannot be rewritten, and at which line."""
+
+    reason: str
+    line: int
+
+
+@dataclass(slots=True)
+class Renderer:
+    """Writes one kernel call for one match.
+
+    deleted   statements that will be gone when the call runs
+    kept      values that a kept statement will hold under a name: value → name
+    spliced   expressions of the replaced text that the call repeats, in the order of the text
+    """
+
+    match: Match
+    imports: Imports
+    root_span: Span
+    deleted: Collection[Statement]
+    kept: Mapping[Value, str]
+    used: set[str] = field(default_factory=set)
+    spliced: list[Node] = field(default_factory=list)
+    mentioned: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        for node in self.match.nodes:
+            self.mentioned.update(one.id for one in ast.walk(node.expr) if isinstance(one, ast.Name))
+
+    def call(self, target: Apply, wrap: Callable[[str, list[str]], str]) -> str:
+        """The call of the kernel; `wrap` lays out function and arguments on the lines."""
+        if not isinstance(target.callee, Ref):
+            return self.operand(target)
+        function = self.imports.spell(target.callee.path)
+        self.used.add(target.callee.path)
+        return wrap(function, self.arguments(target))
+
+    def arguments(self, target: Apply) -> list[str]:
+        assert isinstance(target.callee, Ref)
+        defaults = kernel_parameters(target.callee.path)
+        arguments = [self.operand(one) for one in target.args]
+        for name, operand in target.keywords:
+            if not self._is_default(operand, defaults.get(name, MISSING)):
+                arguments.append(f"{name}={self.operand(operand)}")
+        return arguments
+
+    def _is_default(self, operand: Operand, default: object) -> bool:
+        value = self.match.bindings.get(operand.name) if isinstance(operand, Var) else None
+        if value is None or value.origin != "const":
+            return False
+        return type(value.const) is type(default) and value.const == default
+
+    def operand(self, operand: Operand | Slice) -> str:
+        if isinstance(operand, Var):
+            return self.value(self.match.bindings[operand.name])
+        if isinstance(operand, Const):
+            return repr(operand.value)
+        if isinstance(operand, Ref):
+            if not operand.path.startswith("self."):
+                self.used.add(operand.path if not operand.path.startswith("torch.") else "torch")
+                return self.imports.spell(operand.path)
+            return operand.path
+        if isinstance(operand, Attr):
+            return f"{self._atom(operand.base)}.{operand.name}"
+        if isinstance(operand, Item):
+            return f"{self._atom(operand.base)}[{self.operand(operand.index)}]"
+        if isinstance(operand, Slice):
+            return ":".join("" if one is None else self.operand(one) for one in (operand.start, operand.stop))
+        if isinstance(operand, Group):
+            inner = ", ".join(self.operand(one) for one in operand.items)
+            return f"({inner},)" if len(operand.items) == 1 else f"({inner})"
+        if isinstance(operand, Apply):
+            return self._apply(operand)
+        raise self._withheld(f"the rule's target has a wildcard: {operand}")
+
+    def _apply(self, operand: Apply) -> str:
+        if isinstance(operand.callee, str):
+            if operand.callee == "neg":
+                return f"-{self._atom(operand.args[0])}"
+            return f" {operand.callee} ".join(self._atom(one) for one in operand.args)
+        arguments = [self.operand(one) for one in operand.args]
+        arguments += [f"{name}={self.operand(value)}" for name, value in operand.keywords]
+        return f"{self._atom(operand.callee)}({', '.join(arguments)})"
+
+    def _atom(self, operand: Operand) -> str:
+        text = self.operand(operand)
+        simple = isinstance(operand, Attr | Item | Ref) or text.replace(".", "").replace("_", "").isalnum()
+        return text if simple or _closed(text) else f"({text})"
+
+    def value(self, value: Value) -> str:
+        """An expression that gives `value` where the call will stand."""
+        name = self._name(value)
+        if name is not None:
+            return name
+        if value.origin == "const":
+            return self._constant(value.const)
+        if value.origin == "path":
+            return self._path(value)
+        if value.origin == "global":
+            return self._global(value)
+        found = value.attribute()
+        if found is not None and not self._in_root(value):
+            return f"{self.value(found[0])}.{found[1]}"
+        if self._in_root(value):
+            return self._splice(value)
+        raise self._withheld(
+            f"{value.names[0] if value.names else 'a value'} is not available where the kernel is called"
+        )
+
+    def _name(self, value: Value) -> str | None:
+        """A local name that holds the value at the call."""
+        if value in self.kept:
+            return self.kept[value]
+        time = self.match.root.time
+        names = [name for name in value.names if "." not in name]
+        # of several names for one value, the one that the matched code itself uses
+        for name in sorted(names, key=lambda name: name not in self.mentioned):
+            if self.match.body.reaching(name, time, self.deleted) is value:
+                return name
+        return None
+
+    def _constant(self, const: object) -> str:
+        """A constant as the matched code spells it."""
+        for node in self.match.nodes:
+            for one in ast.walk(node.expr):
+                if isinstance(one, ast.Constant) and type(one.value) is type(const) and one.value == const:
+                    return self.imports.source.segment(one)
+        return repr(const)
+
+    def _path(self, value: Value) -> str:
+        time = self.match.root.time
+        parts = value.name.split(".")
+        for length in range(2, len(parts) + 1):
+            path = ".".join(parts[:length])
+            stored = self.match.body.reaching(path, time, self.deleted)
+            if stored is not None and stored is not value:
+                raise self._withheld(f"{path} is assigned in this function")
+        arguments = self.match.body.node.args
+        receiver = [*arguments.posonlyargs, *arguments.args][0].arg
+        return ".".join((receiver, *parts[1:]))
+
+    def _global(self, value: Value) -> str:
+        return self.imports.spell(value.name) if "." in value.name else value.name
+
+    def _in_root(self, value: Value) -> bool:
+        node = value.node
+        if node is None or node.statement is not self.match.root.statement or not isinstance(node.expr, ast.expr):
+            return False
+        span = self.imports.source.span(node.expr)
+        return self.root_span.start <= span.start and span.end <= self.root_span.end
+
+    def _splice(self, value: Value) -> str:
+        assert value.node is not None
+        if value.node in self.spliced:
+            raise self._withheld("the kernel needs an expression twice that has no name")
+        self.spliced.append(value.node)
+        return self.imports.source.segment(value.node.expr)
+
+    def _withheld(self, reason: str) -> Withheld:
+        return Withheld(reason, self.match.root.statement.node.lineno)
+
+
+def _closed(text: str) -> bool:
+    """True when the text is one bracketed or called expression that needs no parentheses."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return False
+    return isinstance(node, ast.Call | ast.Attribute | ast.Subscript | ast.Name | ast.Constant | ast.Tuple)

@@ -1,0 +1,76 @@
+"""The report of `regraft check` as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from regraft.scan import FileReport, Finding
+from regraft.source import SourceError, SourceFile
+
+Paint = Callable[..., str]
+
+
+def plain(text: str, **_: object) -> str:
+    """Paint without colour."""
+    return text
+
+
+def concise(finding: Finding, paint: Paint = plain) -> str:
+    """`file:line:col rule [safety] sentence`."""
+    place = paint(f"{finding.file}:{finding.start[0]}:{finding.start[1]}", bold=True)
+    rule = paint(finding.rule.id, fg="cyan")
+    text = f"{place} {rule} [{finding.rule.syntax.safety}] {finding.rule.syntax.summary}"
+    return text if finding.patch is not None else f"{text} {paint('(withheld)', fg='yellow')}"
+
+
+def full(finding: Finding, source: SourceFile, paint: Paint = plain) -> Iterator[str]:
+    """The concise line, the code with a caret frame, what would change, and what stands in the way."""
+    yield concise(finding, paint)
+    number = finding.start[0]
+    line = source.line(number).replace("\t", " ")
+    end = finding.end[1] if finding.end[0] == number else len(line) + 1
+    gutter = " " * len(str(number))
+    yield f"{gutter} |"
+    yield f"{number} | {line}"
+    yield f"{gutter} | {' ' * (finding.start[1] - 1)}{paint('^' * max(end - finding.start[1], 1), fg='red')}"
+    if finding.patch is not None:
+        lines = ", ".join(map(str, finding.lines))
+        yield f"{gutter} = help: {finding.kernel} can replace it (mode {finding.mode}; reads lines {lines})"
+        if finding.mode == "version":
+            tests = " and ".join(test.guard.text for test in finding.match.tests)
+            yield f"{gutter} = note: only where {tests}; the original code stays as the other branch"
+    else:
+        yield f"{gutter} = {paint('note', fg='yellow')}: withheld: {finding.reason}"
+    yield ""
+
+
+def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:
+    """Near misses and places that were not followed."""
+    for miss in report.misses:
+        place = paint(f"{miss.file}:{miss.line}:{miss.column}", bold=True)
+        yield f"{place} {paint(miss.rule.id, fg='cyan')} no match in {miss.scope}: {miss.reason}"
+    for opaque in report.opaque:
+        yield f"{paint(f'{report.file}:{opaque.line}:{opaque.column}', bold=True)} not followed: {opaque.reason}"
+
+
+def error(one: SourceError, paint: Paint = plain) -> str:
+    """`file:line:col error: message`, without the parts that are not known."""
+    place = ":".join(str(part) for part in (one.file, one.line or "", one.column or "") if part)
+    return f"{paint(place, bold=True)} {paint('error', fg='red')}: {one.message}"
+
+
+def summary(reports: Sequence[FileReport], errors: int) -> str:
+    """One line of totals."""
+    findings = [one for report in reports for one in report.findings]
+    fixable = sum(one.patch is not None for one in findings)
+    parts = [_count(len(findings), "finding")]
+    if findings:
+        parts[0] += f" ({fixable} fixable)"
+    parts.append(_count(len(reports), "file"))
+    if errors:
+        parts.append(_count(errors, "error"))
+    return ", ".join(parts)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"

@@ -1,0 +1,387 @@
+"""Rewriting: a match becomes byte edits, or a reason why not.
+
+Two modes. *substitute*: the root expression becomes the kernel call and statements that only made inner values go
+away. *version*: the kernel runs under a condition that is tested where it stands, and the original block, unchanged,
+is the other branch.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from regraft.imports import Imports
+from regraft.match import Match
+from regraft.render import Renderer, Withheld
+from regraft.source import Edit, SourceFile, Span
+from regraft.structure.model import Node, Statement, Value
+
+Mode = Literal["substitute", "sink", "version"]
+_PURE = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Patch:
+    """Edits of one match: disjoint, sorted; `extent` is the statements they rewrite; `uses` what must be imported."""
+
+    match: Match
+    mode: Mode
+    edits: tuple[Edit, ...]
+    extent: Span
+    uses: frozenset[str]
+
+
+def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
+    """The patch for a match, or why it is withheld."""
+    try:
+        return _Rewriter(match, imports).patch()
+    except Withheld as reason:
+        return reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What happens to the statements around the root."""
+
+    deleted: tuple[Statement, ...]
+    kept: Mapping[Statement, Value]  # statement → the inner expression that it keeps
+
+
+class _Rewriter:
+    def __init__(self, match: Match, imports: Imports) -> None:
+        self.match, self.imports, self.source = match, imports, imports.source
+        self.root = match.root
+        self.matched = frozenset(match.nodes)
+
+    def patch(self) -> Patch:
+        root = self.root.expr
+        if not isinstance(root, ast.expr):
+            raise self._withheld("the last step is an in-place statement", self.root)
+        self._check_places(root)
+        plan = self._plan()
+        self._check_effects()
+        span = self.source.span(root)
+        if self.match.tests:
+            return self._version(plan, span)
+        call, used = self._call(plan, span, _indent(self.source, span.start))
+        edits = [Edit(span, call), *self._statement_edits(plan)]
+        first = min([span.start, *(self.source.span(one.node).start for one in (*plan.deleted, *plan.kept))])
+        extent = Span(first, self.source.span(self.root.statement.node).end)
+        return Patch(self.match, "substitute", tuple(sorted(edits)), extent, frozenset(used))
+
+    # checks
+
+    def _check_places(self, root: ast.expr) -> None:
+        places: dict[int, Node] = {}
+        for node in self.match.nodes:
+            if places.setdefault(id(node.expr), node) is not node:
+                raise self._withheld("the layers are inside one nn.Sequential call", node)
+            if node.statement.block != self.root.statement.block:
+                raise self._withheld("the nodes are in different branches", node)
+        for outer in ast.walk(self.root.statement.node):
+            if isinstance(outer, ast.JoinedStr) and any(inner is root for inner in ast.walk(outer)):
+                raise self._withheld("inside an f-string", self.root)
+        self._check_comments(self.source.span(root), self.root)
+
+    def _check_comments(self, span: Span, node: Node) -> None:
+        if any(span.touches(comment) for comment in self.source.comments):
+            raise self._withheld("a comment stands inside the code that would change", node)
+
+    def _check_effects(self) -> None:
+        """Inner nodes move to the root's place: nothing in between may change what they see or be seen to change."""
+        first = min(node.time for node in self.match.nodes)
+        for node in self.match.body.nodes:
+            if first < node.time < self.root.time and node.effect and node not in self.matched:
+                line = getattr(node.expr, "lineno", node.statement.node.lineno)
+                what = node.spelling or (node.layer.name if node.layer is not None else "") or "a call"
+                raise Withheld(f"{what} at line {line} stands between the nodes and may have effects", line)
+
+    # statements
+
+    def _plan(self) -> _Plan:
+        """Which statements go and which keep an inner expression."""
+        deleted: list[Statement] = []
+        kept: dict[Statement, Value] = {}
+        for statement in dict.fromkeys(node.statement for node in self.match.nodes):
+            if statement is self.root.statement:
+                continue
+            if not self._is_inner(statement):
+                raise self._withheld("an inner step is part of another statement", _first(self.match, statement))
+            left = self._kept_expression(statement)
+            if left is None:
+                deleted.append(statement)
+            else:
+                kept[statement] = left
+        deleted += self._supports([*deleted, *kept])
+        return _Plan(tuple(deleted), kept)
+
+    def _is_inner(self, statement: Statement) -> bool:
+        """`name = <matched expression>`."""
+        node = statement.node
+        if _target(node) is None or not isinstance(node, ast.Assign | ast.AnnAssign):
+            return False
+        return any(one.expr is node.value for one in self.match.nodes)
+
+    def _kept_expression(self, statement: Statement) -> Value | None:
+        """The one input of the pattern that the statement computes besides matched nodes; None when it has none."""
+        others = [
+            node
+            for node in self.match.body.nodes
+            if node.statement is statement and node not in self.matched and not self._only_feeds_match(node)
+        ]
+        if not others:
+            return None
+        wanted = {value for value in self.match.bindings.values() if value.node in others}
+        tops = [node for node in others if node.output in wanted and isinstance(node.expr, ast.expr)]
+        for top in tops:
+            span = self.source.span(top.expr)
+            if all(_inside(self.source.span(node.expr), span) for node in others):
+                return top.output
+        raise self._withheld("an inner statement computes more than the rule covers", others[-1])
+
+    def _only_feeds_match(self, node: Node) -> bool:
+        if node.op not in _PURE or node.effect or node.output in self.match.bindings.values():
+            return False
+        return all(use in self.matched or self._only_feeds_match(use) for use in node.output.every_use())
+
+    def _supports(self, gone: list[Statement]) -> list[Statement]:
+        """Statements like `dtype = x.dtype` whose value nobody needs any more."""
+        found: list[Statement] = []
+        for node in self.match.nodes:
+            for value in node.args.values():
+                maker = value.node
+                if maker is None or maker in self.matched or maker.statement in (*gone, *found, self.root.statement):
+                    continue
+                statement = maker.statement
+                makers = [one for one in self.match.body.nodes if one.statement is statement]
+                simple = _target(statement.node) is not None and statement.block == self.root.statement.block
+                if simple and all(self._only_feeds_match(one) for one in makers):
+                    found.append(statement)
+        return found
+
+    def _statement_edits(self, plan: _Plan) -> list[Edit]:
+        edits = [self._deletion(statement) for statement in plan.deleted]
+        for statement, value in plan.kept.items():
+            node = statement.node
+            assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and value.node is not None
+            span = self.source.span(node.value)
+            self._check_comments(span, value.node)
+            edits.append(Edit(span, self.source.segment(value.node.expr)))
+        return edits
+
+    def _deletion(self, statement: Statement) -> Edit:
+        """Take a statement out with its lines; a comment behind it stays, on a line of its own."""
+        span = self.source.span(statement.node)
+        if any(span.start < comment.start < span.end for comment in self.source.comments):
+            raise self._withheld("a comment stands inside the code that would change", _first(self.match, statement))
+        lines = self._own_lines(statement, span)
+        behind = [comment for comment in self.source.comments if span.end <= comment.start < lines.end]
+        return Edit(Span(span.start, behind[0].start), "") if behind else Edit(lines, "")
+
+    def _own_lines(self, statement: Statement, span: Span) -> Span:
+        """Whole lines of a statement that shares them with nothing but a comment."""
+        starts, text = self.source.line_starts, self.source.text
+        start = starts[statement.node.lineno - 1]
+        end = starts[statement.node.end_lineno or statement.node.lineno]
+        rest = text[span.end : end].strip()
+        if text[start : span.start].strip() or (rest and not rest.startswith(b"#")):
+            raise self._withheld("several statements share a line", _first(self.match, statement))
+        return Span(start, end)
+
+    # the kernel call
+
+    def _call(self, plan: _Plan, span: Span, indent: str) -> tuple[str, set[str]]:
+        kept = {value: _target(statement.node) or "" for statement, value in plan.kept.items()}
+        self._check_kept(plan, kept)
+        renderer = Renderer(self.match, self.imports, span, plan.deleted, kept)
+        layout = _Layout(self.source, span, indent)
+        text = renderer.call(self.match.pattern.target, layout.call)
+        if [node.time for node in renderer.spliced] != sorted(node.time for node in renderer.spliced):
+            raise self._withheld("the kernel would evaluate its arguments in another order", self.root)
+        self._check_lost(renderer, span)
+        return text, renderer.used
+
+    def _check_kept(self, plan: _Plan, kept: Mapping[Value, str]) -> None:
+        for statement, value in plan.kept.items():
+            name = kept[value]
+            reaching = self.match.body.reaching(name, self.root.time, plan.deleted)
+            if reaching is None or reaching.node is None or reaching.node.statement is not statement:
+                raise self._withheld(f"{name} is assigned again before the kernel is called", self.root)
+
+    def _check_lost(self, renderer: Renderer, span: Span) -> None:
+        """Nothing inside the replaced expression may vanish unless it is matched, repeated, or without effect."""
+        repeated = [self.source.span(node.expr) for node in renderer.spliced]
+        for node in self.match.body.nodes:
+            if (
+                node.statement is not self.root.statement
+                or node in self.matched
+                or not isinstance(node.expr, ast.expr)
+            ):
+                continue
+            place = self.source.span(node.expr)
+            if _inside(place, span) and node.effect and not any(_inside(place, one) for one in repeated):
+                raise self._withheld("a call inside the expression would be lost", node)
+
+    # mode version
+
+    def _version(self, plan: _Plan, span: Span) -> Patch:
+        statements = self._range(plan)
+        first, last = self.source.span(statements[0]), self.source.span(statements[-1])
+        lines = self._block_lines(statements)
+        indent = _indent(self.source, first.start)
+        unit = _unit(self.source)
+        used = {test.predicate for test in self.match.tests}
+        subjects = Renderer(self.match, self.imports, span, plan.deleted, {})
+        tests = [f"{self.imports.spell(one.predicate)}({subjects.value(one.subject)})" for one in self.match.tests]
+        condition = " and ".join(tests)
+        call, more = self._call(plan, span, indent + unit)
+        fast = self._fast_branch(plan, statements, span, call, indent + unit)
+        newline = self.source.newline
+        head = f"{indent}if {condition}:{newline}" + "".join(fast)
+        original = self.source.text[lines.start : lines.end].decode()
+        if isinstance(statements[-1], ast.Return):
+            edits = (Edit(Span(lines.start, lines.start), head),)
+        else:
+            self._check_indentable(statements)
+            block = "".join(unit + line if line.strip() else line for line in original.splitlines(keepends=True))
+            edits = (Edit(lines, f"{head}{indent}else:{newline}{block}"),)
+        return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(used | more))
+
+    def _range(self, plan: _Plan) -> list[ast.stmt]:
+        """The consecutive statements from the first matched one to the root's."""
+        root = self.root.statement.node
+        if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
+            raise self._withheld(f"the kernel would stand in the head of a {type(root).__name__.lower()}", self.root)
+        body = _siblings(self.match.body.node, root)
+        mine = [one.node for one in (*plan.deleted, *plan.kept, self.root.statement)]
+        positions = sorted(body.index(one) for one in mine)
+        if positions != list(range(positions[0], positions[-1] + 1)):
+            raise self._withheld("other statements stand between the matched ones", self.root)
+        return body[positions[0] : positions[-1] + 1]
+
+    def _block_lines(self, statements: list[ast.stmt]) -> Span:
+        starts, text = self.source.line_starts, self.source.text
+        first, last = self.source.span(statements[0]), self.source.span(statements[-1])
+        start, end = starts[statements[0].lineno - 1], starts[statements[-1].end_lineno or 0]
+        rest = text[last.end : end].strip()
+        if text[start : first.start].strip() or (rest and not rest.startswith(b"#")):
+            raise self._withheld("several statements share a line", self.root)
+        if not text[:end].endswith((b"\n", b"\r")):
+            raise self._withheld("the file does not end with a line ending", self.root)
+        return Span(start, end)
+
+    def _fast_branch(self, plan: _Plan, statements: list[ast.stmt], span: Span, call: str, indent: str) -> list[str]:
+        gone = {statement.node for statement in plan.deleted}
+        kept = {statement.node: value for statement, value in plan.kept.items()}
+        lines = []
+        for statement in statements:
+            if statement in gone:
+                continue
+            whole = self.source.span(statement)
+            if statement in kept:
+                assert isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
+                node = kept[statement].node
+                assert node is not None
+                inner, text = self.source.span(statement.value), self.source.segment(node.expr)
+            else:
+                inner, text = span, call
+            before = self.source.text[whole.start : inner.start].decode()
+            after = self.source.text[inner.end : whole.end].decode()
+            if "\n" in before + after:
+                raise self._withheld("the statement around the kernel call spans several lines", self.root)
+            lines.append(f"{indent}{before}{text}{after}{self.source.newline}")
+        return lines
+
+    def _check_indentable(self, statements: list[ast.stmt]) -> None:
+        for statement in statements:
+            for node in ast.walk(statement):
+                text = isinstance(node, ast.JoinedStr) or (
+                    isinstance(node, ast.Constant) and isinstance(node.value, str)
+                )
+                if text and node.lineno != node.end_lineno:  # type: ignore[attr-defined]
+                    raise self._withheld("a string of several lines would have to be indented", self.root)
+
+    def _withheld(self, reason: str, node: Node) -> Withheld:
+        return Withheld(reason, getattr(node.expr, "lineno", node.statement.node.lineno))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Breaks a call over lines when it does not fit."""
+
+    source: SourceFile
+    span: Span
+    indent: str
+
+    def call(self, function: str, arguments: list[str]) -> str:
+        inline = f"{function}({', '.join(arguments)})"
+        line_start = self.source.line_starts[self.source.position(self.span.start)[0] - 1]
+        before = self.source.text[line_start : self.span.start].decode()
+        after = self.source.text[self.span.end :].split(b"\n", 1)[0].decode()
+        limit = _line_limit(self.source)
+        if len(self.indent + before.lstrip() + inline + after) <= limit or not arguments:
+            return inline
+        newline, deeper = self.source.newline, self.indent + _unit(self.source)
+        one_line = deeper + ", ".join(arguments)
+        if len(one_line) <= limit:
+            return f"{function}({newline}{one_line}{newline}{self.indent})"
+        nested = [_indented(argument, _unit(self.source)) for argument in arguments]
+        each = "".join(f"{deeper}{argument},{newline}" for argument in nested)
+        return f"{function}({newline}{each}{self.indent})"
+
+
+def _indented(argument: str, unit: str) -> str:
+    """Later lines of an argument one step deeper; an argument that may hold a string of several lines stays."""
+    if '"""' in argument or "'''" in argument:
+        return argument
+    return argument.replace("\n", "\n" + unit)
+
+
+def _line_limit(source: SourceFile) -> int:
+    """The line length that the file itself keeps to: 88, 100 or 119."""
+    longest = max((len(line) for line in source.text.splitlines()), default=0)
+    return next((limit for limit in (88, 100) if longest <= limit), 119)
+
+
+def _indent(source: SourceFile, offset: int) -> str:
+    line = source.line(source.position(offset)[0])
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _unit(source: SourceFile) -> str:
+    """One step of indentation, as the file's first indented line has it."""
+    for line in source.text.splitlines():
+        if line.startswith(b"\t"):
+            return "\t"
+        if line.startswith(b" ") and line.strip() and not line.lstrip().startswith((b"#", b'"', b"'")):
+            return " " * min(len(line) - len(line.lstrip()), 4)
+    return "    "
+
+
+def _target(node: ast.stmt) -> str | None:
+    """Name that a plain assignment binds."""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+        return node.target.id
+    return None
+
+
+def _inside(inner: Span, outer: Span) -> bool:
+    return outer.start <= inner.start and inner.end <= outer.end
+
+
+def _first(match: Match, statement: Statement) -> Node:
+    return next((node for node in match.nodes if node.statement is statement), match.root)
+
+
+def _siblings(function: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
+    """The statement list that holds `statement`."""
+    for node in ast.walk(function):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list) and any(one is statement for one in block):
+                return block
+    raise ValueError("the statement is not in the function")

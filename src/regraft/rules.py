@@ -1,0 +1,199 @@
+"""Loading rules: `rules/<pack>/<name>.rule` with its page `<name>.md`, which is its documentation and its test."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+from regraft.dsl import parse_rule
+from regraft.dsl.syntax import Apply, Position, Ref, RuleSyntax, SyntaxProblem, Var, Wildcard
+from regraft.kernels import kernel_parameters
+from regraft.pattern import variables
+from regraft.structure.model import MISSING
+
+BUILT_IN = Path(__file__).parent / "rules"
+
+# Conditions of `where`: the least and the greatest number of arguments.
+PREDICATES: Mapping[str, tuple[int, int]] = {
+    "used_once": (1, 9),
+    "constant": (1, 1),
+    "equals": (2, 2),
+    "tensor": (1, 1),
+    "scalar": (1, 1),
+    "present": (1, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: `id` is `pack/name`; `page` the Markdown text beside it."""
+
+    id: str
+    pack: str
+    syntax: RuleSyntax
+    path: Path
+    page: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleProblem:
+    """Why a rule cannot be used, and where (1-based)."""
+
+    path: str
+    line: int
+    column: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One example of a page: code before and after, or code that stays as it is for a reason."""
+
+    kind: Literal["rewrite", "unchanged"]
+    before: str
+    after: str
+    reason: str
+    line: int
+
+
+def load_rules(
+    select: Sequence[str] = (), ignore: Sequence[str] = (), directories: Sequence[Path] = (BUILT_IN,)
+) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
+    """The selected rules in order of their ids, and every problem found on the way.
+
+    A selector is a pack (`torch`), a rule (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`).
+    """
+    paths = {f"{path.parent.name}/{path.stem}": path for one in directories for path in one.glob("*/*.rule")}
+    problems = [
+        RuleProblem(selector, 0, 0, "no rule is called so" + _suggestion(selector, paths))
+        for selector in (*select, *ignore)
+        if not any(_selects(selector, name) for name in paths)
+    ]
+    rules: list[Rule] = []
+    for name, path in sorted(paths.items()):
+        wanted = not select or any(_selects(one, name) for one in select)
+        if wanted and not any(_selects(one, name) for one in ignore):
+            loaded = load_rule(path)
+            if isinstance(loaded, Rule):
+                rules.append(loaded)
+            else:
+                problems += loaded
+    return tuple(rules), tuple(problems)
+
+
+def _selects(selector: str, name: str) -> bool:
+    pack, _, bare = name.partition("/")
+    return selector in (name, pack, bare) or fnmatchcase(name, selector)
+
+
+def _suggestion(selector: str, paths: Mapping[str, Path]) -> str:
+    known = [word for name in paths for word in (name, *name.split("/"))]
+    close = difflib.get_close_matches(selector, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
+    """One rule and its page, or everything that is wrong with them."""
+    try:
+        syntax = parse_rule(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        return (RuleProblem(str(path), 1, 1, f"cannot be read: {error}"),)
+    if isinstance(syntax, SyntaxProblem):
+        return (RuleProblem(str(path), syntax.line, syntax.column, syntax.message),)
+    page = path.with_suffix(".md")
+    text = page.read_text("utf-8") if page.is_file() else ""
+    problems = [*_check(path, syntax), *_check_page(page, text)]
+    if problems:
+        return tuple(problems)
+    return Rule(f"{path.parent.name}/{path.stem}", path.parent.name, syntax, path, text)
+
+
+def _check(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
+    def problem(message: str, at: Position | None) -> RuleProblem:
+        return RuleProblem(str(path), at.line if at else 1, at.column if at else 1, message)
+
+    if syntax.name != path.stem:
+        yield problem(f"the rule is called {syntax.name} but its file {path.name}", None)
+    bound: set[str] = set()
+    for transformation in (*syntax.init, *syntax.forward):
+        for node in transformation.source:
+            if not isinstance(node, Wildcard):
+                bound.update(variables(node.apply))
+                bound.update(name for output in node.outputs for name in variables(output))
+    for transformation in syntax.forward:
+        for node in transformation.target:
+            if isinstance(node, Wildcard):
+                continue
+            for name in variables(node.apply):
+                if name not in bound:
+                    yield problem(f"${name} is not bound by the source", node.at or transformation.at)
+            for message in _check_kernel(node.apply):
+                yield problem(message, node.at or transformation.at)
+    for predicate in syntax.where:
+        if predicate.name not in PREDICATES:
+            close = difflib.get_close_matches(predicate.name, PREDICATES, 1)
+            hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(PREDICATES)}"
+            yield problem(f"{predicate.name} is not a condition{hint}", predicate.at)
+            continue
+        least, most = PREDICATES[predicate.name]
+        if not least <= len(predicate.args) <= most:
+            yield problem(f"{predicate.name} takes {least} argument{'s' * (least > 1)}", predicate.at)
+        for operand in predicate.args:
+            if isinstance(operand, Var) and operand.name not in bound:
+                yield problem(f"${operand.name} is not bound by the source", predicate.at)
+
+
+def _check_kernel(apply: Apply) -> Iterator[str]:
+    """The kernel exists and takes the arguments that the rule gives it."""
+    if not isinstance(apply.callee, Ref) or not apply.callee.path.startswith(("regraft.ops.", "torch.")):
+        return
+    parameters = kernel_parameters(apply.callee.path)
+    if not parameters:
+        yield f"there is no kernel {apply.callee.path}"
+        return
+    places = list(parameters)[: len(apply.args)]
+    if len(apply.args) > len(parameters):
+        yield f"{apply.callee.path} takes {len(parameters)} arguments"
+    given = {*places, *(name for name, _ in apply.keywords)}
+    for name in sorted(given - set(parameters)):
+        yield f"{apply.callee.path} has no parameter {name}"
+    for name, default in parameters.items():
+        if default is MISSING and name not in given:
+            yield f"{apply.callee.path} needs {name}"
+
+
+def _check_page(path: Path, text: str) -> Iterator[RuleProblem]:
+    if not text:
+        yield RuleProblem(str(path), 1, 1, "the rule has no page: every rule is documented and tested by one")
+        return
+    examples = page_examples(text)
+    if sum(one.kind == "rewrite" for one in examples) < 1 or sum(one.kind == "unchanged" for one in examples) < 2:
+        message = "a page needs at least one `before`/`after` pair and two `unchanged` examples"
+        yield RuleProblem(str(path), 1, 1, message)
+
+
+_FENCE = re.compile(
+    r"^```python (before|after|unchanged)(?: reason=\"([^\"]*)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+def page_examples(text: str) -> tuple[Example, ...]:
+    """The examples of a page, in order: fences `python before`, `python after`, `python unchanged reason="..."`."""
+    found: list[Example] = []
+    before: tuple[str, int] | None = None
+    for fence in _FENCE.finditer(text):
+        kind, reason, code = fence.groups()
+        line = text.count("\n", 0, fence.start()) + 1
+        if kind == "before":
+            before = code, line
+        elif kind == "unchanged":
+            found.append(Example("unchanged", code, "", reason or "", line))
+        elif before is not None:
+            found.append(Example("rewrite", before[0], code, "", before[1]))
+            before = None
+    return tuple(found)

@@ -1,0 +1,274 @@
+"""Scanning: files to findings, and findings to a rewritten file."""
+
+from __future__ import annotations
+
+import ast
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from regraft import source as text
+from regraft.imports import Imports
+from regraft.match import Match, NoMatch, find
+from regraft.pattern import Pattern, PatternProblem, compile_rule
+from regraft.render import Withheld
+from regraft.rewrite import Mode, Patch, rewrite
+from regraft.rules import Rule, RuleProblem
+from regraft.source import SourceError, SourceFile
+from regraft.structure import Module, Structure, guards
+from regraft.structure.model import Body, Node, Opaque
+
+MAX_ROUNDS = 10
+SKIPPED_DIRECTORIES = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules", ".cache", "build", "dist"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledRule:
+    """A rule with its patterns, in the order of its alternatives."""
+
+    rule: Rule
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finding:
+    """One place where a rule's kernel applies; `patch` is None when the rewrite is withheld, with the `reason`."""
+
+    rule: Rule
+    file: str
+    match: Match
+    patch: Patch | None
+    reason: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+    lines: tuple[int, ...]
+
+    @property
+    def kernel(self) -> str:
+        callee = self.match.pattern.target.callee
+        return getattr(callee, "path", "")
+
+    @property
+    def mode(self) -> Mode:
+        """How the place is rewritten, or would have to be."""
+        if self.patch is not None:
+            return self.patch.mode
+        return "version" if self.match.tests else "substitute"
+
+    @property
+    def guard(self) -> str:
+        return guards.text(self.match.guard)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Miss:
+    """A place that a rule nearly matched, and why it does not."""
+
+    rule: Rule
+    file: str
+    line: int
+    column: int
+    scope: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileReport:
+    """What a scan of one file found; `errors` instead of findings when the file cannot be read."""
+
+    file: str
+    source: SourceFile | None
+    findings: tuple[Finding, ...]
+    misses: tuple[Miss, ...]
+    opaque: tuple[Opaque, ...]
+    errors: tuple[SourceError, ...]
+    classes: int
+    nodes: int
+    seconds: float
+
+
+def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tuple[RuleProblem, ...]]:
+    """Patterns of the rules, and a problem for each rule that has no meaning for the matcher."""
+    compiled, problems = [], []
+    for rule in rules:
+        try:
+            compiled.append(CompiledRule(rule, compile_rule(rule.syntax)))
+        except PatternProblem as problem:
+            line, column = (problem.at.line, problem.at.column) if problem.at else (1, 1)
+            problems.append(RuleProblem(str(rule.path), line, column, problem.message))
+    return tuple(compiled), tuple(problems)
+
+
+def python_files(paths: Sequence[Path]) -> Iterator[Path | SourceError]:
+    """The Python files under the paths, each once, in order; a path that is not there is an error.
+
+    Directories are followed through symbolic links, but never twice, so cycles end.
+    """
+    seen: set[str] = set()
+    for path in paths:
+        if not path.exists():
+            yield SourceError(str(path), 0, 0, "no such file or directory")
+        elif path.is_dir():
+            yield from _walk(path, seen)
+        elif os.path.realpath(path) not in seen:
+            seen.add(os.path.realpath(path))
+            yield path
+
+
+def _walk(directory: Path, seen: set[str]) -> Iterator[Path | SourceError]:
+    real = os.path.realpath(directory)
+    if real in seen:
+        return
+    seen.add(real)
+    try:
+        entries = sorted(directory.iterdir())
+    except OSError as error:
+        yield SourceError(str(directory), 0, 0, error.strerror or str(error))
+        return
+    for entry in entries:
+        if entry.is_dir():
+            if entry.name not in SKIPPED_DIRECTORIES:
+                yield from _walk(entry, seen)
+        elif entry.suffix == ".py" and os.path.realpath(entry) not in seen:
+            seen.add(os.path.realpath(entry))
+            yield entry
+
+
+def check_file(path: Path, rules: Sequence[CompiledRule], home: str = "regraft.ops") -> FileReport:
+    """Findings of one file on disk."""
+    started = time.perf_counter()
+    source = text.read(path)
+    if isinstance(source, SourceError):
+        return FileReport(str(path), None, (), (), (), (source,), 0, 0, time.perf_counter() - started)
+    return check_source(source, rules, home)
+
+
+def check_source(source: SourceFile, rules: Sequence[CompiledRule], home: str = "regraft.ops") -> FileReport:
+    """Findings of one parsed file, sorted by place; near misses beside them."""
+    started = time.perf_counter()
+    try:
+        module = Module(source)
+        imports = Imports(source, module.names, home)
+        findings: list[Finding] = []
+        misses: list[Miss] = []
+        opaque: list[Opaque] = []
+        classes = nodes = 0
+        for structure in module.structures():
+            classes += structure.cls is not None
+            for body in structure.bodies:
+                nodes += len(body.nodes)
+                opaque += body.opaque
+                for rule in rules:
+                    found, missed = _apply_rule(rule, module, structure, body, imports)
+                    findings += found
+                    misses += missed
+    except RecursionError:
+        error = SourceError(source.path, 0, 0, "an expression is nested too deeply to analyse")
+        return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
+    findings.sort(key=lambda one: (one.start, one.rule.id))
+    misses.sort(key=lambda one: (one.line, one.column))
+    seconds = time.perf_counter() - started
+    return FileReport(source.path, source, tuple(findings), tuple(misses), tuple(opaque), (), classes, nodes, seconds)
+
+
+def _apply_rule(
+    compiled: CompiledRule, module: Module, structure: Structure, body: Body, imports: Imports
+) -> tuple[list[Finding], list[Miss]]:
+    """Matches of one rule in one body: an earlier alternative, then a match of more nodes, wins a shared node."""
+    matches: list[tuple[int, Match]] = []
+    missed: dict[Node, NoMatch] = {}
+    where = compiled.rule.syntax.where
+    for number, pattern in enumerate(compiled.patterns):
+        for result in find(pattern, where, module, structure, body):
+            if isinstance(result, Match):
+                matches.append((number, result))
+            elif result.depth > 0 and result.depth > getattr(missed.get(result.root), "depth", 0):
+                missed[result.root] = result
+    taken: set[Node] = set()
+    findings = []
+    for _, match in sorted(matches, key=lambda one: (one[0], -len(one[1].nodes), one[1].root.time)):
+        if taken.isdisjoint(match.nodes):
+            taken.update(match.nodes)
+            findings.append(_finding(compiled.rule, match, imports))
+    scope = f"{structure.name}.{body.name}" if structure.cls is not None else body.name
+    misses = [
+        Miss(compiled.rule, module.source.path, *_place(module.source, miss.at), scope, miss.reason)
+        for root, miss in missed.items()
+        if root not in taken
+    ]
+    return findings, misses
+
+
+def _place(source: SourceFile, node: ast.AST) -> tuple[int, int]:
+    return source.position(source.span(node).start)
+
+
+def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
+    source = imports.source
+    result = rewrite(match, imports)
+    patch = None if isinstance(result, Withheld) else result
+    reason = f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else ""
+    span = source.span(match.root.expr)
+    lines = sorted({line for node in match.nodes for line in _lines(node)})
+    return Finding(
+        rule, source.path, match, patch, reason, source.position(span.start), source.position(span.end), tuple(lines)
+    )
+
+
+def _lines(node: Node) -> Iterator[int]:
+    """Source lines of a node and of the constructor of its layer."""
+    yield from range(node.expr.lineno, (node.expr.end_lineno or node.expr.lineno) + 1)  # type: ignore[attr-defined]
+    for layer in node.layer.layers if node.layer is not None else ():
+        if layer.lines[0]:
+            yield from range(layer.lines[0], layer.lines[1] + 1)
+
+
+def choose(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Fixable findings whose statements do not overlap: the first in the file wins, then the first rule by name."""
+    chosen: list[Finding] = []
+    end = -1
+    fixable = [(one.patch.extent, one.rule.id, one) for one in findings if one.patch is not None]
+    for extent, _, finding in sorted(fixable, key=lambda row: row[:2]):
+        if extent.start >= end:
+            chosen.append(finding)
+            end = extent.end
+    return tuple(chosen)
+
+
+def apply_patches(source: SourceFile, patches: Sequence[Patch], home: str = "regraft.ops") -> bytes:
+    """The file with the patches and the imports that they need."""
+    module = Module(source)
+    imports = Imports(source, module.names, home)
+    used: set[str] = set()
+    for patch in patches:
+        used |= patch.uses
+        for qualified in patch.uses:
+            imports.spell(qualified)
+    return text.apply(source, [*(edit for patch in patches for edit in patch.edits), *imports.edits(used)])
+
+
+def rewrite_file(
+    report: FileReport, rules: Sequence[CompiledRule], home: str = "regraft.ops"
+) -> tuple[bytes, tuple[Finding, ...]]:
+    """The file with all its fixable findings applied, and the findings that were (in rounds, until none is left).
+
+    Patches that share a statement are applied in different rounds, each against the text of the round before.
+    Raises RuntimeError when a rewritten file does not parse or the rounds do not end: both are defects of a rule.
+    """
+    assert report.source is not None
+    source = report.source
+    applied: list[Finding] = []
+    for _ in range(MAX_ROUNDS):
+        chosen = choose([one for one in report.findings if one.patch is not None])
+        if not chosen:
+            return source.data, tuple(applied)
+        applied += chosen
+        data = apply_patches(source, [one.patch for one in chosen if one.patch is not None], home)
+        parsed = text.parse(source.path, data)
+        if isinstance(parsed, SourceError):
+            raise RuntimeError(f"{source.path}:{parsed.line}: the rewritten file does not parse: {parsed.message}")
+        source = parsed
+        report = check_source(source, rules, home)
+    raise RuntimeError(f"{report.file}: rewriting does not come to an end")

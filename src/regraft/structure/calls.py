@@ -1,0 +1,274 @@
+"""Lowering of calls: tensor operations, layers and what cannot be seen through."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+
+from regraft.structure.frame import Frame
+from regraft.structure.model import MISSING, Layer, Node, Value
+from regraft.structure.optable import bind, table
+
+# Built-in functions without effects, with the kind of their result.
+PURE_BUILTINS = {
+    "len": "int", "int": "int", "float": "scalar", "bool": "bool", "str": "str", "range": "unknown",
+    "isinstance": "bool", "issubclass": "bool", "hasattr": "bool", "getattr": "unknown", "tuple": "tuple",
+    "list": "tuple", "dict": "unknown", "set": "unknown", "min": "unknown", "max": "unknown", "sum": "unknown",
+    "abs": "unknown", "round": "unknown", "zip": "unknown", "enumerate": "unknown", "reversed": "unknown",
+    "sorted": "tuple", "type": "unknown", "id": "int", "any": "bool", "all": "bool", "callable": "bool",
+    "super": "unknown", "repr": "str",
+}  # fmt: skip
+
+# Tensor methods that convert the data type, as `to`.
+CASTS = {
+    "float": "torch.float32", "half": "torch.float16", "bfloat16": "torch.bfloat16", "double": "torch.float64",
+}  # fmt: skip
+
+# Functions without effects that make tensors or numbers from other things than tensors.
+PURE_FUNCTIONS = frozenset(
+    f"torch.{name}"
+    for name in [
+        "tensor",
+        "as_tensor",
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "arange",
+        "linspace",
+        "logspace",
+        "eye",
+        "scalar_tensor",
+        "finfo",
+        "iinfo",
+        "is_tensor",
+        "device",
+        "Size",
+        "get_default_dtype",
+        "from_numpy",
+        "jit.is_tracing",
+        "jit.is_scripting",
+        "is_autocast_enabled",
+        "compiler.is_compiling",
+    ]
+)
+PURE_MODULES = ("math.", "operator.", "itertools.")
+
+CONTAINERS = ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict")
+# Functions and predicates of Regraft that only look at a module: their calls are guards, not effects.
+PREDICATES = frozenset({"is_gelu"})
+
+
+def predicate(spelling: str) -> str | None:
+    """Canonical name of a predicate of Regraft, whether it comes from the package or from a vendored copy."""
+    module, _, name = spelling.rpartition(".")
+    known = name in PREDICATES and (module == "regraft.ops" or module.endswith("regraft_ops"))
+    return f"regraft.ops.{name}" if known else None
+
+
+# Functions of other libraries whose meaning is documented: the module under "gelu" in transformers' activation table.
+LIBRARY_OPS = {"transformers.activations.gelu": "gelu"}
+
+Arguments = tuple[Sequence[Value], Mapping[str, Value]]
+
+
+def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelling: str) -> Value:
+    """A node for a canonical operation, arguments by name; `call` when they do not fit its signature."""
+    positional, keywords = arguments
+    if op in CASTS or op in ("type", "type_as", "to"):
+        cast = _cast(frame, op, positional, keywords, expr, spelling)
+        if cast is not None:
+            return cast
+    if op == "square" and len(positional) == 1 and not keywords:
+        op, positional = "pow", (*positional, frame.constant(2))
+    operation = frame.scope.table.operation(op)
+    bound = bind(operation.signatures, positional, keywords)
+    if operation.variadic and (bound is None or any(one.kind == "int" for one in positional[1:2])):
+        packed = glue(frame, "py.tuple", positional[1:], expr, "tuple").output
+        bound = bind(operation.signatures, (positional[0], packed), keywords) or bound
+    if bound is None:
+        return call(frame, None, arguments, expr, spelling)
+    args, left = bound
+    defaults = frozenset(parameter.name for parameter in left)
+    for parameter in left:
+        args[parameter.name] = frame.constant(parameter.default)
+    if op == "pow" and args["exponent"].const == -0.5:
+        op, args = "rsqrt", {"input": args["input"]}
+    node = frame.node(
+        op, args, expr, operation.kind, effect=_changes_input(op, args),  # type: ignore[arg-type]
+        spelling=spelling, defaults=defaults, random=operation.random,
+    )  # fmt: skip
+    return node.output
+
+
+def _changes_input(op: str, args: Mapping[str, Value]) -> bool:
+    inplace = args.get("inplace")
+    return op.endswith("_") or (inplace is not None and inplace.const is not False)
+
+
+def _cast(
+    frame: Frame, op: str, positional: Sequence[Value], keywords: Mapping[str, Value], expr: ast.AST, spelling: str
+) -> Value | None:
+    """`x.float()`, `x.type_as(y)`, `x.to(torch.float32)`: one operation `to(input, dtype)`."""
+    if not positional:
+        return None
+    if op in CASTS and len(positional) == 1 and not keywords:
+        dtype = frame.global_(CASTS[op], "dtype")
+    elif op == "type_as" and len(positional) == 2:
+        dtype = attribute(frame, positional[1], "dtype", expr)
+    elif op in ("to", "type") and len(positional) == 2 and not keywords and positional[1].kind == "dtype":
+        dtype = positional[1]
+    elif op == "to" and len(positional) == 1 and set(keywords) == {"dtype"}:
+        dtype = keywords["dtype"]
+    else:
+        return None
+    args = {"input": positional[0], "dtype": dtype}
+    return frame.node("to", args, expr, "tensor", spelling=spelling).output
+
+
+def attribute(frame: Frame, base: Value, name: str, expr: ast.AST) -> Value:
+    """An attribute of a value; reading it twice gives the same value."""
+    key = (base.id, name)
+    found = frame.attributes.get(key)
+    if found is not None:
+        base.uses.append(frame.node("py.attr", {"base": base}, expr, found.kind, spelling=name))
+        return found
+    kinds = {"shape": "tuple", "dtype": "dtype", "T": "tensor", "mT": "tensor", "data": "tensor", "ndim": "int"}
+    value = frame.node("py.attr", {"base": base}, expr, kinds.get(name, "unknown"), spelling=name).output  # type: ignore[arg-type]
+    frame.attributes[key] = value
+    return value
+
+
+def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call) -> Value | None:
+    """`torch.nn.Linear(...)`: a module value; None when the name is no class of `torch.nn`."""
+    layer_type = frame.scope.table.layer(qualified)
+    if layer_type is None:
+        return None
+    positional, keywords = arguments
+    lines = (expr.lineno, expr.end_lineno or expr.lineno)
+    items: tuple[Layer, ...] = ()
+    if qualified in CONTAINERS:
+        items = _items(positional)
+        bound = dict(enumerate_args(positional))
+    else:
+        fitted = bind((layer_type.init,), positional, keywords)
+        if fitted is None:
+            frame.give_up(expr, f"the arguments do not fit {qualified}")
+            return None
+        bound = fitted[0]
+    glue = {**bound, **{name: value for name, value in keywords.items() if name not in bound}}
+    value = frame.node("py.construct", glue, expr, "module", spelling=qualified).output
+    value.layers = (Layer(qualified, args=bound, guard=frame.guard, lines=lines, items=items),)
+    return value
+
+
+def enumerate_args(positional: Sequence[Value]) -> list[tuple[str, Value]]:
+    return [(str(index), value) for index, value in enumerate(positional)]
+
+
+def _items(positional: Sequence[Value]) -> tuple[Layer, ...]:
+    """Modules of a container that is built in sight, () when any of them is unknown."""
+    values = positional[0].items if len(positional) == 1 and positional[0].items is not None else positional
+    if not values or any(len(value.layers) != 1 for value in values):
+        return ()
+    return tuple(value.layers[0] for value in values)
+
+
+def function_op(qualified: str) -> str | None:
+    """Canonical operation that a function computes, by its qualified name."""
+    return table().spelled(qualified) or LIBRARY_OPS.get(qualified)
+
+
+def computes(qualified: str) -> str | None:
+    """Canonical operation that a layer type or a function computes."""
+    layer_type = table().layer(qualified)
+    return layer_type.op if layer_type is not None else function_op(qualified)
+
+
+def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST) -> Value:
+    """The call of a module: the operation it computes when its type is known, else an opaque call."""
+    positional, keywords = arguments
+    layers = callee.layers
+    if len(layers) == 1 and layers[0].type == "torch.nn.Sequential" and layers[0].items and len(positional) == 1:
+        value = positional[0]
+        for number, item in enumerate(layers[0].items):
+            inner = frame.value("path", "module", f"{callee.name}[{number}]" if callee.name else "")
+            inner.layers = (item,)
+            value = layer_call(frame, inner, ((value,), {}), expr)
+        return value
+    types = {layer.type for layer in layers}
+    function = function_op(layers[0].type) if len(types) == 1 else None
+    if function is not None:
+        return tensor_op(frame, function, arguments, expr, layers[0].type)
+    layer_type = frame.scope.table.layer(next(iter(types))) if len(types) == 1 else None
+    if layer_type is None or layer_type.op is None or len(positional) != 1 or keywords:
+        return call(frame, callee, arguments, expr, "")
+    operation = frame.scope.table.operation(layer_type.op)
+    args = {"input": positional[0]}
+    for name in layer_type.attributes:
+        args[name] = _layer_argument(frame, callee, layers, name)
+    defaults = frozenset(
+        parameter.name for parameter in operation.signatures[0] if parameter.optional and parameter.name not in args
+    )
+    for parameter in operation.signatures[0]:
+        if parameter.name in defaults:
+            args[parameter.name] = frame.constant(parameter.default)
+    effect = _changes_input(layer_type.op, args) or layer_type.op == "batch_norm"
+    node = frame.node(
+        layer_type.op, args, expr, "tensor", effect=effect,
+        spelling=layers[0].type, layer=callee, defaults=defaults, random=operation.random,
+    )  # fmt: skip
+    return node.output
+
+
+def _layer_argument(frame: Frame, callee: Value, layers: Sequence[Layer], name: str) -> Value:
+    """`self.dropout.p` as a value that reads so, with the constructor's constant where it is known."""
+    path = frame.path(f"{callee.name}.{name}") if callee.name else frame.value("unknown")
+    given = {id(layer): _constructed(frame, layer, name) for layer in layers}
+    constants = {repr(const) for const in given.values()}
+    if len(constants) == 1 and path.origin == "path" and path.const is MISSING:
+        path.const = next(iter(given.values()))
+    return path
+
+
+def _constructed(frame: Frame, layer: Layer, name: str) -> object:
+    """Constant that the constructor gives an attribute, MISSING when it is no constant."""
+    if name in layer.args:
+        const = layer.args[name].const
+    else:
+        layer_type = frame.scope.table.layer(layer.type)
+        parameters = {parameter.name: parameter for parameter in layer_type.init} if layer_type else {}
+        const = parameters[name].default if name in parameters and parameters[name].optional else MISSING
+    if name in ("weight", "bias"):
+        affine = layer.args.get("elementwise_affine")
+        absent = const is False or (affine is not None and affine.const is False)
+        return None if absent else MISSING
+    return const
+
+
+def call(frame: Frame, callee: Value | None, arguments: Arguments, expr: ast.AST, spelling: str) -> Value:
+    """An opaque call: it uses its arguments and may have effects."""
+    positional, keywords = arguments
+    args = dict(enumerate_args(positional))
+    args.update((name, value) for name, value in keywords.items())
+    if callee is not None and callee.kind != "module":
+        args["callee"] = callee
+    layer = callee if callee is not None and callee.kind == "module" else None
+    return frame.node("call", args, expr, effect=True, spelling=spelling, layer=layer).output
+
+
+def choice(frame: Frame, base: Value, key: Value, expr: ast.Subscript) -> Value:
+    """`ACT2FN[config.act]`: a module or function whose type depends on a run-time value."""
+    lines = (expr.lineno, expr.end_lineno or expr.lineno)
+    value = frame.node("py.item", {"base": base, "index": key}, expr, "module").output
+    source = frame.scope.source.segment(expr)
+    value.layers = (Layer(base.name, args={"key": key}, guard=frame.guard, source=source, choice=True, lines=lines),)
+    return value
+
+
+def glue(frame: Frame, op: str, values: Sequence[Value], expr: ast.AST, kind: str = "unknown") -> Node:
+    """A node of Python glue without effects."""
+    return frame.node(op, dict(enumerate_args(values)), expr, kind)  # type: ignore[arg-type]
+
+
+Expression = Callable[[Frame, ast.expr], Value]

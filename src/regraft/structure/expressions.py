@@ -1,0 +1,536 @@
+"""Lowering of expressions: each gives one value, and every use of a value is recorded on a node."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from regraft.structure import calls, guards
+from regraft.structure.calls import Arguments, attribute, glue
+from regraft.structure.frame import Frame
+from regraft.structure.guards import Atom, Guard
+from regraft.structure.model import MISSING, Layer, Value
+
+_BINARY = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
+}  # fmt: skip
+_NOT_TENSOR = frozenset({"int", "scalar", "bool", "str", "none", "tuple", "dtype", "module"})
+
+# Names of other libraries whose meaning is documented: `transformers.activations` (a table from configuration
+# strings to activation modules, and the module it holds under "gelu").
+_ACTIVATION_TABLES = frozenset({"transformers.activations.ACT2FN"})
+_ACTIVATIONS = {
+    "gelu": "torch.nn.GELU", "relu": "torch.nn.ReLU", "silu": "torch.nn.SiLU", "swish": "torch.nn.SiLU",
+    "tanh": "torch.nn.Tanh", "sigmoid": "torch.nn.Sigmoid", "relu6": "torch.nn.ReLU6",
+    "leaky_relu": "torch.nn.LeakyReLU",
+}  # fmt: skip
+
+
+def lower(frame: Frame, expr: ast.expr) -> Value:
+    """The value of an expression."""
+    return _DISPATCH.get(type(expr), _other)(frame, expr)
+
+
+def condition(frame: Frame, expr: ast.expr) -> Guard:
+    """A test as a guard; its values are lowered (and used) on the way."""
+    if isinstance(expr, ast.BoolOp):
+        parts = [condition(frame, value) for value in expr.values]
+        join = guards.conjoin if isinstance(expr.op, ast.And) else guards.disjoin
+        result = parts[0]
+        for part in parts[1:]:
+            result = join(result, part)
+        return result
+    if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.Not):
+        return guards.negate(condition(frame, expr.operand))
+    if isinstance(expr, ast.Compare) and len(expr.ops) == 1:
+        return _comparison(frame, expr)
+    value = lower(frame, expr)
+    glue(frame, "py.test", (value,), expr)
+    if value.const is not MISSING:
+        return guards.TRUE if value.const else guards.FALSE
+    node = value.node
+    predicate = calls.predicate(node.spelling) if node is not None and node.op == "call" else None
+    if node is not None and predicate is not None and "0" in node.args:
+        return Atom("call", f"{predicate}({key(node.args['0'])})", None, _text(frame, expr))
+    return Atom("truth", key(value), None, _text(frame, expr))
+
+
+def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
+    left, right = lower(frame, expr.left), lower(frame, expr.comparators[0])
+    glue(frame, "py.test", (left, right), expr)
+    operator = expr.ops[0]
+    negated = isinstance(operator, ast.IsNot | ast.NotEq)
+    atom: Guard
+    if left.const is not MISSING and right.const is MISSING:
+        left, right = right, left
+    if isinstance(operator, ast.Is | ast.IsNot) and right.const is None:
+        if left.const is not MISSING:
+            return guards.TRUE if (left.const is None) is not negated else guards.FALSE
+        atom = Atom("none", key(left), None, _positive(frame, expr, "is"))
+    elif isinstance(operator, ast.Eq | ast.NotEq) and right.const is not MISSING:
+        atom = Atom("eq", key(left), right.const, _positive(frame, expr, "=="))
+    else:
+        text = _text(frame, expr)
+        return Atom("opaque", f"{key(left)} {type(operator).__name__} {key(right)}", None, text)
+    return guards.negate(atom) if negated else atom
+
+
+def _positive(frame: Frame, expr: ast.Compare, operator: str) -> str:
+    return f"{_text(frame, expr.left)} {operator} {_text(frame, expr.comparators[0])}"
+
+
+def _text(frame: Frame, expr: ast.expr) -> str:
+    return " ".join(frame.scope.source.segment(expr).split())
+
+
+def key(value: Value) -> str:
+    """Identity of a value across the functions of a class: paths and parameters by name, others by number."""
+    if value.origin in ("path", "global"):
+        return value.name
+    if value.layers and value.layers[0].choice:
+        return value.layers[0].source
+    if value.origin == "param":
+        return f"{value.name}#{value.id}"
+    stored = next((name for name in value.names if name.startswith("self.")), None)
+    if stored is not None:
+        return stored
+    return f"{value.names[0]}#{value.id}" if value.names else f"#{value.id}"
+
+
+# leaves
+
+
+def _constant(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Constant)
+    return frame.constant(expr.value)
+
+
+def _name(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Name)
+    bound = frame.env.get(expr.id)
+    if bound is not None:
+        return bound.value
+    qualified = frame.scope.names.qualified.get(expr.id, expr.id)
+    return frame.global_(qualified, "dtype" if _is_dtype(qualified) else "unknown")
+
+
+def _is_dtype(qualified: str) -> bool:
+    return qualified.startswith("torch.") and qualified[6:] in _DTYPES
+
+
+_DTYPES = frozenset(
+    [
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "half",
+        "float",
+        "double",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "long",
+        "int",
+        "short",
+        "uint8",
+        "bool",
+    ]
+)
+
+
+def _attribute(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Attribute)
+    dotted = _dotted(expr)
+    if dotted is not None:
+        root, rest = dotted
+        if root == frame.receiver and root in frame.env and frame.env[root].value.origin == "param":
+            return frame.path(f"self.{rest}")
+        if root not in frame.env and root in frame.scope.names.qualified:
+            qualified = f"{frame.scope.names.qualified[root]}.{rest}"
+            return frame.global_(qualified, "dtype" if _is_dtype(qualified) else "unknown")
+    base = lower(frame, expr.value)
+    if base.layers and base.name:
+        return (
+            frame.path(f"{base.name}.{expr.attr}")
+            if base.origin == "path"
+            else attribute(frame, base, expr.attr, expr)
+        )
+    return attribute(frame, base, expr.attr, expr)
+
+
+def _dotted(expr: ast.Attribute) -> tuple[str, str] | None:
+    """(root name, rest) of `root.a.b`."""
+    parts = [expr.attr]
+    inner = expr.value
+    while isinstance(inner, ast.Attribute):
+        parts.append(inner.attr)
+        inner = inner.value
+    return (inner.id, ".".join(reversed(parts))) if isinstance(inner, ast.Name) else None
+
+
+# calls
+
+
+def _call(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Call)
+    function = expr.func
+    if isinstance(function, ast.Attribute):
+        found = _method_call(frame, expr, function)
+        if found is not None:
+            return found
+    callee = lower(frame, function)
+    arguments = _arguments(frame, expr)
+    if callee.layers:
+        return calls.layer_call(frame, callee, arguments, expr) if arguments else _starred(frame, expr, callee)
+    if arguments is None:
+        return _starred(frame, expr, callee)
+    if callee.origin == "global":
+        return _global_call(frame, expr, callee, arguments)
+    return calls.call(frame, callee, arguments, expr, callee.name)
+
+
+def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value | None:
+    """`x.softmax(-1)`: a tensor method on a value that may be a tensor."""
+    dotted = _dotted(function)
+    if dotted is not None:
+        root, rest = dotted
+        if root not in frame.env and root in frame.scope.names.qualified:
+            return None
+        if root == frame.receiver and "." not in rest:
+            return _own_call(frame, expr, rest)
+    op = frame.scope.table.method(function.attr)
+    if op is None:
+        return None
+    base = lower(frame, function.value)
+    if base.kind in _NOT_TENSOR or (base.origin == "global" and base.name not in frame.env):
+        return None
+    arguments = _arguments(frame, expr)
+    if arguments is None:
+        return _starred(frame, expr, base)
+    positional, keywords = arguments
+    return calls.tensor_op(frame, op, ((base, *positional), keywords), expr, f"torch.Tensor.{function.attr}")
+
+
+def _own_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
+    """`self.name(...)`: a method of the class, or a layer (None: the caller goes on)."""
+    if name not in frame.scope.methods:
+        return None
+    arguments = _arguments(frame, expr)
+    args = arguments if arguments is not None else ((_starred(frame, expr, None),), {})
+    return calls.call(frame, None, args, expr, f"self.{name}")
+
+
+def _arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
+    """Lowered arguments; None when there are star arguments, whose number is unknown."""
+    if any(isinstance(one, ast.Starred) for one in expr.args) or any(one.arg is None for one in expr.keywords):
+        return None
+    positional = [lower(frame, one) for one in expr.args]
+    return positional, {one.arg: lower(frame, one.value) for one in expr.keywords if one.arg is not None}
+
+
+def _starred(frame: Frame, expr: ast.Call, callee: Value | None) -> Value:
+    values = [lower(frame, one.value if isinstance(one, ast.Starred) else one) for one in expr.args]
+    values += [lower(frame, one.value) for one in expr.keywords]
+    if callee is not None and callee.layers and callee.layers[0].type in calls.CONTAINERS:
+        frame.give_up(expr, "star arguments: the number of modules is unknown")
+    return calls.call(frame, callee, (values, {}), expr, callee.name if callee is not None else "")
+
+
+def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Arguments) -> Value:
+    name = callee.name
+    op = calls.function_op(name)
+    if op is None and "." not in name:
+        for star in frame.scope.names.stars:
+            op = op or frame.scope.table.spelled(f"{star}.{name}")
+    if op is not None:
+        return calls.tensor_op(frame, op, arguments, expr, name)
+    built = calls.construct(frame, name, arguments, expr)
+    if built is not None:
+        return built
+    if name in frame.scope.names.definitions:
+        return _definition_call(frame, expr, name, arguments)
+    if name in calls.PURE_FUNCTIONS or name.startswith(calls.PURE_MODULES):
+        positional, keywords = arguments
+        kind = "scalar" if name.startswith("math.") else "unknown"
+        node = glue(frame, "py.call", (*positional, *keywords.values()), expr, kind)
+        node.spelling = name
+        return node.output
+    if name in calls.PURE_BUILTINS:
+        positional, keywords = arguments
+        node = glue(frame, "py.call", (*positional, *keywords.values()), expr, calls.PURE_BUILTINS[name])
+        node.spelling = name
+        return node.output
+    value = calls.call(frame, None, arguments, expr, name)
+    if calls.predicate(name) and value.node is not None:
+        value.node.effect = False
+    return value
+
+
+def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value:
+    """A class of the file is a module type; a function of the file stays opaque."""
+    value = calls.call(frame, None, arguments, expr, name)
+    if isinstance(frame.scope.names.definitions[name], ast.ClassDef):
+        positional, keywords = arguments
+        args = {**dict(calls.enumerate_args(positional)), **keywords}
+        lines = (expr.lineno, expr.end_lineno or expr.lineno)
+        value.layers = (Layer(name, args=args, guard=frame.guard, lines=lines),)
+        value.kind = "module"
+    return value
+
+
+# operators
+
+
+def _binop(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.BinOp)
+    left, right = lower(frame, expr.left), lower(frame, expr.right)
+    return binary(frame, expr.op, left, right, expr)
+
+
+def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr: ast.AST) -> Value:
+    """`left op right`: a tensor operation unless both operands are certainly not tensors."""
+    op = _BINARY.get(type(operator))
+    scalars = left.kind in _NOT_TENSOR and right.kind in _NOT_TENSOR
+    if op is None or scalars or "tuple" in (left.kind, right.kind) or "str" in (left.kind, right.kind):
+        kind = (
+            "tuple" if "tuple" in (left.kind, right.kind) else "int" if left.kind == right.kind == "int" else "unknown"
+        )
+        return glue(frame, "py.binary", (left, right), expr, kind).output
+    kind = "tensor" if "tensor" in (left.kind, right.kind) else "unknown"
+    if op == "mul" and left is right:
+        op, args = "pow", {"input": left, "exponent": frame.constant(2)}
+    elif op == "pow":
+        args = {"input": left, "exponent": right}
+        if right.const == -0.5:
+            op, args = "rsqrt", {"input": left}
+    else:
+        args = {"input": left, "other": right}
+    defaults: frozenset[str] = frozenset()
+    if op in ("add", "sub"):
+        args["alpha"] = frame.constant(1)
+        defaults = frozenset({"alpha"})
+    return frame.node(op, args, expr, kind, spelling=op, defaults=defaults).output  # type: ignore[arg-type]
+
+
+def _unary(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.UnaryOp)
+    operand = lower(frame, expr.operand)
+    if isinstance(expr.op, ast.USub):
+        if isinstance(operand.const, int | float) and not isinstance(operand.const, bool):
+            return frame.constant(-operand.const)
+        if operand.kind not in _NOT_TENSOR:
+            return frame.node("neg", {"input": operand}, expr, operand.kind, spelling="neg").output
+    return glue(frame, "py.unary", (operand,), expr, "bool" if isinstance(expr.op, ast.Not) else operand.kind).output
+
+
+def _boolop(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.BoolOp)
+    return glue(frame, "py.bool", [lower(frame, value) for value in expr.values], expr).output
+
+
+def _compare(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Compare)
+    return glue(frame, "py.compare", [lower(frame, one) for one in (expr.left, *expr.comparators)], expr).output
+
+
+def _ifexp(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.IfExp)
+    test = condition(frame, expr.test)
+    outer = frame.guard
+    frame.guard = guards.conjoin(outer, test)
+    then = lower(frame, expr.body)
+    frame.guard = guards.conjoin(outer, guards.negate(test))
+    other = lower(frame, expr.orelse)
+    frame.guard = outer
+    if then is other:
+        return then
+    glue(frame, "py.phi", (then, other), expr)
+    return frame.phi(((test, then), (guards.negate(test), other)))
+
+
+# containers, subscripts and the rest
+
+
+def _sequence(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Tuple | ast.List)
+    starred = any(isinstance(one, ast.Starred) for one in expr.elts)
+    values = [lower(frame, one.value if isinstance(one, ast.Starred) else one) for one in expr.elts]
+    value = glue(frame, "py.tuple", values, expr, "tuple").output
+    value.items = None if starred else tuple(values)
+    return value
+
+
+def _subscript(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Subscript)
+    base, index = lower(frame, expr.value), lower(frame, expr.slice)
+    if base.origin == "global":
+        if base.name in _ACTIVATION_TABLES and index.const in _ACTIVATIONS:
+            return _activation(frame, str(index.const), expr)
+        return calls.choice(frame, base, index, expr)
+    if base.layers and base.layers[0].type in calls.CONTAINERS:
+        return element(frame, base, expr)
+    if base.items is not None and isinstance(index.const, int) and -len(base.items) <= index.const < len(base.items):
+        glue(frame, "py.item", (base, index), expr)
+        return base.items[index.const]
+    kind = "tensor" if base.kind == "tensor" else "unknown"
+    if base.kind == "tuple" and base.attribute() is not None:
+        kind = "tuple" if isinstance(expr.slice, ast.Slice) else "int"  # of x.shape
+    return frame.node("py.item", {"base": base, "index": index}, expr, kind).output  # type: ignore[arg-type]
+
+
+def _activation(frame: Frame, name: str, expr: ast.Subscript) -> Value:
+    lines = (expr.lineno, expr.end_lineno or expr.lineno)
+    value = frame.node("py.construct", {}, expr, "module", spelling=_ACTIVATIONS[name]).output
+    value.layers = (Layer(_ACTIVATIONS[name], guard=frame.guard, lines=lines),)
+    return value
+
+
+def element(frame: Frame, container: Value, expr: ast.AST) -> Value:
+    """One module of a `ModuleList`: known when all its modules are of one type."""
+    items = tuple(item for layer in container.layers for item in layer.items)
+    value = frame.node("py.item", {"base": container}, expr, "module").output
+    if items and len({item.type for item in items}) == 1:
+        value.layers = items[:1]
+    return value
+
+
+def _slice(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Slice)
+    parts = [lower(frame, one) for one in (expr.lower, expr.upper, expr.step) if one is not None]
+    return glue(frame, "py.slice", parts, expr).output
+
+
+def _dict(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Dict)
+    return glue(
+        frame, "py.dict", [lower(frame, one) for one in (*expr.keys, *expr.values) if one is not None], expr
+    ).output
+
+
+def _walrus(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.NamedExpr)
+    value = lower(frame, expr.value)
+    if isinstance(expr.target, ast.Name):
+        frame.bind(expr.target.id, value)
+    return value
+
+
+def _lambda(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.Lambda)
+    return glue(frame, "py.lambda", captured(frame, [expr.body]), expr).output
+
+
+def captured(frame: Frame, body: Sequence[ast.AST]) -> list[Value]:
+    """Values of this function that a nested function or lambda reads."""
+    found: dict[Value, None] = {}
+    for root in body:
+        for node in ast.walk(root):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in frame.env:
+                found[frame.env[node.id].value] = None
+    return list(found)
+
+
+def _comprehension(frame: Frame, expr: ast.expr) -> Value:
+    assert isinstance(expr, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp)
+    mark, outer, loop = len(frame.trail), frame.guard, frame.loop
+    frame.loops += 1
+    for generator in expr.generators:
+        source = lower(frame, generator.iter)
+        frame.loop = frame.loops
+        bind_target(frame, generator.target, loop_element(frame, source, generator.iter))
+        for test in generator.ifs:
+            frame.guard = guards.conjoin(frame.guard, condition(frame, test))
+    parts = [expr.key, expr.value] if isinstance(expr, ast.DictComp) else [expr.elt]
+    values = [lower(frame, one) for one in parts]
+    frame.guard, frame.loop = outer, loop
+    frame.rewind(mark)
+    value = glue(
+        frame, "py.comprehension", values, expr, "tuple" if isinstance(expr, ast.ListComp) else "unknown"
+    ).output
+    if isinstance(expr, ast.ListComp) and values[0].layers:
+        value.items = (values[0],)
+    return value
+
+
+def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
+    """What a loop over `source` binds at each step."""
+    if source.layers and source.layers[0].type in calls.CONTAINERS:
+        return element(frame, source, expr)
+    kind = "tensor" if source.kind == "tensor" else "unknown"
+    enumerated = source.node
+    value = frame.node("py.next", {"source": source}, expr, kind).output  # type: ignore[arg-type]
+    if enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "enumerate":
+        value.items = (frame.value("unknown", "int"), loop_element(frame, enumerated.args["0"], expr))
+    elif enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "zip":
+        value.items = tuple(loop_element(frame, one, expr) for one in enumerated.args.values())
+    elif enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "range":
+        value.kind = "int"
+    return value
+
+
+def bind_target(frame: Frame, target: ast.expr, value: Value) -> None:
+    """Assign a value to a name, an attribute, a subscript or a tuple of targets."""
+    if isinstance(target, ast.Name):
+        frame.bind(target.id, value)
+    elif isinstance(target, ast.Tuple | ast.List):
+        _unpack(frame, target, value)
+    elif isinstance(target, ast.Starred):
+        bind_target(frame, target.value, frame.node("py.item", {"base": value}, target, "tuple").output)
+    elif isinstance(target, ast.Attribute):
+        _store_attribute(frame, target, value)
+    elif isinstance(target, ast.Subscript):
+        base, index = lower(frame, target.value), lower(frame, target.slice)
+        frame.node("py.setitem", {"base": base, "index": index, "value": value}, target, effect=True)
+
+
+def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> None:
+    starred = any(isinstance(one, ast.Starred) for one in target.elts)
+    if value.items is not None and len(value.items) == len(target.elts) and not starred:
+        parts = value.items
+    else:
+        kind = "int" if value.kind == "tuple" and value.attribute() is not None else "unknown"
+        kind = "tensor" if value.node is not None and value.node.op in ("split", "chunk", "unbind") else kind
+        parts = tuple(frame.node("py.item", {"base": value}, one, kind).output for one in target.elts)  # type: ignore[arg-type]
+        value.items = None if starred else parts
+    for one, part in zip(target.elts, parts, strict=True):
+        bind_target(frame, one, part)
+
+
+def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
+    dotted = _dotted(target)
+    if dotted is not None and dotted[0] == frame.receiver:
+        path = f"self.{dotted[1]}"
+        frame.node("py.store", {"value": value}, target, effect=True, spelling=path)
+        first = all(stored != path for stored, *_ in frame.stores)
+        frame.stores.append((path, frame.guard, value, frame.statement.node))
+        frame.bind(path, value)
+        if not first and value.names[-1] == path:
+            value.names.pop()  # `self.x` is this value's identity in other functions only if it is stored once
+        return
+    base = lower(frame, target.value)
+    frame.node("py.store", {"base": base, "value": value}, target, effect=True, spelling=target.attr)
+
+
+def _effectful(frame: Frame, expr: ast.expr) -> Value:
+    """`await`, `yield`: control leaves the function, so anything may happen."""
+    inner = getattr(expr, "value", None)
+    values = [lower(frame, inner)] if inner is not None else []
+    frame.give_up(expr, f"{type(expr).__name__.lower()} leaves the function")
+    return frame.node("call", dict(calls.enumerate_args(values)), expr, effect=True).output
+
+
+def _other(frame: Frame, expr: ast.expr) -> Value:
+    """Any other expression uses all its parts and has no effect of its own (f-strings, sets, starred)."""
+    parts = [child for child in ast.iter_child_nodes(expr) if isinstance(child, ast.expr)]
+    return glue(frame, "py.other", [lower(frame, part) for part in parts], expr).output
+
+
+_DISPATCH: dict[type[ast.expr], Callable[[Frame, ast.expr], Value]] = {
+    ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Call: _call, ast.BinOp: _binop,
+    ast.UnaryOp: _unary, ast.BoolOp: _boolop, ast.Compare: _compare, ast.IfExp: _ifexp, ast.Tuple: _sequence,
+    ast.List: _sequence, ast.Subscript: _subscript, ast.Slice: _slice, ast.Dict: _dict, ast.NamedExpr: _walrus,
+    ast.Lambda: _lambda, ast.ListComp: _comprehension, ast.SetComp: _comprehension, ast.DictComp: _comprehension,
+    ast.GeneratorExp: _comprehension, ast.Await: _effectful, ast.Yield: _effectful, ast.YieldFrom: _effectful,
+}  # fmt: skip

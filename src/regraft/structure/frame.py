@@ -1,0 +1,176 @@
+"""State of the lowering of one function: names, the current guard, nodes made so far."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from regraft.names import Names
+from regraft.source import SourceFile
+from regraft.structure import guards
+from regraft.structure.guards import Guard
+from regraft.structure.model import MISSING, Binding, Kind, Layer, Node, Opaque, Statement, Value
+from regraft.structure.optable import OpTable
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a function can see besides its own names: the file, the module's names, and its class."""
+
+    source: SourceFile
+    names: Names
+    table: OpTable
+    layers: Mapping[str, tuple[Layer, ...]]
+    methods: frozenset[str] = frozenset()
+
+
+_CONST_KINDS: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "scalar"), (str, "str"))
+
+
+class Frame:
+    """Mutable state of one function's lowering; `regraft.structure.lower` drives it."""
+
+    def __init__(self, scope: Scope, receiver: str | None) -> None:
+        self.scope = scope
+        self.receiver = receiver
+        self.nodes: list[Node] = []
+        self.env: dict[str, Binding] = {}
+        self.log: dict[str, list[Binding]] = {}
+        self.trail: list[tuple[str, Binding | None]] = []
+        self.guard: Guard = guards.TRUE
+        self.statement = Statement(ast.Pass(), 0, 0, 0)
+        self.block = 0
+        self.blocks = 0
+        self.loop = 0
+        self.loops = 0
+        self.time = 0
+        self.values = 0
+        self.constants: dict[tuple[type, object], Value] = {}
+        self.globals: dict[str, Value] = {}
+        self.paths: dict[str, Value] = {}
+        self.attributes: dict[tuple[int, str], Value] = {}
+        self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
+        self.opaque: list[Opaque] = []
+
+    # values
+
+    def value(self, origin: str, kind: Kind = "unknown", name: str = "", const: object = MISSING) -> Value:
+        self.values += 1
+        return Value(self.values, origin, kind, name, const)  # type: ignore[arg-type]
+
+    def constant(self, const: object) -> Value:
+        key = (type(const), const)
+        found = self.constants.get(key)
+        if found is None:
+            kind: Kind = "none" if const is None else "unknown"
+            kind = next((name for cls, name in _CONST_KINDS if isinstance(const, cls)), kind)
+            found = self.constants[key] = self.value("const", kind, const=const)
+        return found
+
+    def global_(self, name: str, kind: Kind = "unknown") -> Value:
+        found = self.globals.get(name)
+        if found is None:
+            found = self.globals[name] = self.value("global", kind, name)
+        return found
+
+    def path(self, path: str) -> Value:
+        """The value of `self.a.b`, which stays the same until the function stores to it."""
+        bound = self.env.get(path)
+        if bound is not None:
+            return bound.value
+        found = self.paths.get(path)
+        if found is None:
+            found = self.paths[path] = self.value("path", name=path)
+            found.layers = self.scope.layers.get(path, ())
+            if found.layers:
+                found.kind = "module"
+        return found
+
+    # nodes
+
+    def node(
+        self,
+        op: str,
+        args: dict[str, Value],
+        expr: ast.AST,
+        kind: Kind = "unknown",
+        effect: bool = False,
+        **more: object,
+    ) -> Node:
+        self.time += 1
+        output = self.value("node", kind)
+        made = Node(op, args, output, self.guard, expr, self.statement, self.time, effect=effect, **more)  # type: ignore[arg-type]
+        output.node = made
+        for value in dict.fromkeys(args.values()):
+            value.uses.append(made)
+        if made.layer is not None:
+            made.layer.uses.append(made)
+        self.nodes.append(made)
+        return made
+
+    # names
+
+    def bind(self, name: str, value: Value) -> None:
+        self.time += 1
+        old = self.env.get(name)
+        self.trail.append((name, old))
+        self._set(name, Binding(value, self.time, self.statement))
+        if name not in value.names:
+            value.names.append(name)
+
+    def _set(self, name: str, binding: Binding) -> None:
+        self.env[name] = binding
+        self.log.setdefault(name, []).append(binding)
+
+    def rewind(self, mark: int) -> dict[str, Value]:
+        """Undo every binding since `mark`; returns the names it bound with their latest values."""
+        changed: dict[str, Value] = {}
+        while len(self.trail) > mark:
+            name, old = self.trail.pop()
+            if name not in changed:
+                changed[name] = self.env[name].value
+            if old is None:
+                del self.env[name]
+            else:
+                self.env[name] = old
+        for name in changed:
+            old = self.env.get(name)
+            self.time += 1
+            value = old.value if old is not None else self.value("unknown")
+            self.log[name].append(Binding(value, self.time, old.statement if old is not None else None))
+        return changed
+
+    def join(self, branches: list[tuple[Guard, dict[str, Value]]]) -> None:
+        """Merge the names that the branches bound: equal values stay, different ones become a φ."""
+        for name in dict.fromkeys(name for _, changed in branches for name in changed):
+            entry = self.env.get(name)
+            options = tuple(
+                (guard, changed[name] if name in changed else entry.value if entry else self.value("unknown"))
+                for guard, changed in branches
+            )
+            first = options[0][1]
+            if all(value is first for _, value in options):
+                merged = first
+            else:
+                merged = self.phi(options)
+                merged.names.append(name)
+            self.time += 1
+            self.trail.append((name, entry))
+            self._set(name, Binding(merged, self.time, None))
+
+    def phi(self, options: tuple[tuple[Guard, Value], ...]) -> Value:
+        kinds = {value.kind for _, value in options}
+        merged = self.value("phi", kinds.pop() if len(kinds) == 1 else "unknown")
+        merged.options = options
+        merged.layers = tuple(layer for _, value in options for layer in value.layers)
+        for _, value in options:
+            value.joins.append(merged)
+            if value.names and not merged.name:
+                merged.name = value.names[0]
+        return merged
+
+    def give_up(self, node: ast.AST, reason: str) -> None:
+        """Record a place that cannot be followed."""
+        line, column = self.scope.source.position(self.scope.source.span(node).start)
+        self.opaque.append(Opaque(line, column, reason))

@@ -1,0 +1,312 @@
+"""Lowering of statements: one pass over a function, linear in its length; paths are never enumerated."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+
+from regraft.names import imported
+from regraft.structure import calls, guards
+from regraft.structure.expressions import binary, bind_target, captured, condition, loop_element, lower
+from regraft.structure.frame import Frame, Scope
+from regraft.structure.guards import FALSE, TRUE, Guard
+from regraft.structure.model import Body, Node, Statement, Value
+
+_ANNOTATED = {
+    "torch.Tensor": "tensor", "Tensor": "tensor", "int": "int", "float": "scalar", "bool": "bool", "str": "str",
+}  # fmt: skip
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def lower_function(scope: Scope, function: Function, name: str, method: bool) -> Body:
+    """The body of one function; `method` says that its first parameter is the instance."""
+    arguments = function.args
+    parameters = [*arguments.posonlyargs, *arguments.args]
+    receiver = parameters[0].arg if method and parameters else None
+    frame = Frame(scope, receiver)
+    everything = [*parameters, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    for parameter in everything:
+        if parameter is not None:
+            frame.bind(parameter.arg, _parameter(frame, parameter))
+    block(frame, function.body)
+    index: dict[str, list[Node]] = {}
+    for node in frame.nodes:
+        index.setdefault(node.op, []).append(node)
+    return Body(
+        name,
+        function,
+        tuple(frame.nodes),
+        {local: tuple(events) for local, events in frame.log.items()},
+        tuple(frame.stores),
+        tuple(frame.opaque),
+        {op: tuple(nodes) for op, nodes in index.items()},
+    )
+
+
+def _parameter(frame: Frame, parameter: ast.arg) -> Value:
+    annotation = ast.unparse(parameter.annotation) if parameter.annotation is not None else ""
+    return frame.value("param", _ANNOTATED.get(annotation, "unknown"), parameter.arg)  # type: ignore[arg-type]
+
+
+def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
+    """Lower a statement list; returns the condition, relative to its entry, under which control leaves it early."""
+    outer_guard, outer_block = frame.guard, frame.block
+    frame.blocks += 1
+    frame.block = frame.blocks
+    left: Guard = FALSE
+    for statement in body:
+        frame.statement = made = Statement(statement, frame.block, frame.loop, frame.time)
+        exits = _DISPATCH.get(type(statement), _other)(frame, statement)
+        made.end = frame.time
+        if exits is not FALSE:
+            left = guards.disjoin(left, exits)
+            if exits == TRUE:
+                left = TRUE
+                break
+            frame.guard = guards.conjoin(frame.guard, guards.negate(exits))
+    frame.guard, frame.block = outer_guard, outer_block
+    return left
+
+
+# simple statements
+
+
+def _expr(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.Expr)
+    if not isinstance(statement.value, ast.Constant):
+        lower(frame, statement.value)
+    return FALSE
+
+
+def _assign(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.Assign)
+    value = lower(frame, statement.value)
+    for target in statement.targets:
+        bind_target(frame, target, value)
+    return FALSE
+
+
+def _ann_assign(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.AnnAssign)
+    if statement.value is not None:
+        bind_target(frame, statement.target, lower(frame, statement.value))
+    return FALSE
+
+
+def _aug_assign(frame: Frame, statement: ast.stmt) -> Guard:
+    """`x += y` may change the tensor that other names share, so it is an effect besides a new value."""
+    assert isinstance(statement, ast.AugAssign)
+    target = statement.target
+    old = lower(frame, target)
+    value = binary(frame, statement.op, old, lower(frame, statement.value), statement)
+    if value.node is not None and value.node.op in ("add", "sub", "mul", "div", "pow", "matmul"):
+        value.node.op += "_"
+        value.node.effect = True
+    bind_target(frame, target, value)
+    return FALSE
+
+
+def _return(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.Return)
+    if statement.value is not None:
+        calls.glue(frame, "py.return", (lower(frame, statement.value),), statement)
+    return TRUE
+
+
+def _leave(frame: Frame, statement: ast.stmt) -> Guard:
+    """raise, break, continue: what follows in the block does not run."""
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.expr):
+            calls.glue(frame, "py.use", (lower(frame, child),), statement)
+    return TRUE
+
+
+def _assert(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.Assert)
+    condition(frame, statement.test)
+    return FALSE
+
+
+def _import(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.Import | ast.ImportFrom)
+    for local, qualified in imported(statement, ""):
+        if local != "*":
+            frame.bind(local, frame.global_(qualified))
+    return FALSE
+
+
+def _definition(frame: Frame, statement: ast.stmt) -> Guard:
+    """A nested function or class reads what it captures; its own body is lowered as a function of its own."""
+    assert isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    value = calls.glue(frame, "py.lambda", captured(frame, statement.body), statement).output
+    frame.bind(statement.name, value)
+    return FALSE
+
+
+def _delete(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.Delete)
+    for target in statement.targets:
+        if isinstance(target, ast.Name):
+            frame.bind(target.id, frame.value("unknown"))
+        else:
+            bind_target(frame, target, frame.value("unknown"))
+    return FALSE
+
+
+def _other(frame: Frame, statement: ast.stmt) -> Guard:
+    """pass, global, nonlocal: no values; anything newer is recorded as not followed, and its names are unknown."""
+    if not isinstance(statement, ast.Pass | ast.Global | ast.Nonlocal):
+        frame.give_up(statement, f"{type(statement).__name__} is not followed")
+        frame.node("call", {}, statement, effect=True)
+        for name in _stored([statement]):
+            frame.bind(name, frame.value("unknown"))
+    return FALSE
+
+
+# compound statements
+
+
+def _branch(frame: Frame, guard: Guard, body: Sequence[ast.stmt]) -> tuple[Guard, dict[str, Value]]:
+    """Lower one arm under `guard`; returns how control leaves it and what it bound, with the bindings undone."""
+    outer, mark = frame.guard, len(frame.trail)
+    frame.guard = guards.conjoin(outer, guard)
+    exits = block(frame, body) if body else FALSE
+    frame.guard = outer
+    return exits, frame.rewind(mark)
+
+
+def _if(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.If)
+    test = condition(frame, statement.test)
+    other = guards.negate(test)
+    then_exit, then_names = _branch(frame, test, statement.body)
+    else_exit, else_names = _branch(frame, other, statement.orelse)
+    _merge(frame, [(test, then_exit, then_names), (other, else_exit, else_names)])
+    return guards.disjoin(
+        FALSE if then_exit is FALSE else guards.conjoin(test, then_exit),
+        FALSE if else_exit is FALSE else guards.conjoin(other, else_exit),
+    ) if not (then_exit == TRUE and else_exit == TRUE) else TRUE  # fmt: skip
+
+
+def _merge(frame: Frame, branches: Iterable[tuple[Guard, Guard, dict[str, Value]]]) -> None:
+    """Join the arms that reach the end; an arm that always leaves contributes nothing."""
+    frame.join([(guard, names) for guard, exits, names in branches if exits != TRUE])
+
+
+def _loop(frame: Frame, statement: ast.stmt) -> Guard:
+    """A loop is lowered once; names that its body binds are loop-carried φ values."""
+    assert isinstance(statement, ast.For | ast.AsyncFor | ast.While)
+    entry: dict[str, Value] = {}
+    source = lower(frame, statement.iter) if not isinstance(statement, ast.While) else None
+    mark, outer_loop, outer_guard = len(frame.trail), frame.loop, frame.guard
+    frame.loops += 1
+    frame.loop = frame.loops
+    carried: dict[str, Value] = {}
+    for name in _stored(statement.body):
+        bound = frame.env.get(name)
+        entry[name] = bound.value if bound else frame.value("unknown")
+        carried[name] = frame.value("phi", entry[name].kind, name)
+        frame.bind(name, carried[name])
+    if isinstance(statement, ast.While):
+        # the test runs before every step, the first included, so the body's guard does not say which
+        condition(frame, statement.test)
+    elif source is not None:
+        bind_target(frame, statement.target, loop_element(frame, source, statement.iter))
+    block(frame, statement.body)
+    frame.loop, frame.guard = outer_loop, outer_guard
+    final = frame.rewind(mark)
+    runs = guards.Atom("opaque", f"loop#{frame.loops}", None, f"loop at line {statement.lineno} runs")
+    for name, phi in carried.items():
+        phi.options = ((guards.negate(runs), entry[name]), (runs, final[name]))
+        entry[name].joins.append(phi)
+        final[name].joins.append(phi)
+    # after the loop a name holds the φ: the entry's value or that of the last step
+    frame.join([(runs, {name: carried.get(name, value) for name, value in final.items()})])
+    if statement.orelse:
+        exits, names = _branch(frame, TRUE, statement.orelse)
+        _merge(frame, [(TRUE, exits, names)])
+    # a return inside the loop may or may not be taken: what follows runs under an unknown condition
+    return FALSE
+
+
+def _with(frame: Frame, statement: ast.stmt) -> Guard:
+    assert isinstance(statement, ast.With | ast.AsyncWith)
+    for item in statement.items:
+        value = lower(frame, item.context_expr)
+        frame.node("call", {"0": value}, item.context_expr, effect=True, spelling="__enter__")
+        if item.optional_vars is not None:
+            bind_target(frame, item.optional_vars, frame.value("unknown"))
+    exits = block(frame, statement.body)
+    frame.node("call", {}, statement, effect=True, spelling="__exit__")
+    return exits
+
+
+def _try(frame: Frame, statement: ast.stmt) -> Guard:
+    """Handlers run under an unknown condition, from an unknown point of the body."""
+    assert isinstance(statement, ast.Try)
+    failed = guards.Atom("opaque", f"try#{statement.lineno}", None, f"the try at line {statement.lineno} fails")
+    exits, names = _branch(frame, guards.negate(failed), [*statement.body, *statement.orelse])
+    branches: list[tuple[Guard, Guard, dict[str, Value]]] = [(guards.negate(failed), exits, names)]
+    for number, handler in enumerate(statement.handlers):
+        which = guards.Atom("opaque", f"try#{statement.lineno}:{number}", None, f"handler {number} runs")
+        guard = guards.conjoin(failed, which)
+        mark = len(frame.trail)
+        for name in _stored(statement.body):
+            frame.bind(name, frame.value("unknown"))
+        if handler.name:
+            frame.bind(handler.name, frame.value("unknown"))
+        left, bound = _branch(frame, guard, handler.body)
+        branches.append((guard, left, {**frame.rewind(mark), **bound}))
+    _merge(frame, branches)
+    block(frame, statement.finalbody)
+    return FALSE if any(left != TRUE for _, left, _ in branches) else TRUE
+
+
+def _match(frame: Frame, statement: ast.stmt) -> Guard:
+    """`match`: each case runs under a condition of its own that is not analysed."""
+    assert isinstance(statement, ast.Match)
+    subject = lower(frame, statement.subject)
+    calls.glue(frame, "py.test", (subject,), statement)
+    branches: list[tuple[Guard, Guard, dict[str, Value]]] = []
+    before: Guard = TRUE
+    for number, case in enumerate(statement.cases):
+        atom = guards.Atom("opaque", f"case#{statement.lineno}:{number}", None, f"case {ast.unparse(case.pattern)}")
+        guard = guards.conjoin(before, atom)
+        mark = len(frame.trail)
+        for node in ast.walk(case.pattern):
+            name = getattr(node, "name", None)
+            if isinstance(name, str):
+                frame.bind(name, frame.value("unknown"))
+        if case.guard is not None:
+            guard = guards.conjoin(guard, condition(frame, case.guard))
+        exits, names = _branch(frame, guard, case.body)
+        branches.append((guard, exits, {**frame.rewind(mark), **names}))
+        before = guards.conjoin(before, guards.negate(atom))
+    branches.append((before, FALSE, {}))
+    _merge(frame, branches)
+    return FALSE
+
+
+def _stored(body: Iterable[ast.AST]) -> tuple[str, ...]:
+    """Names that the statements bind, not looking into nested functions."""
+    found: dict[str, None] = {}
+    stack: list[ast.AST] = list(body)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            found[node.id] = None
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] = None
+        elif not isinstance(node, ast.Lambda):
+            stack.extend(ast.iter_child_nodes(node))
+    return tuple(found)
+
+
+_DISPATCH: dict[type[ast.stmt], Callable[[Frame, ast.stmt], Guard]] = {
+    ast.Expr: _expr, ast.Assign: _assign, ast.AnnAssign: _ann_assign, ast.AugAssign: _aug_assign,
+    ast.Return: _return, ast.Raise: _leave, ast.Break: _leave, ast.Continue: _leave, ast.Assert: _assert,
+    ast.Import: _import, ast.ImportFrom: _import, ast.FunctionDef: _definition, ast.AsyncFunctionDef: _definition,
+    ast.ClassDef: _definition, ast.Delete: _delete, ast.If: _if, ast.For: _loop, ast.AsyncFor: _loop,
+    ast.While: _loop, ast.With: _with, ast.AsyncWith: _with, ast.Try: _try, ast.Match: _match,
+}  # fmt: skip

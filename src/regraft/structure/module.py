@@ -1,0 +1,159 @@
+"""The structures of one file: its classes with their layers, and its functions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from regraft.names import Names, module_names, package_of
+from regraft.source import SourceFile
+from regraft.structure import guards
+from regraft.structure.frame import Scope
+from regraft.structure.lower import Function, lower_function
+from regraft.structure.model import Body, Layer, Structure, Value
+from regraft.structure.optable import table
+
+Wanted = Callable[[ast.AST], bool]
+
+
+class Module:
+    """Structures of one file, made on demand."""
+
+    def __init__(self, source: SourceFile, package: str | None = None) -> None:
+        self.source = source
+        self.package = package_of(Path(source.path)) if package is None else package
+        self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
+
+    @cached_property
+    def names(self) -> Names:
+        return module_names(self.source.tree, self.package)
+
+    @cached_property
+    def classes(self) -> Mapping[str, ast.ClassDef]:
+        """Classes at the top level (also inside `if` and `try`), by name."""
+        return {name: node for name, node in self.names.definitions.items() if isinstance(node, ast.ClassDef)}
+
+    def bases(self, cls: ast.ClassDef) -> tuple[ast.ClassDef, ...]:
+        """The class and its base classes in this file, nearest first (left to right, depth first)."""
+        found: dict[str, ast.ClassDef] = {}
+        stack = [cls]
+        while stack:
+            one = stack.pop(0)
+            if one.name in found:
+                continue
+            found[one.name] = one
+            named = [base.id for base in one.bases if isinstance(base, ast.Name)]
+            stack[:0] = [self.classes[name] for name in named if name in self.classes]
+        return tuple(found.values())
+
+    @cached_property
+    def subclasses(self) -> Mapping[str, tuple[ast.ClassDef, ...]]:
+        """Direct and indirect subclasses in this file of each class."""
+        found: dict[str, list[ast.ClassDef]] = {}
+        for cls in self.classes.values():
+            for base in self.bases(cls)[1:]:
+                found.setdefault(base.name, []).append(cls)
+        return {name: tuple(classes) for name, classes in found.items()}
+
+    def methods(self, cls: ast.ClassDef) -> dict[str, Function]:
+        return {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+    def scope(self, cls: ast.ClassDef | None) -> Scope:
+        if cls is None:
+            return Scope(self.source, self.names, table(), {})
+        methods = frozenset(name for one in self.bases(cls) for name in self.methods(one))
+        return Scope(self.source, self.names, table(), self.layers(cls), methods)
+
+    def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
+        """Layers of a class by path (`self.dropout`), its base classes' included."""
+        found = self._layers.get(cls.name)
+        if found is None:
+            self._layers[cls.name] = {}  # a class that refers to itself while its layers are made
+            merged: dict[str, tuple[Layer, ...]] = {}
+            for one in reversed(self.bases(cls)):
+                merged.update(self._own_layers(one))
+            found = self._layers[cls.name] = merged
+        return found
+
+    def _own_layers(self, cls: ast.ClassDef) -> dict[str, tuple[Layer, ...]]:
+        methods = self.methods(cls)
+        pending, seen = ["__init__"], set()
+        found: dict[str, list[Layer]] = {}
+        scope = Scope(self.source, self.names, table(), {}, frozenset(methods))
+        while pending:
+            name = pending.pop()
+            if name in seen or name not in methods:
+                continue
+            seen.add(name)
+            body = lower_function(scope, methods[name], name, method=True)
+            pending += [node.spelling[5:] for node in body.index.get("call", ()) if node.spelling.startswith("self.")]
+            for path, guard, value, statement in body.stores:
+                found.setdefault(path, []).extend(_stored_layers(path, guard, value, statement))
+        for path in self._reassigned(cls, seen):
+            # stored by a method that may run at any time: its type is not known
+            if path in found:
+                found[path].append(Layer("", path))
+        return {path: tuple(layers) for path, layers in found.items()}
+
+    def _reassigned(self, cls: ast.ClassDef, constructors: set[str]) -> set[str]:
+        paths: set[str] = set()
+        for name, method in self.methods(cls).items():
+            if name in constructors or not method.args.args:
+                continue
+            receiver = method.args.args[0].arg
+            for node in ast.walk(method):
+                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):  # noqa: SIM102
+                    if isinstance(node.value, ast.Name) and node.value.id == receiver:
+                        paths.add(f"self.{node.attr}")
+        return paths
+
+    def structures(self, wanted: Wanted = lambda function: True) -> Iterator[Structure]:
+        """One structure for each class, then one for each function; `wanted` chooses the functions to lower."""
+        for cls in self.classes.values():
+            bodies = tuple(self._bodies(cls, wanted))
+            if bodies:
+                yield Structure(cls.name, cls, self.layers(cls), bodies)
+        for name, function in self.names.definitions.items():
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                bodies = tuple(self._nested(function, name, None, wanted))
+                if bodies:
+                    yield Structure(name, None, {}, bodies)
+
+    def _bodies(self, cls: ast.ClassDef, wanted: Wanted) -> Iterator[Body]:
+        for name, method in self.methods(cls).items():
+            yield from self._nested(method, name, cls, wanted)
+
+    def _nested(self, function: Function, name: str, cls: ast.ClassDef | None, wanted: Wanted) -> Iterator[Body]:
+        if not wanted(function):
+            return
+        static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in function.decorator_list)
+        yield lower_function(self.scope(cls), function, name, method=cls is not None and not static)
+        for inner in _inner_functions(function):
+            yield from self._nested(inner, f"{name}.{inner.name}", None, wanted)
+
+
+def _inner_functions(function: Function) -> Iterator[Function]:
+    stack: list[ast.AST] = list(function.body)
+    while stack:
+        node = stack.pop(0)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        elif not isinstance(node, ast.expr | ast.ClassDef):
+            stack.extend(ast.iter_child_nodes(node))
+
+
+def _stored_layers(path: str, guard: guards.Guard, value: Value, statement: ast.stmt) -> Iterator[Layer]:
+    lines = (statement.lineno, statement.end_lineno or statement.lineno)
+    for function in (value, *(option for _, option in value.options)):
+        if function.origin == "global" and "." in function.name:
+            # a function kept as an attribute is called like a layer
+            yield Layer(function.name, path, {"value": function}, guard, lines=lines)
+    if not value.layers and value.const is not None and value.origin not in ("global", "phi"):
+        yield Layer("", path, {"value": value}, guard, lines=lines)
+    for layer in value.layers:
+        yield Layer(
+            layer.type, path, layer.args, guards.conjoin(guard, layer.guard) if layer.guard is not guard else guard,
+            layer.source, layer.choice, layer.items, layer.lines,
+        )  # fmt: skip

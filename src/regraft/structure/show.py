@@ -1,0 +1,252 @@
+"""A structure in the notation of the DSL: with guards, or as one sequence for each feasible path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from regraft.dsl import print_node
+from regraft.dsl.syntax import And, Apply, Attr, Condition, Const, Group, Item, Not, Operand, Or, Ref, Test, Wildcard
+from regraft.dsl.syntax import Node as SyntaxNode
+from regraft.structure import guards
+from regraft.structure.guards import Atom, Guard
+from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
+from regraft.structure.optable import OPERATORS
+
+MAX_PATH_ATOMS = 12
+_SYMBOLS = {op: symbol for symbol, op in OPERATORS.items()}
+_DOTTED = re.compile(r"[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, slots=True)
+class PathStructure:
+    """One feasible path: the conditions that select it and the nodes that run."""
+
+    condition: str
+    nodes: tuple[SyntaxNode, ...]
+
+
+def layer_nodes(structure: Structure, body: Body | None = None) -> tuple[SyntaxNode, ...]:
+    """Constructions of the layers (of those that `body` calls, when given)."""
+    called = None
+    if body is not None:
+        called = {node.layer.name.split("[")[0] for node in body.nodes if node.layer is not None}
+    found = []
+    for path, layers in structure.layers.items():
+        for layer in layers:
+            if layer.type and (called is None or path in called):
+                found.append(_layer_node(layer))
+    return tuple(found)
+
+
+def _layer_node(layer: Layer) -> SyntaxNode:
+    namer = _Namer({})
+    if layer.choice:
+        callee: Operand = Item(Ref(layer.type), namer.operand(layer.args["key"]))
+        return SyntaxNode(Apply(callee), (Ref(layer.path),), True, _condition(layer.guard))
+    positional = tuple(namer.operand(value) for name, value in layer.args.items() if name.isdigit())
+    named = tuple((name, namer.operand(value)) for name, value in layer.args.items() if not name.isdigit())
+    return SyntaxNode(Apply(Ref(layer.type), positional, named), (Ref(layer.path),), True, _condition(layer.guard))
+
+
+def body_nodes(body: Body) -> tuple[SyntaxNode, ...]:
+    """The nodes of a function in order, each with its guard; φ values appear as `phi(...)` nodes."""
+    shown = _shown(body)
+    namer = _Namer(_names(body, shown), {})
+    found = []
+    for node in shown:
+        for phi in _new_phis(node, namer):
+            found.append(phi)
+        found.append(_node(node, namer, _condition(node.guard)))
+    return tuple(found)
+
+
+def paths(body: Body) -> tuple[PathStructure, ...] | None:
+    """One node sequence for each feasible path that differs from the others; None when there are too many."""
+    shown = _shown(body)
+    deciding: list[Guard] = [node.guard for node in shown]
+    deciding += [guard for node in shown for phi in _phis(node) for guard, _ in phi.options]
+    choices = guards.assignments(deciding, MAX_PATH_ATOMS)
+    if choices is None:
+        return None
+    found: dict[tuple[str, ...], PathStructure] = {}
+    for assignment in choices:
+        active = [node for node in shown if guards.evaluate(node.guard, assignment)]
+        namer = _Namer(_names(body, active), assignment)
+        nodes = tuple(_node(node, namer, None) for node in active)
+        text = tuple(print_node(node) for node in nodes)
+        found.setdefault(text, PathStructure(_describe(assignment), nodes))
+    return tuple(found.values())
+
+
+def _describe(assignment: Mapping[Atom, bool]) -> str:
+    return " and ".join(atom.text if value else guards.text(guards.negate(atom)) for atom, value in assignment.items())
+
+
+def _shown(body: Body) -> list[Node]:
+    """Tensor operations, layers and calls on tensors; glue is left out."""
+    return [node for node in body.nodes if _is_shown(node)]
+
+
+def _is_shown(node: Node) -> bool:
+    if node.op.startswith("py."):
+        return False
+    if node.op == "call":
+        return node.layer is not None or node.spelling.startswith("self.")
+    return node.output.kind in ("tensor", "unknown")
+
+
+def _phis(node: Node) -> Iterator[Value]:
+    """φ values that a node depends on, directly or through other φ values and unshown glue."""
+    seen: set[Value] = set()
+    pending = list(node.args.values())
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        if value.origin == "phi":
+            yield value
+            pending += [option for _, option in value.options]
+        elif value.node is not None and not _is_shown(value.node):
+            pending += value.node.args.values()
+
+
+def _new_phis(node: Node, namer: _Namer) -> Iterator[SyntaxNode]:
+    for value in node.args.values():
+        if value.origin == "phi" and value not in namer.joined and value.options:
+            namer.joined.add(value)
+            args = tuple(namer.operand(option) for _, option in value.options)
+            yield SyntaxNode(Apply(Ref("phi"), args), (namer.operand(value),))
+
+
+def _names(body: Body, shown: Sequence[Node]) -> dict[Value, str]:
+    """SSA names: the source's name, numbered when it is bound to several values; `t1`, `t2` for the others."""
+    counts: dict[str, int] = {}
+    names: dict[Value, str] = {}
+    events = sorted((event.time, name, event.value) for name, log in body.log.items() for event in log)
+    for _, name, value in events:
+        if value not in names and value.const is MISSING and "." not in name and name != "_":
+            counts[name] = counts.get(name, 0) + 1
+            names[value] = name if counts[name] == 1 else f"{name}.{counts[name]}"
+    number = 0
+    for node in shown:
+        if node.output not in names:
+            number += 1
+            names[node.output] = f"t{number}"
+    return names
+
+
+@dataclass(slots=True)
+class _Namer:
+    """Operands for values; on a path (`assignment` not empty) a φ value is the option that the path takes."""
+
+    names: Mapping[Value, str]
+    assignment: Mapping[Atom, bool] = field(default_factory=dict)
+    joined: set[Value] = field(default_factory=set)
+
+    def operand(self, value: Value) -> Operand:
+        value = self._taken(value)
+        if value in self.names:
+            return Ref(self.names[value])
+        if value.const is MISSING or value.origin == "path":
+            return self._computed(value)
+        return Const(value.const) if isinstance(value.const, int | float | str | bool | None) else Wildcard()
+
+    def _taken(self, value: Value) -> Value:
+        """What a φ value is on this path; a φ that a loop carries stays itself."""
+        seen: set[Value] = set()
+        while value.origin == "phi" and self.assignment:
+            if value in seen:
+                return value
+            seen.add(value)
+            taken = [option for guard, option in value.options if guards.evaluate(guard, dict(self.assignment))]
+            if not taken:
+                return value
+            value = taken[0]
+        return value
+
+    def _computed(self, value: Value) -> Operand:
+        if value.origin in ("path", "global", "param") and _DOTTED.fullmatch(value.name):
+            return Ref(value.name)
+        node = value.node
+        if node is not None and node.op == "py.attr":
+            base = self.operand(node.args["base"])
+            if isinstance(base, Ref) and base.path == node.args["base"].name:
+                return Ref(f"{base.path}.{node.spelling}")  # of a parameter or an import, as the source has it
+            return base if isinstance(base, Wildcard) else Attr(base, node.spelling)
+        if node is not None and node.op == "py.tuple" and value.items is not None:
+            return Group(tuple(self.operand(item) for item in value.items))
+        if node is not None and node.op == "py.item" and "index" in node.args:
+            base, index = self.operand(node.args["base"]), self.operand(node.args["index"])
+            return base if isinstance(base, Wildcard) else Item(base, index)
+        return Wildcard()
+
+
+def _node(node: Node, namer: _Namer, guard: Condition | None) -> SyntaxNode:
+    outputs = _outputs(node, namer)
+    if node.layer is not None:
+        kinds = {layer.source or layer.type for layer in node.layer.layers}
+        known = len(kinds) == 1 and kinds != {""}
+        callee: Operand | str = Ref(node.layer.layers[0].type if known else node.layer.name or "module")
+        if len(kinds) == 1 and node.layer.layers[0].choice:
+            layer = node.layer.layers[0]
+            callee = Item(Ref(layer.type), _Namer({}).operand(layer.args["key"]))
+        given = [node.args["input"]] if "input" in node.args else list(node.args.values())
+        return SyntaxNode(Apply(callee, tuple(namer.operand(one) for one in given)), outputs, guard=guard)
+    if node.op in _SYMBOLS and node.spelling == node.op:
+        named_operands = ("input", "other", "exponent")
+        operands = tuple(namer.operand(node.args[name]) for name in named_operands if name in node.args)
+        return SyntaxNode(Apply(_SYMBOLS[node.op], operands), outputs, guard=guard)
+    positional = [namer.operand(value) for name, value in node.args.items() if name.isdigit() or name == "input"]
+    named = [
+        (name, namer.operand(value))
+        for name, value in node.args.items()
+        if not (name.isdigit() or name == "input" or name in node.defaults)
+    ]
+    callee = Ref(node.spelling or node.op)
+    return SyntaxNode(Apply(callee, tuple(positional), tuple(named)), outputs, guard=guard)
+
+
+def _outputs(node: Node, namer: _Namer) -> tuple[Operand, ...]:
+    """The output, or the names that it is unpacked into."""
+    items = node.output.items
+    if items and not node.output.names and all(item.node is not None and item.node.op == "py.item" for item in items):
+        return tuple(namer.operand(item) for item in items)
+    return (namer.operand(node.output),)
+
+
+def _condition(guard: Guard) -> Condition | None:
+    return None if guard == guards.TRUE else _formula(guard)
+
+
+def _formula(guard: Guard) -> Condition:
+    if isinstance(guard, guards.Not):
+        return Not(_formula(guard.operand))
+    if isinstance(guard, Atom):
+        return _test(guard)
+    parts = tuple(_flat(guard.operands, type(guard)))
+    if len(parts) == 1:
+        return parts[0]
+    make: Callable[[tuple[Condition, ...]], Condition] = And if isinstance(guard, guards.And) else Or
+    return make(parts)
+
+
+def _flat(operands: Sequence[Guard], kind: type) -> Iterator[Condition]:
+    for one in operands:
+        if isinstance(one, kind) and not isinstance(one, Atom | guards.Not):
+            yield from _flat(one.operands, kind)
+        else:
+            yield _formula(one)
+
+
+def _test(atom: Atom) -> Condition:
+    text, operator, argument = atom.text, None, None
+    if atom.kind == "none":
+        text, operator, argument = text.removesuffix(" is None"), "is", Const(None)
+    elif atom.kind == "eq" and isinstance(atom.argument, int | float | str | bool | None):
+        text, operator, argument = text.split(" == ")[0], "==", Const(atom.argument)
+    # anything that is not a plain name is quoted: the text of the source, not analysed
+    left: Operand = Ref(text) if _DOTTED.fullmatch(text) else Const(text)
+    return Test(left, operator, argument)

@@ -1,0 +1,137 @@
+"""Decide whether two results are the same up to the rounding that their number format allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+# An element-wise bound of a few units in the last place is too tight where large terms cancel: there two correct
+# orders of summation differ. A float64 run of the original then is the arbiter: the changed result may be this
+# many times as far from it as the original's own result is, plus a few roundings of the tensor's largest value.
+ERROR_RATIO = 8.0
+ROUNDINGS = {"outputs": 4.0, "gradients": 16.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two results differ, in words, with the largest absolute difference (relative: to the largest value)."""
+
+    path: str
+    sentence: str
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
+@dataclass(slots=True)
+class Largest:
+    """Largest differences seen so far, by number format."""
+
+    absolute: dict[str, float] = field(default_factory=dict)
+    relative: dict[str, float] = field(default_factory=dict)
+
+    def add(self, dtype: str, absolute: float, relative: float) -> None:
+        self.absolute[dtype] = max(absolute, self.absolute.get(dtype, 0.0))
+        self.relative[dtype] = max(relative, self.relative.get(dtype, 0.0))
+
+
+Truth = Callable[[], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """How to compare: `kind` is "outputs" or "gradients", `truth` gives the float64 result by path, or None."""
+
+    kind: str
+    truth: Truth
+    largest: Largest
+
+
+def compare(original: Mapping[str, Any], changed: Mapping[str, Any], check: Check) -> Difference | None:
+    """Compare two flattened results; return the first difference."""
+    if list(original) != list(changed):
+        ours = [path for path in changed if path not in original]
+        gone = [path for path in original if path not in changed]
+        what = f"the {check.kind} have another structure: missing {gone[:3]}, new {ours[:3]}"
+        return Difference((gone + ours + ["order"])[0], what)
+    for path, before in original.items():
+        found = _compare_leaf(path, before, changed[path], check)
+        if found:
+            return found
+    return None
+
+
+def _compare_leaf(path: str, before: Any, after: Any, check: Check) -> Difference | None:
+    if check.kind == "gradients" and (before is None) != (after is None):
+        present = after if before is None else before
+        if not bool(present.any()):
+            return None  # no gradient and a gradient of zeros mean the same to an optimizer
+    if not (isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor)):
+        same = type(before) is type(after) and (before == after or _both_nan(before, after))
+        return None if same else Difference(path, f"{path} is {_short(after)} where the original has {_short(before)}")
+    for name in ("dtype", "shape", "device"):
+        if getattr(before, name) != getattr(after, name):
+            return Difference(path, f"{path} has {name} {getattr(after, name)}, not {getattr(before, name)}")
+    return _compare_values(path, before, after, check)
+
+
+def _both_nan(before: Any, after: Any) -> bool:
+    return isinstance(before, float) and math.isnan(before) and math.isnan(after)
+
+
+def _short(value: Any) -> str:
+    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)[:80]
+
+
+def _compare_values(path: str, before: Any, after: Any, check: Check) -> Difference | None:
+    if before.numel() == 0 or torch.equal(before, after):
+        return None
+    absolute, relative = distance(before, after)
+    same_kind = torch.isfinite(before) == torch.isfinite(after)
+    if same_kind.all() and (close(before, after) or _excused(path, before, after, check)):
+        check.largest.add(str(before.dtype).removeprefix("torch."), absolute, relative)
+        return None
+    sentence = f"{path} differs by up to {absolute:.3g} ({relative:.3g} of its largest value)"
+    return Difference(path, sentence, absolute, relative)
+
+
+def close(before: Any, after: Any) -> bool:
+    """Apply torch.testing's default tolerances for the tensors' number format."""
+    try:
+        torch.testing.assert_close(after, before, equal_nan=True)
+    except AssertionError:
+        return False
+    return True
+
+
+def distance(before: Any, after: Any) -> tuple[float, float]:
+    """Return the largest absolute difference, and the same relative to the largest finite value of `before`."""
+    if not before.is_floating_point():
+        count = float((before != after).sum())
+        return count, count / before.numel()
+    wide, other = before.double(), after.double()
+    gap = (wide - other).abs()
+    both = torch.isfinite(gap)
+    absolute = float(gap[both].max()) if both.any() else 0.0
+    finite = wide[torch.isfinite(wide)].abs()
+    scale = float(finite.max()) if finite.numel() else 0.0
+    return absolute, absolute / scale if scale else 0.0
+
+
+def _excused(path: str, before: Any, after: Any, check: Check) -> bool:
+    if not before.is_floating_point():
+        return False
+    exact = (check.truth() or {}).get(path)
+    if not isinstance(exact, torch.Tensor) or exact.shape != before.shape:
+        return False
+    usable = torch.isfinite(before) & torch.isfinite(exact)
+    if not usable.any():
+        return False
+    own = float((before.double() - exact.double()).abs()[usable].max())
+    new = float((after.double() - exact.double()).abs()[usable].max())
+    scale = float(exact.double().abs()[usable].max())
+    noise: float = ROUNDINGS[check.kind] * torch.finfo(before.dtype).eps * scale
+    return new <= ERROR_RATIO * own + noise

@@ -1,0 +1,1 @@
+"""Ways to bring the definitions of a file to life."""

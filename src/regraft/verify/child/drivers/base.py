@@ -1,0 +1,26 @@
+"""What every driver hands over: one way to bring changed definitions to life."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from regraft.verify.child.tree import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model that either version of the file can build, and calls for it, smallest first.
+
+    `recipe` says in JSON how a reproducer builds the same model. `light` subjects are compared without perturbed
+    inputs: they are run for the lines that they reach.
+    """
+
+    name: str
+    driver: str
+    build: Callable[[ModuleType], Any]
+    calls: Callable[[int], tuple[Call, ...]]
+    recipe: Mapping[str, Any]
+    light: bool = False

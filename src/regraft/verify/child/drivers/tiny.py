@@ -1,0 +1,150 @@
+"""Shrink a configuration by what its fields are called, keeping equal and proportional sizes so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+VOCABULARY = 99
+POSITIONS = 64
+LAYERS = 2
+_HIDDEN_NAMES = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "hidden_dim", "emb_dim", "model_dim")
+_SIZE = re.compile(
+    r"(size|dim|dims|rank|width|channels|planes|features|n_embd|n_inner|d_model|d_ff|d_inner|d_head|state|filters)s?$"
+    r"|^(d|dim|n)_|hidden"
+)
+_KV_HEADS = re.compile(r"(kv|key_value).*heads?$|head_kv$")
+# Computed by the configuration from its other fields.
+_DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_features", "_out_indices"})
+_KEPT = re.compile(
+    r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group|conv_|dilation|interval|crop"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How far to shrink: hidden size and head count aimed at; `mild` only cuts layers and vocabulary."""
+
+    hidden: int
+    heads: int
+    mild: bool = False
+
+
+SCALES = (Scale(32, 4), Scale(64, 4), Scale(64, 2), Scale(0, 0, mild=True))
+
+
+def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
+    """Return a small version of a configuration given as a dictionary, nested configurations included."""
+    hidden = next((config[name] for name in _HIDDEN_NAMES if isinstance(config.get(name), int)), 0)
+    ratio = max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
+    layers = [v for k, v in config.items() if _is_layers(k) and isinstance(v, int)]
+    kept = {name: value for name, value in config.items() if name not in _DERIVED and not _by_layer(value)}
+    small = {name: _shrunk(name, value, scale, ratio, layers) for name, value in kept.items()}
+    heads = config.get("num_attention_heads")
+    ungrouped = [n for n, v in kept.items() if n.startswith("num_") and _KV_HEADS.search(n) and v == heads]
+    return {**small, **{name: small["num_attention_heads"] for name in ungrouped if heads is not None}}
+
+
+def _by_layer(value: Any) -> bool:
+    """Whether a value is a mapping from layer numbers; those layers may be gone."""
+    return (
+        isinstance(value, Mapping) and bool(value) and all(str(key).isdigit() for key in value) and not _labels(value)
+    )
+
+
+def _labels(value: Mapping[str, Any]) -> bool:
+    return all(isinstance(item, str) for item in value.values())
+
+
+def _shrunk(name: str, value: Any, scale: Scale, ratio: int, layers: list[int]) -> Any:
+    if name == "vocab_size" and value is None:
+        return VOCABULARY
+    if isinstance(value, Mapping):
+        nested = name.endswith("config") or name in ("encoder", "decoder", "text", "vision")
+        return shrink(value, scale) if nested else _mapping(name, value, scale)
+    if isinstance(value, list | tuple) and value:
+        return _sequence(name, list(value), scale, ratio, layers)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return value
+    return _integer(name, value, scale, ratio)
+
+
+def _mapping(name: str, value: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
+    if name.startswith("rope") and not scale.mild:
+        return {k: _sections(v, scale) if k == "mrope_section" else v for k, v in value.items()}
+    return dict(value)
+
+
+def _sections(value: Any, scale: Scale) -> Any:
+    half = scale.hidden // scale.heads // 2
+    return [half - 2 * (half // 4), half // 4, half // 4] if isinstance(value, list) and len(value) == 3 else value
+
+
+def _sequence(name: str, value: list[Any], scale: Scale, ratio: int, layers: list[int]) -> list[Any]:
+    if len(value) in layers and len(value) > LAYERS:
+        kinds = list(dict.fromkeys(map(repr, value)))
+        first = [next(v for v in value if repr(v) == kind) for kind in kinds][:LAYERS]
+        return (first + value)[:LAYERS]
+    if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
+        return [_integer(name.rstrip("s"), item, scale, ratio) for item in value]
+    return value
+
+
+def _integer(name: str, value: int, scale: Scale, ratio: int) -> int:
+    if name.endswith(("token_id", "token_index")) or (name.endswith("_id") and value >= VOCABULARY):
+        return value if value < VOCABULARY else VOCABULARY - 1 - sum(map(ord, name)) % 8
+    if "vocab" in name and "type" not in name:
+        return min(value, VOCABULARY)
+    if _is_layers(name):
+        return min(value, LAYERS)
+    if scale.mild:
+        return value
+    return _sized(name, value, scale, ratio)
+
+
+def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
+    if re.search(r"position|n_ctx|max_seq|max_length", name) and value > POSITIONS:
+        return POSITIONS
+    if _KV_HEADS.search(name):
+        return max(1, min(value, scale.heads // 2))
+    if re.search(r"heads?$", name):
+        return min(value, scale.heads)
+    if re.search(r"head_(dim|size)$|d_kv$|kv_channels", name):
+        return scale.hidden // scale.heads
+    if re.search(r"experts_per_tok|top_?k", name):
+        return min(value, 2)
+    if re.search(r"experts?$", name):
+        return min(value, 4)
+    if re.search(r"(image|input|img)_size$", name):
+        return min(value, 32)
+    if "patch_size" in name:
+        return min(value, 8)
+    if _SIZE.search(name) and not _KEPT.search(name) and value >= 48:
+        return max(8, value // ratio // 4 * 4)
+    return value
+
+
+def _is_layers(name: str) -> bool:
+    return bool(re.search(r"layers?$|^depth$|^n_layer|num_blocks$", name)) and "norm" not in name
+
+
+def variations(config: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
+    """Yield overrides that may reach other branches; fields that `text` mentions come first."""
+    for name, value in config.items():
+        if isinstance(value, str) and re.search(r"act|_fn$|activation|proj$", name):
+            yield from ({name: other} for other in ("gelu", "relu", "silu", "gelu_new") if other != value)
+    flags = [name for name, value in config.items() if isinstance(value, bool) and name != "return_dict"]
+    for name in sorted(flags, key=lambda name: (name not in text, name)):
+        yield {name: not config[name]}
+    if {"is_decoder", "add_cross_attention"} <= set(config):
+        yield {"is_decoder": True, "add_cross_attention": True}
+    yield from _numbers(config, text)
+
+
+def _numbers(config: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
+    """Yield other values for optional and zero fields that the changed text reads."""
+    for name, value in config.items():
+        if name in text and (value is None or (value == 0 and not isinstance(value, bool))):
+            yield from ({name: other} for other in (1, 2, 0.5))

@@ -1,0 +1,347 @@
+"""Compare one subject at every level and note the outcome per definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from regraft.verify.child import tree, weights
+from regraft.verify.child.compare import Difference, Largest
+from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.failure import describe
+from regraft.verify.child.ledger import Record
+from regraft.verify.child.pair import Pair, build
+from regraft.verify.child.record import Recorded, recording
+from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge
+from regraft.verify.child.session import Session
+from regraft.verify.child.stochastic import compare_random
+from regraft.verify.child.tree import Call
+from regraft.verify.child.variants import AS_RECORDED, SMALL, variants
+
+SEEDS = (0, 1)
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Under which conditions a comparison runs."""
+
+    subject: Subject
+    pair: Pair
+    seed: int
+    dtype: str
+    training: bool
+
+    @property
+    def mode(self) -> str:
+        return "train" if self.training else "eval"
+
+
+def examine(subject: Subject, session: Session) -> None:
+    """Run a subject with both seeds, number formats and modes; refuted definitions are taken out on the way."""
+    for seed in SEEDS:
+        for dtype in DTYPES:
+            for training in (False, True):
+                if not session.ledger.open() or session.ledger.late():
+                    return
+                if not _examine_setting(subject, session, seed, dtype, training):
+                    return
+    if not subject.light and session.ledger.open() and not session.ledger.late():
+        _examine_randomness(subject, session)
+    session.ledger.save()
+
+
+def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, training: bool) -> bool:
+    """Return False where the subject is of no further use."""
+    made = _pair(subject, seed, session)
+    if made is None:
+        return False
+    pair = made.cast(dtype)
+    setting = Setting(subject, pair, seed, str(dtype).removeprefix("torch."), training)
+    # Evaluation keeps a high dropout rate: a version that drops there shows itself. Training is exact at rate 0.
+    with pair.mode(training, 0.0 if training else weights.RATE):
+        recorded = _record(setting, session)
+        if recorded is None:
+            return bool(dtype != torch.float32)
+        for entry in recorded:
+            if entry.definition in session.ledger.open():
+                _replay_all(entry, setting, session)
+    session.restore(tuple(n for n, r in session.ledger.records.items() if r.refuted))
+    _whole(setting, session, frozenset(entry.definition for entry in recorded))
+    session.ledger.save()
+    return True
+
+
+def _pair(subject: Subject, seed: int, session: Session) -> Pair | None:
+    made = build(subject, seed, session)
+    while isinstance(made, Difference):
+        guilty = session.blame(lambda: _difference(build(subject, seed, session)))
+        for name in guilty:
+            session.ledger.refute(name, made.sentence, describe(subject, seed, None, None, made))
+        session.restore(guilty)
+        made = build(subject, seed, session) if session.ledger.open() else None
+    return made
+
+
+def _difference(made: Pair | Difference | None) -> Difference | None:
+    return made if isinstance(made, Difference) else None
+
+
+def _record(setting: Setting, session: Session) -> list[Recorded] | None:
+    """Run the original on all calls; None where it does not run."""
+    model, name = setting.pair.original, setting.subject.name
+    with recording(session.original, session.ledger.open(), model) as recorder:
+        for call in setting.subject.calls(setting.seed):
+            with session.ledger.step("original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"):
+                outcome = execute(Target(model), _fitted(call, setting), Plan(seed=setting.seed, gradients=False))
+            if outcome.error is not None:
+                text = f"{name} ({setting.subject.driver}): the original does not run in {setting.dtype}"
+                session.ledger.skip(f"{text}: {type(outcome.error).__name__}: {str(outcome.error)[:200]}")
+                return None
+    return recorder.found
+
+
+def _fitted(call: Call, setting: Setting) -> Call:
+    """Give a call's float tensors the model's number format."""
+    if setting.dtype == "float32":
+        return call
+    dtype = getattr(torch, setting.dtype)
+
+    def cast(leaf: Any) -> Any:
+        return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+
+    return Call(tree.map_leaves(call.args, cast), tree.map_leaves(dict(call.kwargs), cast), call.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What is compared: the original, its counterpart, and on demand the original in float64."""
+
+    definition: str
+    ours: Target
+    theirs: Target
+    exact: Callable[[bool], Target]
+
+
+def _sides(entry: Recorded, setting: Setting, session: Session) -> Sides:
+    pair, path, name = setting.pair, entry.path, entry.definition
+    if path is not None:
+        return Sides(
+            name,
+            Target(pair.original, path),
+            Target(pair.changed, path),
+            lambda fresh: Target(pair.exact(fresh=fresh), path),
+        )
+    ours, theirs = getattr(session.original, name), getattr(session.changed, name)
+    before, after = Target(pair.original, "", ours), Target(pair.changed, "", theirs)
+    return Sides(name, before, after, lambda fresh: Target(pair.exact(fresh=fresh), "", ours))
+
+
+def _replay_all(entry: Recorded, setting: Setting, session: Session) -> None:
+    """Replay all variants; of several differences the largest in relation to its values is kept."""
+    if not _has_counterpart(entry, setting, session):
+        session.ledger.records[entry.definition].note(f"no counterpart of {entry.path!r} to replay on")
+        return
+    chosen = (
+        (Call(entry.call.args, entry.call.kwargs, AS_RECORDED),) if setting.subject.light else variants(entry.call)
+    )
+    found = [(call, difference) for call in chosen if (difference := _replay(entry, call, setting, session))]
+    if found:
+        call, difference = max(found, key=lambda pair: pair[1].relative)
+        recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
+        session.ledger.refute(entry.definition, _where(entry, call, setting, difference), recipe)
+
+
+def _has_counterpart(entry: Recorded, setting: Setting, session: Session) -> bool:
+    if entry.path is None:
+        return isinstance(getattr(session.changed, entry.definition, None), FunctionType)
+    return entry.path == "" or entry.path in dict(setting.pair.changed.named_modules())
+
+
+def _where(entry: Recorded, call: Call, setting: Setting, found: Difference) -> str:
+    place = f"{entry.definition} at {entry.path!r}" if entry.path else entry.definition
+    what = f"{setting.mode} mode, {setting.dtype}, {call.label}, shapes {tree.shapes(call)}"
+    return f"{found.sentence} ({place} of {setting.subject.name}; {what})"
+
+
+@contextmanager
+def _shrunk(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
+    with ExitStack() as stack:
+        if call.label == SMALL:
+            for target in targets:
+                if target.module is not None:
+                    stack.enter_context(weights.small(target.module))
+        yield
+
+
+def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
+    record = session.ledger.records[entry.definition]
+    sides = _sides(entry, setting, session)
+    plans = [Plan(setting.seed, gradients=True, repeat=call.label == AS_RECORDED)]
+    if call.label == AS_RECORDED and not setting.training:
+        plans.append(Plan(setting.seed, gradients=False))
+    with _shrunk(call, (sides.ours, sides.theirs)):
+        for plan in plans:
+            found = _compare_runs(sides, call, plan, session)
+            if isinstance(found, Difference):
+                if isinstance(_compare_runs(sides, call, plan, session), Difference):
+                    return found
+                record.note(f"a difference did not reproduce: {found.sentence}")
+            elif found is not None:
+                _count(record, setting, call, found)
+                record.replays += 1
+                record.instances.add(entry.path or entry.definition)
+    return None
+
+
+def _compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Difference | Outcome | None:
+    """Return a difference, or the changed version's equal outcome, or None where the original does not run."""
+    ledger, name = session.ledger, sides.definition
+    with ledger.step("original", name, call.label):
+        before = execute(sides.ours, call, plan)
+    if before.error is not None:
+        ledger.skip(f"{name}, {call.label}: the original raises {type(before.error).__name__}")
+        return None
+    with session.traced(name, call.label):
+        after = execute(sides.theirs, call, plan)
+    memo: list[Outcome] = []
+
+    def truth() -> Outcome:
+        if not memo:
+            with ledger.step("truth", name, call.label):
+                target = sides.exact(call.label == SMALL)
+                memo.append(execute(target, call, replace(plan, dtype=torch.float64)))
+        return memo[0]
+
+    largest = ledger.records[name].largest if name in ledger.records else Largest()
+    return judge(before, after, truth, largest, strict=call.label == AS_RECORDED) or after
+
+
+def _count(record: Record, setting: Setting, call: Call, outcome: Outcome) -> None:
+    record.models.add(setting.subject.name)
+    record.drivers.add(setting.subject.driver)
+    record.modes.add(setting.mode)
+    record.dtypes.add(setting.dtype)
+    record.seeds.add(setting.seed)
+    record.shapes.add(str(tree.shapes(call)))
+    record.gradients += outcome.gradients is not None
+
+
+def _whole(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
+    """Compare the whole model on every call; a difference is pinned on the definitions that cause it."""
+    for call in setting.subject.calls(setting.seed):
+        fitted = replace(_fitted(call, setting), label=AS_RECORDED)
+        found = _whole_difference(setting, session, fitted)
+        while isinstance(found, Difference) and session.ledger.open():
+            found = _pin(found, fitted, call.label, setting, session)
+        if isinstance(found, Outcome):
+            _credit(setting, session, fitted, found, recorded)
+
+
+def _pin(found: Difference, call: Call, label: str, setting: Setting, session: Session) -> Difference | Outcome | None:
+    """Refute the definitions that cause a whole model's difference, and compare again without them."""
+
+    def check() -> Difference | None:
+        result = _whole_difference(setting, session, call, fresh=True)
+        return result if isinstance(result, Difference) else None
+
+    if check() is None:
+        session.ledger.skip(f"a difference of {setting.subject.name} did not reproduce: {found.sentence}")
+        return None
+    guilty = session.blame(check)
+    where = f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, {label}"
+    for name in guilty:
+        recipe = describe(setting.subject, setting.seed, setting, (None, call), found)
+        session.ledger.refute(name, f"{found.sentence} ({where})", recipe)
+    session.restore(guilty)
+    return _whole_difference(setting, session, call)
+
+
+def _whole_difference(
+    setting: Setting, session: Session, call: Call, *, fresh: bool = False
+) -> Difference | Outcome | None:
+    """Compare one call of the whole model; it is built anew where definitions were restored since."""
+    if not fresh and len(session.ledger.open()) == len(session.ledger.records):
+        return _whole_run(setting.pair, setting, session, call)
+    made = build(setting.subject, setting.seed, session)
+    if not isinstance(made, Pair):
+        return made
+    pair = made.cast(getattr(torch, setting.dtype))
+    with pair.mode(setting.training, 0.0 if setting.training else weights.RATE):
+        return _whole_run(pair, setting, session, call)
+
+
+def _whole_run(pair: Pair, setting: Setting, session: Session, call: Call) -> Difference | Outcome | None:
+    plan = Plan(setting.seed, gradients=True, repeat=True)
+    sides = Sides("", Target(pair.original), Target(pair.changed), lambda fresh: Target(pair.exact(fresh=fresh)))
+    found = _compare_runs(sides, call, plan, session)
+    if isinstance(found, Difference) and setting.dtype != "float32" and _rounding_only(pair, call, plan):
+        return execute(Target(pair.changed), call, plan)
+    return found
+
+
+def _rounding_only(pair: Pair, call: Call, plan: Plan) -> bool:
+    """In half precision, errors pile up over layers: the whole model is judged by its error's overall size."""
+    exact = execute(Target(pair.exact()), call, replace(plan, dtype=torch.float64))
+    before, after = execute(Target(pair.original), call, plan), execute(Target(pair.changed), call, plan)
+    if exact.error or before.error or after.error or list(before.outputs) != list(after.outputs):
+        return False
+    if after.backward_error or set(after.overwritten) - set(before.overwritten):
+        return False
+    for truth, ours, theirs in (
+        (exact.outputs, before.outputs, after.outputs),
+        (exact.gradients, before.gradients, after.gradients),
+    ):
+        for path, value in (ours or {}).items():
+            if isinstance(value, torch.Tensor) and not _no_worse(
+                value, (theirs or {}).get(path), (truth or {}).get(path)
+            ):
+                return False
+    return True
+
+
+def _no_worse(before: Any, after: Any, exact: Any) -> bool:
+    if not isinstance(after, torch.Tensor) or not isinstance(exact, torch.Tensor):
+        return False
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return False
+    if not before.is_floating_point():
+        return bool(torch.equal(before, after))
+    own, new = (before.double() - exact).norm(), (after.double() - exact).norm()
+    return bool(new <= 2 * own + 2 * torch.finfo(before.dtype).eps * exact.double().norm())
+
+
+def _credit(setting: Setting, session: Session, call: Call, outcome: Outcome, recorded: frozenset[str]) -> None:
+    """Count a whole-model comparison for every definition that took part in it."""
+    for change in session.changes:
+        record = session.ledger.records[change.definition]
+        ran = change.definition in recorded or not session.tracer.gaps(change)
+        if ran and not record.refuted:
+            record.wholes += 1
+            _count(record, setting, call, outcome)
+
+
+def _examine_randomness(subject: Subject, session: Session) -> None:
+    """Compare every recorded definition in training with dropout on."""
+    pair = _pair(subject, SEEDS[0], session)
+    if pair is None:
+        return
+    setting = Setting(subject, pair, SEEDS[0], "float32", True)
+    with pair.mode(True, weights.RATE):
+        for entry in _record(setting, session) or ():
+            record = session.ledger.records[entry.definition]
+            if record.refuted or not _has_counterpart(entry, setting, session):
+                continue
+            sides = _sides(entry, setting, session)
+            with session.traced(entry.definition, "dropout"):
+                found, how = compare_random(sides.ours, sides.theirs, entry.call, record.largest)
+            record.dropout.add(how)
+            if found:
+                call = replace(entry.call, label="dropout")
+                recipe = describe(subject, setting.seed, setting, (entry, call), found)
+                session.ledger.refute(entry.definition, _where(entry, call, setting, found), recipe)

@@ -1,0 +1,67 @@
+"""Keep what a reproducer needs: how to build the model, its weights and the failing call."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from regraft.verify.child import tree
+from regraft.verify.child.compare import Difference
+from regraft.verify.child.drivers.base import Subject
+
+if TYPE_CHECKING:
+    from regraft.verify.child.examine import Setting
+    from regraft.verify.child.record import Recorded
+    from regraft.verify.child.tree import Call
+
+MODULE_KEY = "__module_at__"
+
+
+def describe(
+    subject: Subject,
+    seed: int,
+    setting: Setting | None,
+    run: tuple[Recorded | None, Call] | None,
+    found: Difference,
+) -> dict[str, Any]:
+    """Return a JSON-able failure; tensors travel as a base64 text of `torch.save`."""
+    failure: dict[str, Any] = {
+        "recipe": dict(subject.recipe),
+        "seed": seed,
+        "path": found.path,
+        "max_abs": found.absolute,
+        "max_rel": found.relative,
+    }
+    if setting is None or run is None:
+        return {**failure, "kind": "build"}
+    entry, call = run
+    failure.update(
+        kind="dropout" if call.label == "dropout" else "call",
+        dtype=setting.dtype,
+        training=setting.training,
+        module=(entry.path or "") if entry else "",
+        function=entry.definition if entry and entry.path is None else "",
+        shapes=tree.shapes(call),
+        inputs=call.label,
+        data=_packed(setting, call),
+    )
+    return failure
+
+
+def _packed(setting: Setting, call: Call) -> str:
+    state = dict(setting.pair.original.state_dict())
+    payload = {"args": _plain(call.args), "kwargs": _plain(dict(call.kwargs)), "state": state}
+    buffer = io.BytesIO()
+    try:
+        torch.save(payload, buffer)
+    except Exception:  # noqa: BLE001 - arguments that cannot be pickled; the reproducer then names the inputs only
+        return ""
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _plain(value: Any) -> Any:
+    """Replace references by plain dictionaries, so that loading needs nothing of this package."""
+    return tree.map_leaves(value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf)

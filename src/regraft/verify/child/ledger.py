@@ -1,0 +1,118 @@
+"""What the child found out, kept on disk at every step so that a crash loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regraft.verify.child.compare import Largest
+
+
+@dataclass(slots=True)
+class Record:
+    """Evidence about one definition; sets are written sorted."""
+
+    refuted: str = ""
+    failure: dict[str, Any] = field(default_factory=dict)
+    replays: int = 0
+    gradients: int = 0
+    wholes: int = 0
+    instances: set[str] = field(default_factory=set)
+    models: set[str] = field(default_factory=set)
+    drivers: set[str] = field(default_factory=set)
+    modes: set[str] = field(default_factory=set)
+    dtypes: set[str] = field(default_factory=set)
+    seeds: set[int] = field(default_factory=set)
+    shapes: set[str] = field(default_factory=set)
+    dropout: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    largest: Largest = field(default_factory=Largest)
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def as_json(self) -> dict[str, Any]:
+        plain = ("refuted", "failure", "replays", "gradients", "wholes", "notes")
+        sets = ("instances", "models", "drivers", "modes", "dtypes", "seeds", "shapes", "dropout")
+        found: dict[str, Any] = {name: getattr(self, name) for name in plain}
+        found.update({name: sorted(getattr(self, name)) for name in sets})
+        found["largest difference"] = dict(sorted(self.largest.absolute.items()))
+        found["largest relative difference"] = dict(sorted(self.largest.relative.items()))
+        return found
+
+
+class Ledger:
+    """All records, the journal of steps and the file that the parent reads."""
+
+    def __init__(self, folder: Path, definitions: tuple[str, ...], deadline: float) -> None:
+        self.folder = folder
+        self.records = {name: Record() for name in definitions}
+        self.skipped: list[str] = []
+        self.levels: list[str] = []
+        self.fatal: dict[str, str] = {}
+        self.gaps: dict[str, list[tuple[int, str]]] = {}
+        self.implementations: set[str] = set()
+        self.deadline = deadline
+        self._seconds: dict[str, float] = {}
+        self._journal = (folder / "journal.jsonl").open("a", encoding="utf-8")
+
+    @contextmanager
+    def step(self, side: str, definition: str, what: str) -> Iterator[None]:
+        """Announce a step; the original's duration is kept as the measure for the changed version's."""
+        started = time.time()
+        entry = {"time": started, "side": side, "definition": definition, "what": what}
+        if side == "changed":
+            entry["original_seconds"] = self._seconds.get(definition, 0.0)
+        self._journal.write(json.dumps(entry) + "\n")
+        self._journal.flush()
+        yield
+        if side == "original":
+            self._seconds[definition] = time.time() - started
+        else:
+            self._journal.write(
+                json.dumps({"time": time.time(), "side": "", "definition": "", "what": "between"}) + "\n"
+            )
+            self._journal.flush()
+
+    def reach(self, level: str) -> None:
+        if level not in self.levels:
+            self.levels.append(level)
+
+    def skip(self, reason: str) -> None:
+        if reason not in self.skipped:
+            self.skipped.append(reason)
+
+    def refute(self, definition: str, reason: str, failure: dict[str, Any]) -> None:
+        record = self.records[definition]
+        if not record.refuted:
+            record.refuted = reason
+            record.failure = failure
+
+    def open(self) -> tuple[str, ...]:
+        """Definitions that are not refuted yet."""
+        return tuple(name for name, record in self.records.items() if not record.refuted)
+
+    def late(self) -> bool:
+        """Whether the soft deadline has passed: finish with what there is."""
+        return time.monotonic() > self.deadline
+
+    def save(self) -> None:
+        """Write everything; the file is replaced at once, never half-written."""
+        result = {
+            "fatal": self.fatal,
+            "levels": self.levels,
+            "skipped": self.skipped,
+            "gaps": self.gaps,
+            "implementations": sorted(self.implementations),
+            "records": {name: record.as_json() for name, record in self.records.items()},
+        }
+        draft = self.folder / "partial.json"
+        draft.write_text(json.dumps(result), encoding="utf-8")
+        os.replace(draft, self.folder / "result.json")

@@ -1,0 +1,60 @@
+"""Import both versions of a file into one process."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+SUFFIX = "__regraft"
+
+
+def package_of(path: Path) -> tuple[Path, str]:
+    """Return the folder to import from and the dotted name of a file, found through its parents' `__init__.py`."""
+    parts = [] if path.stem == "__init__" else [path.stem]
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+def load_original(path: Path) -> ModuleType:
+    """Import the file as it stands, inside its package by its real name where it has one.
+
+    Raises ImportError where another copy of the package shadows the file.
+    """
+    root, name = package_of(path)
+    _reachable(root)
+    if "." not in name:
+        return load_source(path, f"{path.stem}__original")
+    module = importlib.import_module(name)
+    loaded = Path(str(module.__file__)).resolve()
+    if loaded != path.resolve():
+        raise ImportError(f"{name} was imported from {loaded}, not from {path}")
+    return module
+
+
+def load_changed(source: Path, original: Path) -> ModuleType:
+    """Import the changed text as a sibling module, so that its relative imports resolve as the original's do."""
+    _, name = package_of(original)
+    return load_source(source, name + SUFFIX)
+
+
+def load_source(path: Path, name: str) -> ModuleType:
+    """Import one file under a name of our choice."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"cannot load {path}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _reachable(root: Path) -> None:
+    entries = {str(Path(entry or ".").resolve()) for entry in sys.path}
+    if str(root.resolve()) not in entries:
+        sys.path.insert(0, str(root))

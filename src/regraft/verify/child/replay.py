@@ -1,0 +1,196 @@
+"""Run one recorded call on the original and on its counterpart, and compare everything a caller can see."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.verify.child import tree
+from regraft.verify.child.compare import Check, Difference, Largest, compare
+from regraft.verify.child.tree import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Something callable inside a model: a module by its path, or a function of the file by its name."""
+
+    model: Any
+    path: str = ""
+    function: Callable[..., Any] | None = None
+
+    @property
+    def module(self) -> Any:
+        return None if self.function else self.model.get_submodule(self.path)
+
+    @property
+    def callable(self) -> Callable[..., Any]:
+        called: Callable[..., Any] = self.function or self.module
+        return called
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run showed. `error` is None where it ran; `gradients` is None where backward is impossible."""
+
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    again: Mapping[str, Any] = field(default_factory=dict)
+    overwritten: tuple[str, ...] = ()
+    gradients: Mapping[str, Any] | None = None
+    gradients_again: Mapping[str, Any] | None = None
+    error: BaseException | None = None
+    backward_error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to run: the seed of the random numbers, with gradients or not, and whether to repeat."""
+
+    seed: int = 0
+    gradients: bool = True
+    repeat: bool = False
+    dtype: Any = None
+
+
+def execute(target: Target, call: Call, plan: Plan) -> Outcome:
+    """Run a call with fresh copies of its arguments; buffers of the module are restored afterwards."""
+    buffers = _buffers(target.module)
+    kept = {name: value.clone() for name, value in buffers.items()}
+    try:
+        return _forward(target, call, plan)
+    except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result
+        return Outcome(error=error)
+    finally:
+        for name, value in buffers.items():
+            value.detach().copy_(kept[name])
+
+
+def _forward(target: Target, call: Call, plan: Plan) -> Outcome:
+    live = tree.thaw(call, target.model, gradients=plan.gradients, dtype=plan.dtype)
+    torch.manual_seed(plan.seed)
+    with torch.set_grad_enabled(plan.gradients):
+        result = target.callable(*live.args, **live.kwargs)
+    flat = tree.flatten(result)
+    outputs = {path: _copy(value) for path, value in flat.items()}
+    outputs.update({f"buffer {name}": _copy(value) for name, value in _buffers(target.module).items()})
+    overwritten = _overwritten(live)
+    again = _second(target, call, plan) if plan.repeat else {}
+    if not plan.gradients:
+        return Outcome(outputs, again, overwritten)
+    first, second, problem = _backward(flat, live, target.module, plan)
+    if first is not None and not overwritten:
+        overwritten = tuple(f"{name} (during backward)" for name in _overwritten(live))
+    return Outcome(outputs, again, overwritten, first, second, None, problem)
+
+
+def _second(target: Target, call: Call, plan: Plan) -> Mapping[str, Any]:
+    live = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype)
+    torch.manual_seed(plan.seed + 1)
+    with torch.no_grad():
+        return {path: _copy(value) for path, value in tree.flatten(target.callable(*live.args, **live.kwargs)).items()}
+
+
+def _buffers(module: Any) -> dict[str, Any]:
+    return dict(module.named_buffers()) if isinstance(module, nn.Module) else {}
+
+
+def _copy(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+
+def _overwritten(live: tree.Live) -> tuple[str, ...]:
+    return tuple(name for name, (given, kept) in live.passed.items() if not _identical(given.detach(), kept))
+
+
+def _identical(a: Any, b: Any) -> bool:
+    if a.shape != b.shape:
+        return False
+    return bool(((a == b) | (torch.isnan(a) & torch.isnan(b))).all())
+
+
+def _backward(
+    flat: Mapping[str, Any], live: tree.Live, module: Any, plan: Plan
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None, BaseException | None]:
+    outputs = {p: v for p, v in flat.items() if isinstance(v, torch.Tensor) and v.requires_grad}
+    wanted = dict(live.leaves)
+    if isinstance(module, nn.Module):
+        wanted.update({f"parameter {name}": p for name, p in module.named_parameters() if p.requires_grad})
+    if not outputs or not wanted:
+        return None, None, None
+    try:
+        first = _gradients(outputs, wanted, keep=plan.repeat)
+        second = _gradients(outputs, wanted, keep=False) if plan.repeat else None
+    except Exception as error:  # noqa: BLE001 - arbitrary backward code; the error is the result
+        return None, None, error
+    return first, second, None
+
+
+def _gradients(outputs: Mapping[str, Any], wanted: Mapping[str, Any], *, keep: bool) -> Mapping[str, Any]:
+    cotangents = [cotangent(path, value) for path, value in outputs.items()]
+    found = torch.autograd.grad(
+        list(outputs.values()), list(wanted.values()), cotangents, retain_graph=keep, allow_unused=True
+    )
+    return {name: _copy(value) for name, value in zip(wanted, found, strict=True)}
+
+
+def cotangent(path: str, value: Any) -> Any:
+    """Return a fixed random direction for one output, so that no gradient cancels by symmetry."""
+    generator = torch.Generator().manual_seed(zlib.crc32(path.encode()))
+    return torch.randn(value.shape, generator=generator).to(value.dtype)
+
+
+def judge(
+    original: Outcome, changed: Outcome, truth: Callable[[], Outcome], largest: Largest, *, strict: bool
+) -> Difference | None:
+    """Compare two runs of one call; the original's run must have succeeded.
+
+    `strict` also compares values where the original's own result is not finite.
+    """
+    if changed.error is not None:
+        return Difference("", f"the changed version raises {_say(changed.error)}")
+    new = [name for name in changed.overwritten if name not in original.overwritten]
+    if new:
+        return Difference(new[0], f"the changed version overwrites {new[0]}, which the original leaves alone")
+    if not strict and not all(_finite(value) for value in original.outputs.values()):
+        return None
+    found = compare(original.outputs, changed.outputs, Check("outputs", lambda: truth().outputs, largest))
+    if found is None:
+        check = Check("outputs", lambda: truth().again, largest)
+        found = _renamed("in the second call ", compare(original.again, changed.again, check))
+    return found or _judge_gradients(original, changed, truth, largest, strict=strict)
+
+
+def _judge_gradients(
+    original: Outcome, changed: Outcome, truth: Callable[[], Outcome], largest: Largest, *, strict: bool
+) -> Difference | None:
+    if original.gradients is None or original.backward_error is not None:
+        return None
+    if changed.backward_error is not None:
+        return Difference("", f"the changed version's backward raises {_say(changed.backward_error)}")
+    if changed.gradients is None:
+        return Difference("", "the changed version gives no gradients")
+    if not strict and not all(_finite(value) for value in original.gradients.values()):
+        return None
+    check = Check("gradients", lambda: truth().gradients, largest)
+    found = compare(original.gradients, changed.gradients, check)
+    if found is None and original.gradients_again is not None:
+        again = compare(original.gradients_again, changed.gradients_again or {}, check)
+        found = _renamed("in the second backward ", again)
+    return _renamed("the gradient of ", found)
+
+
+def _renamed(prefix: str, found: Difference | None) -> Difference | None:
+    return Difference(found.path, prefix + found.sentence, found.absolute, found.relative) if found else None
+
+
+def _finite(value: Any) -> bool:
+    return not isinstance(value, torch.Tensor) or not value.is_floating_point() or bool(torch.isfinite(value).all())
+
+
+def _say(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

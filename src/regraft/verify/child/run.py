@@ -1,0 +1,112 @@
+"""The child's one straight line: import both versions, bring them to life, compare, report."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from regraft.verify.changes import Change
+from regraft.verify.child.drivers import huggingface, inference, user
+from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.examine import examine
+from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.load import load_changed, load_original
+from regraft.verify.child.session import Session
+from regraft.verify.child.trace import Tracer
+
+
+def run(folder: Path, request: Mapping[str, Any]) -> None:
+    """Answer a request; the result is written to `folder`/result.json."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    changes = tuple(Change.from_json(entry) for entry in request["changes"])
+    names = tuple(change.definition for change in changes)
+    ledger = Ledger(folder, names, time.monotonic() + float(request["soft_limit"]))
+    session = _load(request, changes, ledger)
+    if session is not None:
+        _exclude(session, request["excluded"])
+        factory = _factory(request, ledger)
+        if ledger.fatal:
+            ledger.save()
+            return
+        for subject in _subjects(session, request, factory):
+            examine(subject, session)
+            if session.done():
+                break
+        ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
+        ledger.implementations = session.tracer.kernels
+        if session.ledger.late():
+            ledger.skip("the time limit left no room for more models")
+    ledger.save()
+
+
+def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger) -> Session | None:
+    source = Path(request["changed"])
+    tracer = Tracer(str(source), changes)
+    try:
+        with ledger.step("original", "", "import"):
+            original = load_original(Path(request["original"]))
+    except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
+        ledger.fatal = {"what": "original", "reason": f"the original does not import: {_brief(error)}"}
+        return None
+    try:
+        with ledger.step("changed", "", "import"), tracer:
+            changed = load_changed(source, Path(request["original"]))
+    except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the finding
+        ledger.fatal = {"what": "changed", "reason": f"the changed version does not import: {_brief(error)}"}
+        return None
+    ledger.reach("imports")
+    return Session(original, changed, changes, tracer, ledger)
+
+
+def _brief(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _exclude(session: Session, excluded: list[str]) -> None:
+    """Leave out definitions that an earlier child died of."""
+    for name in excluded:
+        session.ledger.refute(name, "excluded", {})
+    session.restore(tuple(excluded))
+
+
+def _factory(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
+    if not request["driver"]:
+        return None
+    try:
+        return user.find(request["driver"], request["folder"])
+    except Exception as error:  # noqa: BLE001 - importing the caller's file; reported to the caller
+        ledger.fatal = {"what": "driver", "reason": f"the driver cannot be loaded: {_brief(error)}"}
+        return None
+
+
+def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
+    original: ModuleType = session.original
+    if factory is not None:
+        made = user.subjects(request["driver"], request["folder"], factory, session)
+        yield from _guarded(made, session, "user driver")
+    elif importlib.util.find_spec("transformers") and huggingface.applies(original):
+        yield from _guarded(huggingface.subjects(session, request["text"]), session, "huggingface driver")
+    if not session.done():
+        source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
+        yield from _guarded(inference.subjects(session, source), session, "inference driver")
+
+
+def _guarded(subjects: Iterator[Subject], session: Session, name: str) -> Iterator[Subject]:
+    """Pass subjects on; a driver that fails ends there, with its reason recorded."""
+    while True:
+        try:
+            subject = next(subjects)
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - drivers run model code; recorded as the reason to stop
+            session.ledger.skip(f"the {name} stopped: {_brief(error)}")
+            return
+        yield subject

@@ -1,0 +1,95 @@
+"""Everything that one run of the child shares: both modules, the tracer, the ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from regraft.verify.changes import Change
+from regraft.verify.child.compare import Difference
+from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.trace import Tracer
+from regraft.verify.types import MODULE
+
+
+@dataclass(slots=True)
+class Session:
+    """Both versions of one file and what is known about them."""
+
+    original: ModuleType
+    changed: ModuleType
+    changes: tuple[Change, ...]
+    tracer: Tracer
+    ledger: Ledger
+
+    @contextmanager
+    def traced(self, definition: str, what: str) -> Iterator[None]:
+        """Run the changed version: announced in the journal, traced while lines are still missing."""
+        wanted = self.gaps() or "regraft.ops" in sys.modules
+        tracer = self.tracer if wanted else contextlib.nullcontext()
+        with self.ledger.step("changed", definition, what), tracer:
+            yield
+
+    def gaps(self) -> tuple[tuple[int, str], ...]:
+        """Lines of definitions that are not refuted yet and have not run."""
+        open_names = self.ledger.open()
+        return tuple(
+            gap for change in self.changes if change.definition in open_names for gap in self.tracer.gaps(change)
+        )
+
+    def reached(self, change: Change) -> bool:
+        """Whether anything of a change has run and been compared."""
+        record = self.ledger.records[change.definition]
+        return bool(record.replays or record.wholes)
+
+    def missing(self) -> tuple[Change, ...]:
+        """Changes that still need a run: not compared yet, or with lines that never ran."""
+        names = self.ledger.open()
+        live = [change for change in self.changes if change.definition in names and change.kind != "removed"]
+        return tuple(change for change in live if not self.reached(change) or self.tracer.gaps(change))
+
+    def done(self) -> bool:
+        return not self.missing() or self.ledger.late()
+
+    def restore(self, names: tuple[str, ...]) -> None:
+        """Put the original definitions into the changed module, so that the others can be judged without them."""
+        for name in names:
+            if name != MODULE and hasattr(self.original, name):
+                setattr(self.changed, name, getattr(self.original, name))
+
+    @contextmanager
+    def only(self, name: str) -> Iterator[None]:
+        """Restore every changed definition but one for a while."""
+        others = [c.definition for c in self.changes if c.definition not in (name, MODULE)]
+        kept = {other: getattr(self.changed, other) for other in others if hasattr(self.changed, other)}
+        self.restore(tuple(others))
+        try:
+            yield
+        finally:
+            for other, value in kept.items():
+                setattr(self.changed, other, value)
+
+    def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
+        """Return the definitions that cause a difference alone, or all that are open where none does."""
+        names = self.ledger.open()
+        if len(names) == 1:
+            return names
+        guilty = []
+        for name in names:
+            with self.only(name):
+                if check() is not None:
+                    guilty.append(name)
+        return tuple(guilty) or names
+
+
+def seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) -> Any:
+    """Build a model with fixed random numbers."""
+    import torch
+
+    torch.manual_seed(seed)
+    return build(module)

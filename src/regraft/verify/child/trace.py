@@ -1,0 +1,122 @@
+"""Record which lines, branches and conditional expressions of one file ran."""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from regraft.verify.changes import Arm, Change
+
+_EXIT = -1
+
+
+class Tracer:
+    """Traces one file while used as a context manager; other files only cost their call events.
+
+    `kernels` names the functions of `regraft.ops` that ran, the evidence of which implementation was at work.
+    """
+
+    def __init__(self, filename: str, changes: tuple[Change, ...]) -> None:
+        self.filename = filename
+        self.lines: set[int] = set()
+        self.arms: set[Arm] = set()
+        self.kernels: set[str] = set()
+        self._kernels = str(Path(__file__).resolve().parents[2] / "ops") + os.sep
+        self.arcs: set[tuple[int, int]] = set()
+        self._changes = changes
+        self._arms = tuple({arm for change in changes for arm in change.arms})
+        self._offsets: dict[CodeType, dict[int, Arm]] = {}
+        self._outer: Any = None
+        headers = {line for change in changes for fall in change.fallthroughs for line in range(*_closed(fall.header))}
+        self._headers = frozenset(headers)
+
+    def __enter__(self) -> Tracer:
+        self._outer = sys.gettrace()
+        threading.settrace(self._on_call)
+        sys.settrace(self._on_call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._outer)
+        threading.settrace(self._outer)
+
+    def gaps(self, change: Change) -> tuple[tuple[int, str], ...]:
+        """Return (line, sentence) for everything of a change that has not run."""
+        found = [(start, f"line {start} never ran") for start, end in change.statements if not self._ran(start, end)]
+        for arm in change.arms:
+            if arm not in self.arms and sys.version_info >= (3, 11):
+                found.append((arm.line, f"one side of the conditional expression on line {arm.line} never ran"))
+        for fall in change.fallthroughs:
+            if self._ran(*fall.header) and not self._fell_through(fall.header, fall.body):
+                found.append((fall.header[0], f"the condition on line {fall.header[0]} was never false"))
+        return tuple(dict.fromkeys(found))
+
+    def _ran(self, start: int, end: int) -> bool:
+        return any(line in self.lines for line in range(start, end + 1))
+
+    def _fell_through(self, header: tuple[int, int], body: tuple[int, int]) -> bool:
+        inside = range(header[0], body[1] + 1)
+        return any(header[0] <= here <= header[1] and to not in inside for here, to in self.arcs)
+
+    def _on_call(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
+        code = frame.f_code
+        if code.co_filename != self.filename:
+            if code.co_filename.startswith(self._kernels):
+                self.kernels.add(f"{Path(code.co_filename).stem}.{code.co_name}")
+            return None
+        offsets = self._arm_offsets(frame.f_code)
+        if offsets:
+            frame.f_trace_opcodes = True
+        return self._local(offsets)
+
+    def _local(self, offsets: dict[int, Arm]) -> Callable[..., Any]:
+        previous = 0
+
+        def on_event(frame: FrameType, event: str, _arg: Any) -> Callable[..., Any]:
+            nonlocal previous
+            if event == "line":
+                line = frame.f_lineno
+                self.lines.add(line)
+                if previous in self._headers:
+                    self.arcs.add((previous, line))
+                previous = line
+            elif event == "opcode":
+                arm = offsets.get(frame.f_lasti)
+                if arm is not None:
+                    self.arms.add(arm)
+            elif event == "return" and previous in self._headers:
+                self.arcs.add((previous, _EXIT))
+            return on_event
+
+        return on_event
+
+    def _arm_offsets(self, code: CodeType) -> dict[int, Arm]:
+        """Instructions that belong to a watched arm; needs the columns that code objects have since Python 3.11."""
+        if not self._arms or sys.version_info < (3, 11):
+            return {}
+        if code not in self._offsets:
+            self._offsets[code] = {
+                instruction.offset: arm
+                for instruction in dis.get_instructions(code)
+                for arm in self._arms
+                if _inside(instruction.positions, arm)
+            }
+        return self._offsets[code]
+
+
+def _inside(positions: Any, arm: Arm) -> bool:
+    if positions is None or positions.lineno is None or positions.col_offset is None:
+        return False
+    start = (positions.lineno, positions.col_offset)
+    end = (positions.end_lineno, positions.end_col_offset)
+    return (arm.line, arm.column) <= start and end <= (arm.end_line, arm.end_column)
+
+
+def _closed(span: tuple[int, int]) -> tuple[int, int]:
+    return span[0], span[1] + 1

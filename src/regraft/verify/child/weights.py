@@ -1,0 +1,108 @@
+"""Make a model's weights and dropout rates say something: drawn values instead of zeros and ones."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+RATE = 0.25
+
+
+def redraw(model: Any, seed: int) -> None:
+    """Give every floating parameter and batch statistic a value that no initialisation would give it.
+
+    Matrices get unit gain, so that activations keep their size through the layers; vectors (norm weights, biases,
+    decay rates) move around their initial value and so stay in their domain.
+    """
+    with torch.no_grad():
+        embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+        for name, parameter in model.named_parameters():
+            if parameter.is_floating_point() and parameter.numel():
+                _redraw_parameter(parameter, _generator(name, seed), id(parameter) in embeddings)
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.add_(_noise(buffer, _generator(name, seed)), alpha=0.3)
+            elif name.endswith("running_var"):
+                buffer.mul_(1 + 0.5 * torch.tanh(_noise(buffer, _generator(name, seed))))
+
+
+def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:
+    noise = _noise(parameter, generator)
+    if parameter.dim() < 2 or not bool(torch.isfinite(parameter).all()):
+        parameter.add_(0.3 * torch.tanh(noise))
+        return
+    fan_in = 4 if embedding else max(1, parameter.numel() // parameter.shape[0])
+    parameter.copy_(noise * fan_in**-0.5)
+
+
+def _generator(name: str, seed: int) -> Any:
+    return torch.Generator().manual_seed(zlib.crc32(f"{seed}:{name}".encode()))
+
+
+def _noise(tensor: Any, generator: Any) -> Any:
+    return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+
+
+@contextmanager
+def small(module: Any) -> Iterator[None]:
+    """Shrink matrices and biases for a while, so that an epsilon inside a norm is no longer negligible."""
+    chosen = [p for name, p in module.named_parameters() if p.dim() > 1 or name.endswith("bias")]
+    kept = [p.detach().clone() for p in chosen]
+    with torch.no_grad():
+        for parameter in chosen:
+            parameter.mul_(0.01)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, old in zip(chosen, kept, strict=True):
+                parameter.copy_(old)
+
+
+@contextmanager
+def dropout_rate(model: Any, rate: float) -> Iterator[None]:
+    """Set every dropout rate of a model for a while: dropout modules, and float attributes named after dropping.
+
+    Layer dropping stays off: it changes which layers run, not what they compute.
+    """
+    places = list(_rates(model))
+    try:
+        for owner, name, _ in places:
+            _assign(owner, name, 0.0 if "layer" in name.lower() else rate)
+        yield
+    finally:
+        for owner, name, old in places:
+            _assign(owner, name, old)
+
+
+def _assign(owner: Any, name: str, value: float) -> None:
+    if isinstance(owner, dict):
+        owner[name] = value
+    else:
+        setattr(owner, name, value)
+
+
+def _rates(model: Any) -> Iterator[tuple[Any, str, float]]:
+    seen: set[int] = set()
+    for module in model.modules():
+        configs = [value for key, value in vars(module).items() if key == "config" or key.endswith("_config")]
+        for owner in [module, *configs]:
+            if id(owner) in seen or isinstance(owner, str | int | float | None.__class__):
+                continue
+            seen.add(id(owner))
+            values = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
+            for name, value in list(values.items()):
+                if _is_rate(owner, name, value):
+                    yield owner, name, value
+
+
+def _is_rate(owner: Any, name: str, value: Any) -> bool:
+    if isinstance(owner, nn.modules.dropout._DropoutNd):
+        return name == "p"
+    named = "drop" in name.lower() or (name == "p" and isinstance(owner, nn.Module))
+    return named and isinstance(value, float) and 0 <= value < 1

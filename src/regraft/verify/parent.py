@@ -1,0 +1,266 @@
+"""The side that never imports torch: compare texts, run the child, turn its findings into verdicts."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from regraft.verify.changes import Change, find_changes
+from regraft.verify.process import Exit, run_child
+from regraft.verify.reproduce import write_reproducer
+from regraft.verify.types import LEVELS, MODULE, Status, Verdict, VerifyError
+
+_RETRIES = 3
+_SOFT = 0.85
+_DEPTH = 3
+
+
+def verify(
+    original: Path,
+    changed: bytes,
+    *,
+    driver: str | None = None,
+    time_limit: float = 300.0,
+    memory_limit: int | None = None,
+    python: str = sys.executable,
+) -> tuple[Verdict, ...]:
+    """Run the file `original` and its version `changed` side by side; return one verdict per changed definition.
+
+    `driver` is `module:function` (or `file.py:function`): called with either version's module it returns
+    `(model, calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are
+    brought to life from configuration classes and constructor signatures. `time_limit` is in seconds and
+    `memory_limit` in bytes, for the child process run by `python`. Reproducers of differences are written below
+    `.cache/regraft/reproducers` of the current folder.
+
+    Raises VerifyError for a missing file, text that does not parse, or an interpreter without torch. A crash, a
+    hang or a model that cannot be built is a verdict.
+    """
+    before = _read(original)
+    if before == changed:
+        return ()
+    _parse(before, original)
+    _parse(changed, original)
+    changes = find_changes(before, changed)
+    if not changes:
+        return ()
+    job = _Job(
+        original=original.resolve(),
+        changed=changed,
+        changes=changes,
+        driver=driver,
+        time_limit=time_limit,
+        memory_limit=memory_limit,
+        python=python,
+    )
+    result, excluded = job.run()
+    return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
+
+
+def to_json(verdicts: Iterable[Verdict]) -> dict[str, Any]:
+    """Return verdicts as the JSON document of version 1."""
+    entries = [
+        {
+            "file": verdict.file,
+            "class": verdict.definition,
+            "lines": list(verdict.lines),
+            "status": verdict.status,
+            "reason": verdict.reason,
+            "evidence": dict(verdict.evidence),
+        }
+        for verdict in verdicts
+    ]
+    return {"version": 1, "verdicts": entries}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise VerifyError(f"cannot read the file: {error.strerror}", file=str(path)) from error
+
+
+def _parse(text: bytes, path: Path) -> None:
+    try:
+        ast.parse(text)
+    except SyntaxError as error:
+        raise VerifyError(f"does not parse: {error.msg}", str(path), error.lineno or 0, error.offset or 0) from error
+    except ValueError as error:
+        raise VerifyError(f"does not parse: {error}", str(path)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """One verification: the request, the child runs, and who died of what."""
+
+    original: Path
+    changed: bytes
+    changes: tuple[Change, ...]
+    driver: str | None
+    time_limit: float
+    memory_limit: int | None
+    python: str
+
+    def run(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Run children until one ends well; a definition that killed one is left out of the next."""
+        deadline = time.monotonic() + self.time_limit
+        fallen: dict[str, str] = {}
+        while True:
+            with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
+                folder = Path(name)
+                left = max(1.0, deadline - time.monotonic())
+                self._request(folder, left, tuple(fallen))
+                ended = run_child(self.python, folder, left, self.memory_limit)
+                result = _result(folder)
+            if ended.how == "finished":
+                break
+            guilty = self._guilty(ended, result)
+            fallen.update(guilty)
+            result = _ended(result, ended, bool(guilty))
+            spent = time.monotonic() > deadline - 1 or len(fallen) >= len(self.changes)
+            if not guilty or spent or len(fallen) > _RETRIES:
+                break
+        if result.get("fatal", {}).get("what") == "torch":
+            raise VerifyError("torch is not installed in this Python interpreter", file=self.python)
+        if result.get("fatal", {}).get("what") == "driver":
+            raise VerifyError(result["fatal"]["reason"], file=str(self.driver))
+        return result, fallen
+
+    def _request(self, folder: Path, seconds: float, excluded: tuple[str, ...]) -> None:
+        source = folder.resolve().joinpath(*self.original.parts[-_DEPTH:])
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_bytes(self.changed)
+        request = {
+            "original": str(self.original),
+            "changed": str(source),
+            "changes": [asdict(change) for change in self.changes],
+            "driver": self.driver,
+            "folder": os.getcwd(),
+            "soft_limit": _SOFT * seconds,
+            "excluded": list(excluded),
+            "text": _text(self.changed, self.changes),
+        }
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+
+    def _guilty(self, ended: Exit, result: dict[str, Any]) -> dict[str, str]:
+        """Return who is to blame for a child's end: only a step of the changed version that the original survived."""
+        step = ended.step
+        if ended.how == "time limit" or step.get("side") != "changed":
+            return {}
+        reason = f"the changed version fails where the original works: {ended.cause}, at {step['what']!r}"
+        if step.get("definition") in {change.definition for change in self.changes}:
+            return {str(step["definition"]): reason}
+        records = result.get("records", {})
+        known = {name for name, record in records.items() if record["refuted"]}
+        return {change.definition: reason for change in self.changes if change.definition not in known}
+
+
+def _text(changed: bytes, changes: tuple[Change, ...]) -> str:
+    """Return the source of the changed definitions."""
+    names = {change.definition.partition("#")[0] for change in changes}
+    nodes = [node for node in ast.parse(changed).body if getattr(node, "name", None) in names]
+    return "\n\n".join(ast.unparse(node) for node in nodes)
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    path = folder / "result.json"
+    if not path.exists():
+        return {}
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
+
+
+def _ended(result: dict[str, Any], ended: Exit, blamed: bool) -> dict[str, Any]:
+    where = f", at {ended.step['what']!r}" if ended.step.get("what") else ""
+    result["ended"] = f"the run did not finish: {ended.cause}{where}"
+    if not blamed and ended.how == "crashed" and ended.stderr.strip():
+        result["ended"] += f" ({ended.stderr.strip().splitlines()[-1][:200]})"
+    return result
+
+
+def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str, str], job: _Job) -> Verdict:
+    record = result.get("records", {}).get(change.definition, {})
+    status, reason = _decide(change, result, record, fallen)
+    evidence = _evidence(change, result, record)
+    if status == "refuted":
+        evidence["reproducer"] = write_reproducer(job.original, job.changed, record.get("failure", {}), reason)
+    return Verdict(file, change.definition, change.lines, status, reason, evidence)
+
+
+def _decide(
+    change: Change, result: dict[str, Any], record: dict[str, Any], fallen: dict[str, str]
+) -> tuple[Status, str]:
+    fatal = result.get("fatal", {})
+    if change.definition in fallen:
+        return "refuted", fallen[change.definition]
+    if fatal:
+        return ("refuted" if fatal["what"] == "changed" else "unproven"), fatal["reason"]
+    if record.get("refuted"):
+        return "refuted", str(record["refuted"])
+    why = _unproven(change, result, record)
+    return ("unproven", why) if why else ("proved", "")
+
+
+def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) -> str:
+    """Return why the evidence is not enough, or nothing where it is."""
+    gaps = result.get("gaps", {}).get(change.definition, [])
+    skipped = "; ".join(result.get("skipped", [])[:3])
+    if change.kind == "removed":
+        return "the definition is gone from the changed version: there is nothing to compare"
+    if result.get("ended"):
+        return str(result["ended"])
+    if not record or not (record["replays"] or record["wholes"]):
+        if change.definition == MODULE and not change.statements:
+            return ""
+        return "nothing brought it to life" + (f": {skipped}" if skipped else "")
+    if gaps:
+        return "; ".join(text for _, text in gaps[:5]) + (f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else "")
+    return _thin(record, result.get("skipped", []))
+
+
+def _thin(record: dict[str, Any], reasons: list[str]) -> str:
+    """Return which of the required conditions the comparisons did not cover."""
+    skipped = "; ".join(reasons[:3])
+    if set(record["modes"]) != {"eval", "train"}:
+        return f"compared in {' and '.join(record['modes'])} mode only" + (f": {skipped}" if skipped else "")
+    if len(record["seeds"]) < 2:
+        return "compared with one seed only" + (f": {skipped}" if skipped else "")
+    if len(record["shapes"]) < 2:
+        return "compared with one shape only: give calls of two shapes"
+    if "bfloat16" not in record["dtypes"] and not _impossible("bfloat16", record, reasons):
+        return "not compared in bfloat16" + (f": {skipped}" if skipped else "")
+    return ""
+
+
+def _impossible(dtype: str, record: dict[str, Any], reasons: list[str]) -> bool:
+    """Whether no model at hand runs in a number format even in its original version: nothing could differ there."""
+    refused = [reason for reason in reasons if f"the original does not run in {dtype}" in reason]
+    return all(any(reason.startswith(f"{model} (") for reason in refused) for model in record["models"])
+
+
+def _evidence(change: Change, result: dict[str, Any], record: dict[str, Any]) -> dict[str, object]:
+    missing = {line for line, _ in result.get("gaps", {}).get(change.definition, [])}
+    reached = set(result.get("levels", [])) | {"parses"}
+    if record and not record.get("refuted") and (record.get("replays") or record.get("wholes")):
+        reached |= {"outputs"} | ({"gradients"} if record["gradients"] else set())
+        reached |= set() if missing else {"lines executed"}
+    kept = {name: value for name, value in record.items() if name not in ("refuted", "failure", "gradients")}
+    failure = {k: v for k, v in record.get("failure", {}).items() if k not in ("data", "recipe")}
+    ran = [start for start, _ in change.statements if start not in missing]
+    return {
+        "levels": [level for level in LEVELS if level in reached],
+        **kept,
+        "gradient comparisons": record.get("gradients", 0),
+        "lines executed": ran if record else [],
+        "lines not executed": sorted(missing),
+        "implementations": result.get("implementations", []),
+        "skipped": result.get("skipped", []),
+        **({"failure": failure} if failure else {}),
+    }

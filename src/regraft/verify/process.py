@@ -1,0 +1,143 @@
+"""Run the child that executes both versions, and survive whatever it does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regraft.verify.types import VerifyError
+
+HANG_SECONDS = 20.0
+HANG_FACTOR = 50.0
+_TAIL = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How the child ended: "finished", "crashed", "time limit" or "hang" (one step far slower than the original's)."""
+
+    how: str
+    code: int
+    seconds: float
+    step: Mapping[str, Any]
+    stderr: str
+
+    @property
+    def cause(self) -> str:
+        """The end in words."""
+        if self.how == "hang":
+            return f"it did not return within {self.seconds:.0f} s"
+        if self.how == "time limit":
+            return "the time limit was reached"
+        if self.code < 0:
+            with contextlib.suppress(ValueError):
+                return f"the process was killed by {signal.Signals(-self.code).name}"
+        return f"the process ended with exit status {self.code}"
+
+
+def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | None) -> Exit:
+    """Run the child on the request in `folder`; it and its descendants are gone on return.
+
+    Raises VerifyError where `python` cannot be started. `memory_limit` is in bytes of address space.
+    """
+    started = time.monotonic()
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        child = _start(python, folder, memory_limit, out, err)
+        try:
+            how = _wait(child, folder, started + time_limit)
+        finally:
+            _kill(child)
+    step = last_step(folder)
+    seconds = time.monotonic() - started
+    if how == "hang":
+        seconds = time.time() - float(step.get("time", time.time()))
+    return Exit(how, child.returncode or 0, seconds, step, _tail(folder / "stderr"))
+
+
+def last_step(folder: Path) -> Mapping[str, Any]:
+    """Return the last complete entry of the child's journal."""
+    lines = [line for line in _tail(folder / "journal.jsonl").splitlines() if line.endswith("}")]
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            step: Mapping[str, Any] = json.loads(line)
+            return step
+    return {}
+
+
+def _start(python: str, folder: Path, memory_limit: int | None, out: Any, err: Any) -> subprocess.Popen[bytes]:
+    command = [python, "-m", "regraft.verify.child", str(folder)]
+    if memory_limit is not None:
+        command.append(str(memory_limit))
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment(), start_new_session=True
+        )
+    except OSError as error:
+        raise VerifyError(f"cannot start the Python interpreter: {error.strerror}", file=python) from error
+
+
+def _environment() -> dict[str, str]:
+    """One thread, no network, fixed hashing, and this package importable in any interpreter."""
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    fixed = {
+        "PYTHONPATH": path,
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    return {**os.environ, **fixed}
+
+
+def _wait(child: subprocess.Popen[bytes], folder: Path, deadline: float) -> str:
+    while True:
+        try:
+            code = child.wait(timeout=min(0.5, max(0.01, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if _hangs(last_step(folder)):
+                return "hang"
+            if time.monotonic() >= deadline:
+                return "hang" if _hangs(last_step(folder), patience=0.1) else "time limit"
+            continue
+        return "finished" if code == 0 and (folder / "result.json").exists() else "crashed"
+
+
+def _hangs(step: Mapping[str, Any], patience: float = 1.0) -> bool:
+    """Whether the changed version is at one step much longer than the original was."""
+    if step.get("side") != "changed":
+        return False
+    allowed = max(HANG_SECONDS, HANG_FACTOR * float(step.get("original_seconds", 0.0))) * patience
+    return time.time() - float(step["time"]) > allowed
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    """End the child's whole process group, also what it left behind."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if hasattr(os, "killpg"):
+            os.killpg(child.pid, signal.SIGKILL)
+        else:
+            child.kill()
+    child.wait()
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - _TAIL))
+        return file.read().decode("utf-8", "replace")

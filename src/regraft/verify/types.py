@@ -1,0 +1,42 @@
+"""The words of verification: what a caller gets back, and what it has to fix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["proved", "unproven", "refuted"]
+
+LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
+MODULE = "<module>"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What running both versions showed about one changed top-level definition.
+
+    `lines` are 1-based lines of the changed file; `reason` is empty exactly when `status` is "proved".
+    """
+
+    file: str
+    definition: str
+    lines: tuple[int, ...]
+    status: Status
+    reason: str
+    evidence: Mapping[str, object]
+
+
+class VerifyError(Exception):
+    """A mistake of the caller, with its place; never a property of the rewrite."""
+
+    def __init__(self, message: str, file: str = "", line: int = 0, column: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.line = line
+        self.column = column
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        return f"{place}: {self.message}" if place else self.message

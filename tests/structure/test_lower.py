@@ -1,0 +1,200 @@
+"""Lowering: values, guards, layers, canonical operations, and nothing that vanishes."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from conftest import body_of
+from regraft.structure import guards
+from regraft.structure.model import Body, Node
+
+HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+
+
+def forward(lines: str, init: str = "pass", parameters: str = "x, y") -> Body:
+    code = HEAD + "class M(nn.Module):\n    def __init__(self, config):\n"
+    code += "".join(f"        {line}\n" for line in init.splitlines())
+    code += f"    def forward(self, {parameters}):\n"
+    code += "".join(f"        {line}\n" for line in lines.splitlines())
+    return body_of(code)[1]
+
+
+def ops(body: Body) -> list[str]:
+    return [node.op for node in body.nodes if not node.op.startswith("py.")]
+
+
+def last(body: Body, op: str) -> Node:
+    return body.index[op][-1]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "x.softmax(-1)",
+        "x.softmax(dim=-1)",
+        "F.softmax(x, dim=-1)",
+        "torch.softmax(x, -1)",
+        "nn.functional.softmax(x, -1)",
+        "nn.Softmax(dim=-1)(x)",
+        "nn.Softmax(-1)(x)",
+        "self.soft(x)",
+        "torch.special.softmax(x, -1)",
+    ],
+)
+def test_one_operation_for_its_spellings(expression: str) -> None:
+    node = last(forward(f"return {expression}", "self.soft = nn.Softmax(dim=-1)"), "softmax")
+    assert node.args["input"].name == "x"
+    if "nn.Softmax(" not in expression:
+        assert node.args["dim"].const == -1
+
+
+@pytest.mark.parametrize("expression", ["x.pow(2)", "x ** 2", "x * x", "torch.square(x)", "torch.pow(x, 2)"])
+def test_squares(expression: str) -> None:
+    node = last(forward(f"return {expression}"), "pow")
+    assert (node.args["input"].name, node.args["exponent"].const) == ("x", 2)
+
+
+@pytest.mark.parametrize("expression", ["x @ y", "torch.matmul(x, y)", "x.matmul(y)", "torch.bmm(x, y)", "x.bmm(y)"])
+def test_matrix_products(expression: str) -> None:
+    node = last(forward(f"return {expression}"), "matmul")
+    assert (node.args["input"].name, node.args["other"].name) == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    "expression", ["x.float()", "x.to(torch.float32)", "x.to(dtype=torch.float32)", "x.type(torch.float32)"]
+)
+def test_casts(expression: str) -> None:
+    assert last(forward(f"return {expression}"), "to").args["dtype"].name == "torch.float32"
+
+
+def test_a_local_name_hides_an_import() -> None:
+    assert last(forward("F = self.other\nreturn F.softmax(x)"), "softmax").args["input"].name == "self.other"
+    assert "softmax" not in ops(forward("return F(x)", parameters="x, F"))
+
+
+def test_rebinding_makes_new_values_and_aliases_share_one() -> None:
+    body = forward("h = x + y\nz = h\nh = h * 2\nreturn h + z")
+    add, total = body.index["add"]
+    assert total.args["other"] is add.output
+    assert total.args["input"] is body.index["mul"][0].output
+
+
+def test_shape_arithmetic_is_not_tensor_arithmetic() -> None:
+    body = forward("shape = x.size()[:-1] + (2, 3)\nn = x.shape[0] * 2\nreturn x.view(shape) + n")
+    assert ops(body).count("add") == 1
+    assert "mul" not in ops(body)
+
+
+def test_join_makes_a_phi_with_guards() -> None:
+    body = forward("if y is None:\n    h = x + 1\nelse:\n    h = x * 2\nreturn torch.relu(h)")
+    phi = last(body, "relu").args["input"]
+    assert phi.origin == "phi"
+    assert [(guards.text(guard), value.node.op) for guard, value in phi.options if value.node] == [
+        ("y is None", "add"),
+        ("not (y is None)", "mul"),
+    ]
+
+
+def test_early_return_guards_what_follows() -> None:
+    body = forward("if self.fast:\n    return x\nif self.other:\n    x = x + 1\nreturn torch.relu(x)")
+    assert guards.text(last(body, "add").guard) == "not self.fast and self.other"
+    assert guards.text(last(body, "relu").guard) == "not self.fast"
+
+
+def test_loop_carried_values_are_phi_and_loops_are_marked() -> None:
+    body = forward("for layer in self.layers:\n    x = layer(x) + x\nreturn torch.relu(x)")
+    assert last(body, "add").statement.loop != 0
+    assert last(body, "relu").args["input"].origin == "phi"
+    assert last(body, "add").args["other"].origin == "phi"
+
+
+def test_values_that_leave_through_a_phi_count_as_used() -> None:
+    body = forward("h = x\nif self.flag:\n    h = x + 1\n    z = torch.relu(h)\nreturn h")
+    uses = {node.op for node in last(body, "add").output.every_use()}
+    assert "py.return" in uses
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "self.cache(x)",
+        "other(x)",
+        "x.add_(y)",
+        "x += y",
+        "x[0] = y",
+        "F.relu(x, inplace=True)",
+        "self.state = x",
+        "await_(x)",
+    ],
+)
+def test_effects_are_marked(statement: str) -> None:
+    assert any(node.effect for node in forward(statement).nodes)
+
+
+@pytest.mark.parametrize(
+    "statement", ["len(x)", "x.view(2, 3)", "torch.zeros(3)", "x.transpose(1, 2)", "isinstance(x, int)"]
+)
+def test_pure_calls_have_no_effect(statement: str) -> None:
+    assert not any(node.effect for node in forward(statement).nodes)
+
+
+def test_layers_with_guards_bases_and_containers() -> None:
+    structure, body = body_of(
+        HEAD
+        + """
+class Base(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.norm = nn.LayerNorm(config.dim, eps=1e-6)
+        self.build(config)
+
+    def build(self, config):
+        if config.bias:
+            self.proj = nn.Linear(config.dim, config.dim)
+
+class M(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        self.mlp = nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4))
+        self.blocks = nn.ModuleList([nn.Linear(4, 4) for _ in range(config.depth)])
+        self.lost = nn.Identity()
+
+    def replace(self):
+        self.lost = None
+
+    def forward(self, x):
+        x = self.mlp(self.norm(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.proj(x)
+"""
+    )
+    assert structure.layers["self.norm"][0].type == "torch.nn.LayerNorm"
+    assert guards.text(structure.layers["self.proj"][0].guard) == "config.bias"
+    assert [layer.type for layer in structure.layers["self.lost"]] == ["torch.nn.Identity", ""]
+    assert ops(body) == ["layer_norm", "linear", "gelu", "linear", "linear", "linear"]
+
+
+def test_a_layer_chosen_by_the_configuration() -> None:
+    body = forward("return self.act(x)", "self.act = ACT2FN[config.act]")
+    assert last(body, "call").layer is not None
+
+
+def test_unknown_syntax_is_recorded_not_dropped() -> None:
+    body = forward("z = yield x\nreturn z")
+    assert [one.reason for one in body.opaque] == ["yield leaves the function"]
+
+
+def test_time_is_linear_in_the_number_of_branches() -> None:
+    def seconds(count: int) -> float:
+        code = "\n".join(f"if self.flag{i}:\n    x = x + {i}\n    h{i} = torch.relu(x)" for i in range(count))
+        best = 9.0
+        for _ in range(3):
+            started = time.process_time()
+            forward(code + "\nreturn x")
+            best = min(best, time.process_time() - started)
+        return best
+
+    assert seconds(400) < 8 * seconds(100)

@@ -1,0 +1,240 @@
+"""The command line as a user meets it: output, exit codes, bad input, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Write = Callable[[str, str], Path]
+
+CODE = """
+import torch
+
+
+def weights(scores):
+    return torch.softmax(scores, dim=-1)
+"""
+
+
+def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "regraft", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_findings_exit_1_and_show_the_place(write: Write) -> None:
+    path = write("m.py", CODE)
+    done = regraft("check", path)
+    assert done.returncode == 1
+    assert f"{path}:6:12 adopter/softmax [exact]" in done.stdout
+    assert "^^^^^^^^^^^^^^^^^^^^^^^^^^^^^" in done.stdout
+    assert "1 finding (1 fixable), 1 file" in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_nothing_to_do_exits_0(write: Write) -> None:
+    done = regraft("check", write("m.py", "x = 1\n"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_concise_is_a_line_each(write: Write) -> None:
+    path = write("m.py", CODE)
+    done = regraft("check", "--output-format", "concise", path)
+    assert done.stdout == f"{path}:6:12 adopter/softmax [exact] Softmax over the last dimension\n"
+
+
+def test_json_has_its_shape(write: Write) -> None:
+    path = write("m.py", CODE)
+    done = regraft("check", "--output-format", "json", path, path.parent / "missing.py")
+    data = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert data["version"] == 1
+    assert data["findings"] == [
+        {
+            "rule": "adopter/softmax",
+            "file": str(path),
+            "class": None,
+            "function": "weights",
+            "start": {"line": 6, "column": 12},
+            "end": {"line": 6, "column": 41},
+            "lines": [6],
+            "guard": "",
+            "mode": "substitute",
+            "safety": "exact",
+            "status": "fixable",
+            "reason": "",
+            "kernel": "regraft.ops.softmax",
+        }
+    ]
+    assert data["errors"] == [
+        {"file": str(path.parent / "missing.py"), "line": 0, "column": 0, "message": "no such file or directory"}
+    ]
+    assert set(data["stats"]) == {"files", "classes", "nodes", "seconds"}
+
+
+def test_diff_applies_and_writes_nothing(write: Write, tmp_path: Path) -> None:
+    write("m.py", CODE)
+    done = regraft("check", "--diff", "m.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert (tmp_path / "m.py").read_text() == CODE.replace("\n    ", "\n    ")
+    subprocess.run(["git", "apply", "-"], input=done.stdout, text=True, cwd=tmp_path, check=True)
+    assert "return softmax(scores)" in (tmp_path / "m.py").read_text()
+
+
+def test_fix_writes_and_a_second_run_is_clean(write: Write) -> None:
+    path = write("m.py", CODE)
+    assert regraft("check", "--fix", path).returncode == 0
+    assert "return softmax(scores)" in path.read_text()
+    fixed = path.read_bytes()
+    assert regraft("check", "--fix", path).returncode == 0
+    assert path.read_bytes() == fixed
+
+
+def test_vendored_ops_need_no_regraft(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = write("m.py", CODE)
+    assert regraft("check", "--fix", "--vendor", path).returncode == 0
+    assert "from regraft_ops import softmax" in path.read_text()
+    code = (
+        "import sys; sys.modules['regraft'] = None\n"
+        "import torch, m\n"
+        "x = torch.randn(3, 4)\nassert torch.equal(m.weights(x), torch.softmax(x, -1))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert regraft("check", path).returncode == 0
+
+
+def test_explain_says_why_not(write: Write) -> None:
+    path = write("m.py", CODE.replace("dim=-1", "dim=0"))
+    done = regraft("check", "--explain", path)
+    assert done.returncode == 0
+    assert "adopter/softmax no match in weights: an argument of torch.softmax is not -1" in done.stdout
+
+
+def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path) -> None:
+    good = write("good.py", CODE)
+    (tmp_path / "syntax.py").write_text("def f(:\n")
+    (tmp_path / "binary.py").write_bytes(b"\x7fELF\0")
+    (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")
+    (tmp_path / "cookie.py").write_bytes(
+        b"# coding: latin-1\nimport torch\ndef f(x): return torch.softmax(x, -1), '\xe9'\n"
+    )
+    (tmp_path / "empty.py").write_bytes(b"")
+    (tmp_path / "big.py").write_bytes(b"x = 1\n" * 900_000)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "dead.py").symlink_to(tmp_path / "nowhere.py")
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.py") if path.exists()}
+    done = regraft("check", tmp_path)
+    assert done.returncode == 2
+    assert {path: path.read_bytes() for path in tmp_path.glob("*.py") if path.exists()} == before
+    errors = done.stderr.splitlines()
+    assert len(errors) == 5, errors
+    for name, words in {
+        "syntax.py:1:7": "syntax error", "binary.py:1": "binary file", "latin.py:1": "not valid utf-8",
+        "big.py": "more than the limit", "dead.py": "No such file",
+    }.items():  # fmt: skip
+        assert any(name in error and words in error for error in errors), (name, errors)
+    assert f"{good}:6:12" in done.stdout
+    assert "cookie.py:3:18" in done.stdout
+    fixed = regraft("check", "--fix", tmp_path)
+    assert fixed.returncode == 2
+    assert b"'\xe9'" in (tmp_path / "cookie.py").read_bytes()
+    assert (tmp_path / "syntax.py").read_text() == "def f(:\n"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_file(write: Write) -> None:
+    path = write("m.py", CODE)
+    path.chmod(0)
+    done = regraft("check", path)
+    assert done.returncode == 2
+    assert "Permission denied" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--select", "sofmax"], "did you mean softmax?"),
+        (["--ignore", "nothing/here"], "no rule is called so"),
+        (["--fix", "--diff"], "exclude each other"),
+        (["--verify"], "go with --fix"),
+        (["--output-format", "xml"], "xml"),
+    ],
+)
+def test_wrong_options_exit_2(write: Write, arguments: list[str], words: str) -> None:
+    path = write("m.py", CODE)
+    done = regraft("check", *arguments, path)
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+def test_show_prints_one_class_and_its_paths(write: Write) -> None:
+    path = write(
+        "m.py",
+        """
+        from torch import nn
+
+        class A(nn.Module):
+            def __init__(self, flag):
+                super().__init__()
+                self.fc = nn.Linear(2, 2)
+                self.flag = flag
+
+            def forward(self, x):
+                if self.flag:
+                    x = self.fc(x)
+                return x
+        """,
+    )
+    done = regraft("show", f"{path}::A.forward")
+    assert done.stdout.splitlines() == [
+        "# A.forward",
+        "@torch.nn.Linear(in_features=2, out_features=2) -> self.fc",
+        "torch.nn.Linear(x) -> x.2 if self.flag",
+        "",
+    ]
+    paths = regraft("show", "--paths", f"{path}::A.forward").stdout
+    assert "# path 1 of 2: self.flag" in paths
+    assert "# path 2 of 2: not self.flag" in paths
+    missing = regraft("show", f"{path}::B")
+    assert missing.returncode == 2
+    assert "there is no B" in missing.stderr
+
+
+def test_rule_prints_its_page_and_its_text() -> None:
+    done = regraft("rule", "softmax")
+    assert done.returncode == 0
+    assert "# softmax" in done.stdout
+    assert "regraft.ops.softmax($x, dtype=$dtype) -> $y" in done.stdout
+    assert regraft("rule", "sofmax").returncode == 2
+
+
+def test_scanning_does_not_import_torch(transformers: Path) -> None:
+    file = transformers / "models" / "bert" / "modeling_bert.py"
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom regraft.cli import main\n"
+        f"result = CliRunner().invoke(main, ['check', {str(file)!r}])\n"
+        "assert result.exit_code == 1, result.output\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules and 'rich' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_one_file_takes_less_than_half_a_second_after_start_up(transformers: Path) -> None:
+    file = transformers / "models" / "bert" / "modeling_bert.py"
+    code = (
+        "import sys, time\nfrom click.testing import CliRunner\nfrom regraft.cli import main\n"
+        "started = time.process_time()\n"
+        f"CliRunner().invoke(main, ['check', {str(file)!r}])\n"
+        "print(time.process_time() - started)\n"
+    )
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(seconds) < 0.5

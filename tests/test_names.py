@@ -1,0 +1,67 @@
+"""Fully qualified names through every kind of import and alias."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from regraft.names import Names, module_names, package_of
+
+
+def names(text: str, package: str = "") -> Names:
+    return module_names(ast.parse(text), package)
+
+
+def resolve(text: str, expression: str, package: str = "") -> str | None:
+    return names(text, package).resolve(ast.parse(expression, mode="eval").body)
+
+
+@pytest.mark.parametrize(
+    ("text", "expression", "expected"),
+    [
+        ("import torch", "torch.nn.Linear", "torch.nn.Linear"),
+        ("import torch.nn as nn", "nn.Linear", "torch.nn.Linear"),
+        ("import torch.nn.functional", "torch.nn.functional.gelu", "torch.nn.functional.gelu"),
+        ("from torch import nn", "nn.functional.softmax", "torch.nn.functional.softmax"),
+        ("import torch.nn.functional as F", "F.softmax", "torch.nn.functional.softmax"),
+        ("from torch.nn import LayerNorm as LN", "LN", "torch.nn.LayerNorm"),
+        ("from torch import nn\nLN = nn.LayerNorm", "LN", "torch.nn.LayerNorm"),
+        ("from torch import nn\nA = nn\nB = A.Linear", "B", "torch.nn.Linear"),
+        ("if True:\n    import torch", "torch.add", "torch.add"),
+        ("try:\n    import torch\nexcept ImportError:\n    torch = None", "torch.add", None),
+        ("from torch.nn import Linear\nclass Linear: pass", "Linear", None),
+        ("x = 1", "x.y", None),
+        ("", "torch.add", None),
+    ],
+)
+def test_resolution(text: str, expression: str, expected: str | None) -> None:
+    assert resolve(text, expression) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "package", "expected"),
+    [
+        ("from ...activations import ACT2FN as X", "lib.models.bert", "lib.activations.ACT2FN"),
+        ("from . import X", "lib.models", "lib.models.X"),
+        ("from .a import X", "lib.models", "lib.models.a.X"),
+        ("from ..a import X", "", "..a.X"),
+    ],
+)
+def test_relative_imports(text: str, package: str, expected: str) -> None:
+    assert resolve(text, "X", package) == expected
+
+
+def test_stars_and_definitions() -> None:
+    found = names("from torch.nn import *\nclass A: pass\ndef f(): pass")
+    assert found.stars == ("torch.nn",)
+    assert set(found.definitions) == {"A", "f"}
+
+
+def test_package_is_read_off_the_init_files(tmp_path: Path) -> None:
+    (tmp_path / "lib" / "sub").mkdir(parents=True)
+    for directory in (tmp_path / "lib", tmp_path / "lib" / "sub"):
+        (directory / "__init__.py").touch()
+    assert package_of(tmp_path / "lib" / "sub" / "m.py") == "lib.sub"
+    assert package_of(tmp_path / "m.py") == ""

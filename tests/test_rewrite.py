@@ -1,0 +1,215 @@
+"""Rewriting: the soundness conditions that hold for every rule, and the shape of the result."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from conftest import source_of
+from regraft import source as text
+from regraft.rules import load_rules
+from regraft.scan import CompiledRule, check_source, compile_rules, rewrite_file
+from regraft.source import SourceFile, parse
+
+HEAD = """import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class M(nn.Module):
+    def __init__(self, dim, act):
+        super().__init__()
+        self.fc = nn.Linear(dim, dim)
+        self.norm = nn.LayerNorm(dim)
+        self.drop = nn.Dropout(0.1)
+        self.act = TABLE[act]
+        self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.GELU())
+
+    def forward(self, x, r):
+"""
+
+
+@pytest.fixture(scope="module")
+def rules() -> tuple[CompiledRule, ...]:
+    loaded, problems = load_rules()
+    compiled, more = compile_rules(loaded)
+    assert not problems
+    assert not more
+    return compiled
+
+
+def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[str, ...]]:
+    """The forward after all rewrites, and the reasons of what was withheld."""
+    source = source_of(HEAD + "".join(f"        {line}\n" if line else "\n" for line in body.split("\n")))
+    report = check_source(source, rules)
+    changed, _ = rewrite_file(report, rules)
+    again = parse("model.py", changed)
+    assert isinstance(again, SourceFile)
+    assert all(one.patch is None for one in check_source(again, rules).findings), "a second run changes something"
+    tail = changed.decode().split("    def forward(self, x, r):\n", 1)[1]
+    lines = [line.removeprefix("        ") for line in tail.splitlines()]
+    return "\n".join(lines), tuple(one.reason for one in report.findings if one.patch is None)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # the removed assignments give their names back
+        (
+            "x = self.drop(x)\nx = x + r\nreturn self.norm(x)",
+            "return dropout_add_layer_norm(\n    x, r, self.norm, p=self.drop.p, training=self.drop.training\n)",
+        ),
+        # an inner statement keeps what the rule does not cover
+        (
+            "h = self.drop(self.fc(x))\nreturn self.norm(r + h)",
+            "h = self.fc(x)\nreturn dropout_add_layer_norm(\n"
+            "    h, r, self.norm, p=self.drop.p, training=self.drop.training\n)",
+        ),
+        # an expression without a name moves into the call
+        (
+            "return self.norm(self.drop(x) + r.mean(0))",
+            "return dropout_add_layer_norm(\n"
+            "    x, r.mean(0), self.norm, p=self.drop.p, training=self.drop.training\n)",
+        ),
+        # comments stay
+        (
+            "h = self.drop(x)  # why\n# more\ny = self.norm(h + r)  # end\nreturn y",
+            "# why\n# more\ny = dropout_add_layer_norm(\n"
+            "    x, r, self.norm, p=self.drop.p, training=self.drop.training\n)  # end\nreturn y",
+        ),
+        # a condition at run time: the original is the other branch
+        (
+            "h = self.fc(x)\nh = self.act(h)\nreturn h",
+            "if is_gelu(self.act):\n    h = linear_gelu(x, self.fc)\nelse:\n"
+            "    h = self.fc(x)\n    h = self.act(h)\nreturn h",
+        ),
+        # with a return there is no need for `else`
+        (
+            "return self.act(self.fc(x))",
+            "if is_gelu(self.act):\n    return linear_gelu(x, self.fc)\nreturn self.act(self.fc(x))",
+        ),
+        # two rules on the same lines
+        (
+            "x = self.drop(F.gelu(self.fc(x)))\nreturn self.norm(x + r).softmax(-1)",
+            "x = linear_gelu(x, self.fc)\nreturn softmax(\n    dropout_add_layer_norm(\n"
+            "        x, r, self.norm, p=self.drop.p, training=self.drop.training\n    ),\n)",
+        ),
+        # dead support goes, live support stays
+        (
+            "d = x.dtype\nx = x.to(torch.float32)\n"
+            "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d)",
+            "return F.rms_norm(x, x.shape[-1:], eps=1e-6)",
+        ),
+        (
+            "d = x.dtype\nx = x.to(torch.float32)\n"
+            "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d), d",
+            "d = x.dtype\nreturn F.rms_norm(x, x.shape[-1:], eps=1e-6), d",
+        ),
+        (
+            "if r is None:\n    return x\n\nelse:\n    x = torch.softmax(x, dim=-1)\nreturn x",
+            "if r is None:\n    return x\n\nelse:\n    x = softmax(x)\nreturn x",
+        ),
+    ],
+)
+def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> None:
+    found, withheld = rewritten(rules, before)
+    assert found == after
+    assert withheld == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return self.mlp(x)", "inside one nn.Sequential call"),
+        ("h = self.drop(x)\nself.cache(r)\nreturn self.norm(h + r)", "stands between the nodes and may have effects"),
+        ("h = self.drop(x)\nr[0] = 1\nreturn self.norm(h + r)", "may have effects"),
+        ("h = self.drop(x)\nif r.any():\n    h = self.norm(h + r)\n    return h\nreturn r", "in different branches"),
+        ("return F.softmax(\n    x,  # scores\n    dim=-1,\n)", "a comment stands inside"),
+        ("return f'{F.softmax(x, dim=-1)}'", "inside an f-string"),
+        ("h = self.drop(x); h = h + r\nreturn self.norm(h)", "share a line"),
+        ("while self.act(self.fc(x)).any():\n    x = x + 1\nreturn x", "in the head of a while"),
+    ],
+)
+def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, reason: str) -> None:
+    found, withheld = rewritten(rules, body)
+    assert found == body
+    assert len(withheld) == 1
+    assert reason in withheld[0]
+    assert "line" in withheld[0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "h = self.drop(x) + r\nreturn self.norm(h) + h",  # the sum is used again
+        "h = self.drop(x)\nif r is None:\n    h = h + 1\nreturn self.norm(h + r)",  # it depends on the branch
+        "h = self.drop(x)\nfor _ in range(3):\n    r = self.norm(h + r)\nreturn r",  # dropped once, used three times
+        "h = x\nif r is None:\n    h = self.fc(x)\n    y = F.gelu(h)\nreturn h",  # leaves through the join
+        "h = self.drop(x)\nh += r\nreturn self.norm(h)",  # in place: others may see it
+        "return self.norm(self.drop(x) - r)",
+        "return self.norm(torch.add(self.drop(x), r, alpha=2))",
+        "return self.norm(F.dropout(x, 0.1, self.training, inplace=True) + r)",
+        "return torch.softmax(x, 1)",
+        "return torch.softmax(x, dim=self.dim)",
+        "return F.relu(self.fc(x))",
+        "h, z = self.drop(x), 1\nreturn self.norm(h + r)",  # the tuple sees the inner value
+    ],
+)
+def test_look_alikes_are_left_alone(rules: tuple[CompiledRule, ...], body: str) -> None:
+    found, withheld = rewritten(rules, body)
+    assert found == body
+    assert withheld == ()
+
+
+def test_a_subclass_with_another_layer_protects_the_method(rules: tuple[CompiledRule, ...]) -> None:
+    source = source_of(
+        HEAD
+        + "        return F.gelu(self.fc(x))\n\n\nclass N(M):\n    def __init__(self):\n"
+        + "        self.fc = nn.Bilinear(1, 2, 3)\n"
+    )
+    report = check_source(source, rules)
+    assert report.findings == ()
+    assert any("subclass N builds self.fc" in miss.reason for miss in report.misses)
+
+
+@pytest.mark.parametrize(
+    ("imports", "expected"),
+    [
+        ("import torch\n", "import torch\nfrom regraft.ops import softmax\n"),
+        (
+            "import os\n\nimport torch\nfrom zlib import crc32\n",
+            "import torch\nfrom regraft.ops import softmax\nfrom zlib",
+        ),
+        (
+            '"""Doc."""\nfrom __future__ import annotations\nimport torch\n',
+            "annotations\nimport torch\nfrom regraft.ops import softmax\n",
+        ),
+        ("import torch\nfrom regraft.ops import is_gelu\n", "from regraft.ops import is_gelu, softmax\n"),
+        ("import torch\nsoftmax = 3\n", "from regraft.ops import softmax as regraft_softmax\n"),
+        ("import torch\r\n", "import torch\r\nfrom regraft.ops import softmax\r\n"),
+    ],
+)
+def test_imports_are_added_once_in_place(rules: tuple[CompiledRule, ...], imports: str, expected: str) -> None:
+    newline = "\r\n" if "\r\n" in imports else "\n"
+    code = imports + "def f(x):\n    return torch.softmax(x, -1)\n\ndef g(x):\n    return x.softmax(-1)\n".replace(
+        "\n", newline
+    )
+    source = parse("m.py", code.encode())
+    assert isinstance(source, SourceFile)
+    changed, applied = rewrite_file(check_source(source, rules), rules)
+    assert len(applied) == 2
+    assert expected in changed.decode()
+    assert changed.decode().count("regraft.ops") == 1
+    ast.parse(changed)
+
+
+def test_tabs_bom_crlf_and_missing_final_newline_survive(rules: tuple[CompiledRule, ...]) -> None:
+    code = "\ufeffimport torch\r\nif True:\r\n\tdef f(x):\r\n\t\ts = 'ü'; y = x\r\n\t\treturn torch.softmax(y, -1)"
+    source = parse("m.py", code.encode())
+    assert isinstance(source, SourceFile)
+    changed = rewrite_file(check_source(source, rules), rules)[0].decode()
+    assert changed == code.replace("torch.softmax(y, -1)", "softmax(y)").replace(
+        "import torch\r\n", "import torch\r\nfrom regraft.ops import softmax\r\n"
+    )
+    assert text.diff("m.py", code.encode(), changed.encode()).count("\n+") == 3

@@ -1,0 +1,69 @@
+"""Every rule's page is its test, and the invariants that hold for every rewrite everywhere."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from regraft import source as text
+from regraft.dsl import parse_rule, print_rule
+from regraft.rules import Example, Rule, load_rules, page_examples
+from regraft.scan import FileReport, check_source, compile_rules, rewrite_file
+from regraft.source import SourceFile, parse
+
+RULES, PROBLEMS = load_rules()
+REWRITES = [(rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "rewrite"]
+UNCHANGED = [(rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "unchanged"]
+
+
+def label(value: object) -> str:
+    return value.id if isinstance(value, Rule) else f"line {value.line}" if isinstance(value, Example) else str(value)
+
+
+def run(rule: Rule, code: str) -> tuple[FileReport, str]:
+    compiled, problems = compile_rules([rule])
+    assert not problems
+    source = parse("model.py", code.encode())
+    assert isinstance(source, SourceFile)
+    report = check_source(source, compiled)
+    return report, rewrite_file(report, compiled)[0].decode()
+
+
+def test_all_rules_load() -> None:
+    assert PROBLEMS == ()
+    assert {rule.id for rule in RULES} >= {
+        "adopter/softmax", "adopter/dropout-layernorm", "adopter/biased-gelu", "torch/rms-norm",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES, ids=label)
+def test_a_rule_prints_and_parses_to_an_equal_rule(rule: Rule) -> None:
+    assert parse_rule(print_rule(rule.syntax)) == rule.syntax
+
+
+@pytest.mark.parametrize(("rule", "example"), REWRITES, ids=label)
+def test_before_becomes_after(rule: Rule, example: Example, tmp_path: Path) -> None:
+    report, changed = run(rule, example.before)
+    assert changed == example.after
+    ast.parse(changed)
+    again, unchanged = run(rule, changed)
+    assert unchanged == changed, "a second run changes something"
+    path = tmp_path / "model.py"
+    path.write_text(example.before)
+    (tmp_path / "p.diff").write_text(text.diff("model.py", example.before.encode(), changed.encode()))
+    subprocess.run(["git", "apply", "p.diff"], cwd=tmp_path, check=True)
+    assert path.read_text() == changed
+    assert report.findings
+    assert all(one.patch is None for one in again.findings)
+
+
+@pytest.mark.parametrize(("rule", "example"), UNCHANGED, ids=label)
+def test_unchanged_for_the_reason(rule: Rule, example: Example) -> None:
+    report, changed = run(rule, example.before)
+    assert changed == example.before
+    reasons = [one.reason for one in (*report.misses, *report.findings)] or ["nothing like it"]
+    assert any(example.reason in reason for reason in reasons), reasons
+    assert example.reason

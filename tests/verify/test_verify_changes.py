@@ -1,0 +1,75 @@
+"""Which definitions, lines and branches count as changed."""
+
+from regraft.verify.changes import find_changes
+
+SOURCE = b"""import os
+
+
+class A:
+    def f(self, x):
+        y = x + 1
+        return y
+
+
+def g(x):
+    return (
+        x
+        + 1
+    )
+"""
+
+
+def changes(old, new):
+    text = SOURCE.replace(old, new)
+    assert text != SOURCE
+    return {c.definition: c for c in find_changes(SOURCE, text)}
+
+
+def test_replaced_line():
+    found = changes(b"y = x + 1", b"y = x + 2")
+    assert list(found) == ["A"]
+    assert found["A"].lines == (6,)
+    assert found["A"].statements == ((6, 6),)
+
+
+def test_part_of_a_statement_counts_as_the_statement():
+    assert changes(b"        + 1", b"        + 2")["g"].statements == ((11, 14),)
+
+
+def test_import_belongs_to_the_module_only_alone():
+    assert list(changes(b"import os", b"import os\nimport sys")) == ["<module>"]
+    both = SOURCE.replace(b"import os", b"import os\nimport sys").replace(
+        b"x + 1\n        return", b"x\n        return"
+    )
+    assert [c.definition for c in find_changes(SOURCE, both)] == ["A"]
+
+
+def test_other_module_statements_count_beside_definitions():
+    text = SOURCE.replace(b"y = x + 1", b"y = x") + b"\ng = len\n"
+    assert [c.definition for c in find_changes(SOURCE, text)] == ["A", "<module>"]
+
+
+def test_deleted_line_is_the_line_after():
+    assert changes(b"        y = x + 1\n", b"")["A"].lines == (6,)
+
+
+def test_removed_and_new_definitions():
+    text = SOURCE.replace(b"def g(x)", b"def h(x)")
+    assert [(c.definition, c.kind) for c in find_changes(SOURCE, text)] == [("h", "function"), ("g", "removed")]
+
+
+def test_comment_needs_nothing_to_run():
+    assert changes(b"        return y", b"        # note\n        return y")["A"].statements == ()
+
+
+def test_conditional_expression_has_two_arms():
+    assert len(changes(b"y = x + 1", b"y = x if x else 1")["A"].arms) == 2
+
+
+def test_condition_without_else_has_to_be_false_once():
+    found = changes(b"        y = x + 1\n", b"        y = x\n        if x:\n            y = 2\n")
+    assert [(f.header, f.body) for f in found["A"].fallthroughs] == [((7, 7), (8, 8))]
+
+
+def test_line_ends_and_marks_do_not_matter():
+    assert find_changes(SOURCE, SOURCE.replace(b"\n", b"\r\n")) == ()

@@ -1,0 +1,148 @@
+"""What goes wrong outside the comparison: crashes, hangs, user errors, lines that never run."""
+
+import subprocess
+import sys
+import time
+import venv
+
+import pytest
+from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
+
+from regraft.verify import VerifyError, verify
+
+pytest.importorskip("torch")
+ROOT = "return self.weight * wide.to(x.dtype)"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text(SOURCE)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def one(project, old, new, **options):
+    changed = SOURCE.replace(old, new)
+    assert changed != SOURCE
+    options = {"driver": "driver.py:block", "time_limit": 60, **options}
+    (verdict,) = verify(project / "model.py", changed.encode(), **options)
+    return verdict
+
+
+def test_nothing_changed(project):
+    assert verify(project / "model.py", SOURCE.encode()) == ()
+
+
+def test_parent_does_not_import_torch():
+    code = "import sys, regraft.verify; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_branch_that_never_runs_is_unproven(project):
+    new = f"if x.is_cuda:\n            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        {ROOT}"
+    verdict = one(project, ROOT, new)
+    assert verdict.status == "unproven"
+    line = SOURCE[: SOURCE.index(ROOT)].count("\n") + 2
+    assert f"line {line} never ran" in verdict.reason
+    assert line in verdict.evidence["lines not executed"]
+
+
+def test_condition_that_is_never_false_is_unproven(project):
+    new = (
+        f"if x.dim() > 1:\n            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        {ROOT}"
+    )
+    verdict = one(project, ROOT, new)
+    assert verdict.status == "unproven"
+    assert "was never false" in verdict.reason
+
+
+def test_condition_with_both_sides_is_proved(project):
+    new = (
+        "if x.dtype == torch.float32:\n"
+        "            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        " + ROOT
+    )
+    verdict = one(project, ROOT, new)
+    assert (verdict.status, verdict.reason) == ("proved", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [("import os; os._exit(7)", "exit status 7"), ("import ctypes; ctypes.string_at(0)", "SIGSEGV")],
+)
+def test_crash_is_refuted_and_spares_the_others(project, code, cause):
+    changed = rewritten(EQUAL, ("gelu by hand",)).decode().replace(ROOT, f"{code}\n        {ROOT}")
+    found = verify(project / "model.py", changed.encode(), driver="driver.py:block", time_limit=60)
+    verdicts = {v.definition: v for v in found}
+    assert verdicts["RootNorm"].status == "refuted"
+    assert cause in verdicts["RootNorm"].reason
+    assert verdicts["FeedForward"].status == "proved", verdicts["FeedForward"].reason
+
+
+def test_crash_on_import_is_refuted(project):
+    verdict = one(project, "import math\n", "import math\nimport os; os._exit(1)\n")
+    assert verdict.status == "refuted"
+    assert "import" in verdict.reason
+
+
+def test_changed_version_that_does_not_import_is_refuted(project):
+    verdict = one(project, ROOT, f"{ROOT}\n\n\nraise ImportError('no such kernel')")
+    assert verdict.status == "refuted"
+    assert "no such kernel" in verdict.reason
+
+
+def test_original_that_does_not_import_is_unproven(project):
+    (project / "model.py").write_text("import no_such_package_at_all\n" + SOURCE)
+    verdict = one(project, ROOT, "return (self.weight * wide).to(x.dtype)")
+    assert verdict.status == "unproven"
+    assert "no_such_package_at_all" in verdict.reason
+
+
+def test_hang_is_refuted_within_the_limit(project):
+    started = time.monotonic()
+    verdict = one(project, ROOT, f"while True: pass\n        {ROOT}", time_limit=12)
+    assert verdict.status == "refuted"
+    assert "did not return" in verdict.reason
+    assert time.monotonic() - started < 20
+
+
+def test_original_that_hangs_is_unproven(project):
+    (project / "model.py").write_text(SOURCE.replace("wide = x.float()", "while True: pass"))
+    changed = (project / "model.py").read_text().replace(ROOT, "return (self.weight * wide).to(x.dtype)")
+    (verdict,) = verify(project / "model.py", changed.encode(), driver="driver.py:block", time_limit=5)
+    assert verdict.status == "unproven"
+    assert "time limit" in verdict.reason
+
+
+def test_memory_limit(project):
+    new = f"torch.zeros(2**33)\n        {ROOT}"
+    verdict = one(project, ROOT, new, memory_limit=12 * 2**30)
+    assert verdict.status == "refuted"
+    assert "memory" in verdict.reason
+
+
+def test_syntax_error_names_its_place(project):
+    with pytest.raises(VerifyError) as caught:
+        verify(project / "model.py", SOURCE.replace("import math", "import math,,").encode())
+    assert (caught.value.line, caught.value.file) == (2, str(project / "model.py"))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(VerifyError, match="cannot read"):
+        verify(tmp_path / "none.py", b"")
+
+
+def test_interpreter_without_torch(project):
+    venv.create(project / "bare", with_pip=False)
+    with pytest.raises(VerifyError, match="torch is not installed"):
+        one(project, ROOT, "return wide.to(x.dtype)", python=str(project / "bare" / "bin" / "python"))
+
+
+def test_interpreter_that_does_not_exist(project):
+    with pytest.raises(VerifyError, match="cannot start"):
+        one(project, ROOT, "return wide.to(x.dtype)", python=str(project / "nothing"))
+
+
+def test_bad_driver_is_named(project):
+    with pytest.raises(VerifyError, match="driver"):
+        one(project, ROOT, "return wide.to(x.dtype)", driver="driver.py:nothing")

@@ -1,0 +1,82 @@
+"""Right rewrites are proved and wrong ones refuted, on a model file of our own."""
+
+import subprocess
+import sys
+
+import pytest
+from verify_samples import DRIVER, EQUAL, SOURCE, WRONG, rewritten
+
+from regraft.verify import to_json, verify
+
+pytest.importorskip("torch")
+
+WRONG_GROUPS = [
+    ("other eps", "no norm weight", "approximate gelu", "twice the rate", "swapped operands", "no mask"),
+    ("no residual", "root norm other eps", "other activation", "drops rows", "other softmax dimension"),
+    ("no norm bias", "overwrites its input", "no gradient", "unscaled dropout", "no scale"),
+    ("dropout always on", "returns float32", "new parameter", "fails"),
+    ("dropout always off",),
+]
+EQUAL_GROUPS = [
+    ("functional layer norm", "library root norm", "gelu by hand", "fused attention", "subtraction as addition"),
+    ("functional dropout", "other cast order", "dropout in another order"),
+]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "model.py").write_text(SOURCE)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(project, changed, driver="driver.py:block"):
+    return {v.definition: v for v in verify(project / "model.py", changed, driver=driver, time_limit=120)}
+
+
+def test_groups_cover_all_samples():
+    assert sorted(name for group in WRONG_GROUPS for name in group) == sorted(WRONG)
+    assert sorted(name for group in EQUAL_GROUPS for name in group) == sorted(EQUAL)
+
+
+@pytest.mark.parametrize("names", WRONG_GROUPS, ids=", ".join)
+def test_wrong_rewrites_are_refuted(project, names):
+    found = run(project, rewritten(WRONG, names))
+    for name in names:
+        verdict = found[WRONG[name][0]]
+        assert verdict.status == "refuted", (name, verdict.reason, verdict.evidence)
+        assert verdict.reason
+
+
+@pytest.mark.parametrize("names", EQUAL_GROUPS, ids=", ".join)
+def test_equal_rewrites_are_proved(project, names):
+    found = run(project, rewritten(EQUAL, names))
+    assert {name: (v.status, v.reason) for name, v in found.items()} == {
+        EQUAL[name][0]: ("proved", "") for name in names
+    }
+    for verdict in found.values():
+        assert verdict.evidence["levels"][-1] == "lines executed"
+        assert verdict.evidence["dtypes"] == ["bfloat16", "float32"]
+
+
+def test_inference_alone(project):
+    found = run(project, rewritten(EQUAL, ("functional layer norm", "library root norm")), driver=None)
+    assert {v.status for v in found.values()} == {"proved"}, [v.reason for v in found.values()]
+    found = run(project, rewritten(WRONG, ("other eps", "no norm weight", "no scale")), driver=None)
+    assert {v.status for v in found.values()} == {"refuted"}, [(v.reason, v.evidence) for v in found.values()]
+
+
+@pytest.mark.parametrize("name", ["other eps", "twice the rate", "no mask", "new parameter"])
+def test_reproducer_runs_on_its_own(project, name):
+    verdict = run(project, rewritten(WRONG, (name,)))[WRONG[name][0]]
+    script = verdict.evidence["reproducer"]
+    done = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert verdict.reason in done.stdout
+
+
+def test_json(project):
+    document = to_json(run(project, rewritten(WRONG, ("no residual",))).values())
+    assert document["version"] == 1
+    assert set(document["verdicts"][0]) == {"file", "class", "lines", "status", "reason", "evidence"}
