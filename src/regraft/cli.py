@@ -165,12 +165,15 @@ def _rewrite(
 ) -> tuple[int, list[SourceError]]:
     """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
     from regraft import source as text
-    from regraft.scan import rewrite_file
+    from regraft.scan import RuleDefect, rewrite_file
 
     if report.source is None or not report.findings:
         return 0, []
     allowed = [rule for rule in rules if unsafe or rule.rule.syntax.safety != "contract"]
-    changed, applied = rewrite_file(report, allowed, _home(Path(report.file), vendor))
+    try:
+        changed, applied = rewrite_file(report, allowed, _home(Path(report.file), vendor))
+    except RuleDefect as defect:
+        return 0, [defect.error]
     if changed == report.source.data:
         return 0, []
     if not fix:

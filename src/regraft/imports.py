@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,10 +22,6 @@ class Imports:
     names: Names
     home: str = "regraft.ops"
     wanted: dict[str, str] = field(default_factory=dict)
-    taken: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        self.taken = frozenset(_identifiers(self.source.tree))
 
     def spell(self, qualified: str) -> str:
         """How to write a qualified name here: the shortest spelling through what is imported already."""
@@ -41,9 +38,14 @@ class Imports:
         if qualified in self.wanted:
             return self.wanted[qualified]
         name = qualified.rpartition(".")[2]
-        local = name if name not in self.taken else f"regraft_{name}"
+        local = f"regraft_{name}" if self._taken(name) else name
         self.wanted[qualified] = local
         return local
+
+    def _taken(self, name: str) -> bool:
+        """The file uses the name on its own; the text is searched first because walking the tree is slow."""
+        pattern = rb"(?<![.\w])" + name.encode() + rb"\b"
+        return re.search(pattern, self.source.text) is not None and name in _identifiers(self.source.tree)
 
     def edits(self, used: Iterable[str]) -> tuple[Edit, ...]:
         """The edits that import the `used` qualified names."""

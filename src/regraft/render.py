@@ -47,7 +47,8 @@ class Renderer:
     def call(self, target: Apply, wrap: Callable[[str, list[str]], str]) -> str:
         """The call of the kernel; `wrap` lays out function and arguments on the lines."""
         if not isinstance(target.callee, Ref):
-            return self.operand(target)
+            text = self.operand(target)
+            return f"({text})" if isinstance(target.callee, str) else text
         function = self.imports.spell(target.callee.path)
         self.used.add(target.callee.path)
         return wrap(function, self.arguments(target))

@@ -86,7 +86,7 @@ class _Rewriter:
         self._check_comments(self.source.span(root), self.root)
 
     def _check_comments(self, span: Span, node: Node) -> None:
-        if any(span.touches(comment) for comment in self.source.comments):
+        if any(span.touches(comment) for comment in self.source.comments_near(span)):
             raise self._withheld("a comment stands inside the code that would change", node)
 
     def _check_effects(self) -> None:
@@ -174,10 +174,11 @@ class _Rewriter:
     def _deletion(self, statement: Statement) -> Edit:
         """Take a statement out with its lines; a comment behind it stays, on a line of its own."""
         span = self.source.span(statement.node)
-        if any(span.start < comment.start < span.end for comment in self.source.comments):
+        comments = self.source.comments_near(span)
+        if any(span.start < comment.start < span.end for comment in comments):
             raise self._withheld("a comment stands inside the code that would change", _first(self.match, statement))
         lines = self._own_lines(statement, span)
-        behind = [comment for comment in self.source.comments if span.end <= comment.start < lines.end]
+        behind = [comment for comment in comments if span.end <= comment.start < lines.end]
         return Edit(Span(span.start, behind[0].start), "") if behind else Edit(lines, "")
 
     def _own_lines(self, statement: Statement, span: Span) -> Span:

@@ -89,6 +89,15 @@ class FileReport:
     seconds: float
 
 
+class RuleDefect(Exception):
+    """A rule rewrote a file into something that cannot stand; nothing is written."""
+
+    def __init__(self, findings: Sequence[Finding], message: str) -> None:
+        rules = ", ".join(dict.fromkeys(one.rule.id for one in findings))
+        self.error = SourceError(findings[0].file, findings[0].start[0], findings[0].start[1], f"{rules}: {message}")
+        super().__init__(self.error.message)
+
+
 def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tuple[RuleProblem, ...]]:
     """Patterns of the rules, and a problem for each rule that has no meaning for the matcher."""
     compiled, problems = [], []
@@ -255,7 +264,7 @@ def rewrite_file(
     """The file with all its fixable findings applied, and the findings that were (in rounds, until none is left).
 
     Patches that share a statement are applied in different rounds, each against the text of the round before.
-    Raises RuntimeError when a rewritten file does not parse or the rounds do not end: both are defects of a rule.
+    Raises RuleDefect when a rewritten file does not parse or the rounds do not end.
     """
     assert report.source is not None
     source = report.source
@@ -268,7 +277,7 @@ def rewrite_file(
         data = apply_patches(source, [one.patch for one in chosen if one.patch is not None], home)
         parsed = text.parse(source.path, data)
         if isinstance(parsed, SourceError):
-            raise RuntimeError(f"{source.path}:{parsed.line}: the rewritten file does not parse: {parsed.message}")
+            raise RuleDefect(chosen, f"the rewritten file does not parse: line {parsed.line}: {parsed.message}")
         source = parsed
         report = check_source(source, rules, home)
-    raise RuntimeError(f"{report.file}: rewriting does not come to an end")
+    raise RuleDefect(applied[-1:], "rewriting does not come to an end: the target matches the source again")

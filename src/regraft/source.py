@@ -91,7 +91,7 @@ class SourceFile:
 
     def position(self, offset: int) -> tuple[int, int]:
         """1-based line and column (in characters) of a byte offset."""
-        line = max(bisect_right(self.line_starts, offset), 1)
+        line = min(max(bisect_right(self.line_starts, offset), 1), max(len(self.line_starts) - 1, 1))
         return line, len(self.text[self.line_starts[line - 1] : offset].decode(errors="replace")) + 1
 
     def line(self, number: int) -> str:
@@ -104,6 +104,15 @@ class SourceFile:
         """The file's own line ending: that of its first line."""
         first = self.text.split(b"\n", 1)[0]
         return "\r\n" if first.endswith(b"\r") else "\n"
+
+    def comments_near(self, span: Span) -> tuple[Span, ...]:
+        """Comments on the lines of `span`; the file is only tokenized when there may be one."""
+        first = self.position(span.start)[0]
+        end = self.line_starts[self.position(span.end)[0]]
+        start = self.line_starts[first - 1]
+        if b"#" not in self.text[start:end]:
+            return ()
+        return tuple(one for one in self.comments if start <= one.start < end)
 
     @cached_property
     def comments(self) -> tuple[Span, ...]:

@@ -103,10 +103,10 @@ class Module:
             if name in constructors or not method.args.args:
                 continue
             receiver = method.args.args[0].arg
-            for node in ast.walk(method):
-                if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):  # noqa: SIM102
-                    if isinstance(node.value, ast.Name) and node.value.id == receiver:
-                        paths.add(f"self.{node.attr}")
+            for target in _targets(method.body):
+                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):  # noqa: SIM102
+                    if target.value.id == receiver:
+                        paths.add(f"self.{target.attr}")
         return paths
 
     def structures(self, wanted: Wanted = lambda function: True) -> Iterator[Structure]:
@@ -132,6 +132,23 @@ class Module:
         yield lower_function(self.scope(cls), function, name, method=cls is not None and not static)
         for inner in _inner_functions(function):
             yield from self._nested(inner, f"{name}.{inner.name}", None, wanted)
+
+
+def _targets(body: list[ast.stmt]) -> Iterator[ast.expr]:
+    """Assignment targets of statements, nested ones included; expressions are not searched."""
+    for statement in body:
+        found = [*getattr(statement, "targets", ()), getattr(statement, "target", None)]
+        found += [item.optional_vars for item in getattr(statement, "items", ())]
+        while found:
+            target = found.pop()
+            if isinstance(target, ast.Tuple | ast.List):
+                found += target.elts
+            elif target is not None:
+                yield target
+        for block in ("body", "orelse", "finalbody"):
+            yield from _targets(getattr(statement, block, []))
+        for handler in getattr(statement, "handlers", ()):
+            yield from _targets(handler.body)
 
 
 def _inner_functions(function: Function) -> Iterator[Function]:
