@@ -15,6 +15,7 @@ import click
 from regraft import __version__
 
 if TYPE_CHECKING:
+    from regraft.report.machine import Collector
     from regraft.rules import RuleProblem
     from regraft.scan import CompiledRule, FileReport
     from regraft.source import SourceError
@@ -61,29 +62,26 @@ def check(
         raise click.UsageError("--diff and --fix exclude each other")
     if (prove or vendor) and not (fix or (show_diff and vendor)):
         raise click.UsageError("--verify and --vendor go with --fix")
+    from regraft.report.machine import Collector
+
     started = time.perf_counter()
     rules, problems = _rules(select, ignore)
-    errors = [_as_error(one) for one in problems]
-    reports: list[FileReport] = []
-    for item in _scan(paths, rules, vendor):
-        reports.append(item)
-        errors += item.errors
-    from regraft.report import machine
-
+    total = Collector(explain)
+    total.errors += [_as_error(one) for one in problems]
+    done = 0
+    for report in _scan(paths, rules, vendor):
+        total.add(report)
+        if form != "json" and not show_diff:
+            _print_report(report, form, explain)
+        if show_diff or fix:
+            rewritten, failed = _rewrite(report, rules, fix, prove, unsafe, vendor, quiet=form == "json")
+            done += rewritten
+            total.errors += failed
     if form == "json":
-        data = machine.report(reports, errors, time.perf_counter() - started, explain)
-        click.echo(json.dumps(data, indent=1))
-    elif not show_diff:
-        _print_findings(reports, errors, form, explain)
-    remaining = sum(len(report.findings) for report in reports)
-    if show_diff or fix:
-        for report in reports:
-            done, failed = _rewrite(report, rules, fix, prove, unsafe, vendor, quiet=form == "json")
-            remaining -= done
-            errors += failed
-    for error in errors if form != "json" or fix else ():
-        _print_error(error)
-    sys.exit(2 if errors else 1 if remaining else 0)
+        click.echo(json.dumps(total.data(time.perf_counter() - started), indent=1))
+    else:
+        _print_end(total, form, show_diff)
+    sys.exit(2 if total.errors else 1 if len(total.findings) > done else 0)
 
 
 def _rules(select: str, ignore: str) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
@@ -139,19 +137,26 @@ def _paint(text: str, **style: object) -> str:
     return click.style(text, **style)  # type: ignore[arg-type]
 
 
-def _print_findings(reports: Sequence[FileReport], errors: Sequence[SourceError], form: str, explain: bool) -> None:
+def _print_report(report: FileReport, form: str, explain: bool) -> None:
     from regraft.report import text
 
-    for report in reports:
-        for finding in report.findings:
-            if form == "concise" or report.source is None:
-                click.echo(text.concise(finding, _paint))
-            else:
-                click.echo("\n".join(text.full(finding, report.source, _paint)))
-        if explain:
-            for line in text.explanations(report, _paint):
-                click.echo(line)
-    click.echo(text.summary(reports, len(errors)), err=not sys.stdout.isatty() and form == "concise")
+    for finding in report.findings:
+        if form == "concise" or report.source is None:
+            click.echo(text.concise(finding, _paint))
+        else:
+            click.echo("\n".join(text.full(finding, report.source, _paint)))
+    if explain:
+        for line in text.explanations(report, _paint):
+            click.echo(line)
+
+
+def _print_end(total: Collector, form: str, show_diff: bool) -> None:
+    from regraft.report import text
+
+    if not show_diff:
+        click.echo(text.summary(total), err=form == "concise")
+    for error in total.errors:
+        _print_error(error)
 
 
 def _print_error(error: SourceError) -> None:

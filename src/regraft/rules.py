@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
 from regraft.dsl import parse_rule
-from regraft.dsl.syntax import Apply, Position, Ref, RuleSyntax, SyntaxProblem, Var, Wildcard
-from regraft.kernels import kernel_parameters
+from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Transformation, Wildcard
+from regraft.kernels import OPS, kernel_parameters
 from regraft.pattern import variables
 from regraft.structure.model import MISSING
 
@@ -69,11 +70,7 @@ def load_rules(
     A selector is a pack (`torch`), a rule (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`).
     """
     paths = {f"{path.parent.name}/{path.stem}": path for one in directories for path in one.glob("*/*.rule")}
-    problems = [
-        RuleProblem(selector, 0, 0, "no rule is called so" + _suggestion(selector, paths))
-        for selector in (*select, *ignore)
-        if not any(_selects(selector, name) for name in paths)
-    ]
+    problems = [problem for selector in (*select, *ignore) for problem in _check_selector(selector, paths)]
     rules: list[Rule] = []
     for name, path in sorted(paths.items()):
         wanted = not select or any(_selects(one, name) for one in select)
@@ -91,6 +88,15 @@ def _selects(selector: str, name: str) -> bool:
     return selector in (name, pack, bare) or fnmatchcase(name, selector)
 
 
+def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RuleProblem]:
+    packs = {name.partition("/")[0] for name in names}
+    found = [name for name in names if _selects(selector, name)]
+    if not found:
+        yield RuleProblem(selector, 0, 0, "no rule is called so" + _suggestion(selector, names))
+    elif len(found) > 1 and selector not in packs and all(name.endswith(f"/{selector}") for name in found):
+        yield RuleProblem(selector, 0, 0, f"several rules are called so: {', '.join(sorted(found))}")
+
+
 def _suggestion(selector: str, paths: Mapping[str, Path]) -> str:
     known = [word for name in paths for word in (name, *name.split("/"))]
     close = difflib.get_close_matches(selector, known, 1)
@@ -106,7 +112,10 @@ def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
     if isinstance(syntax, SyntaxProblem):
         return (RuleProblem(str(path), syntax.line, syntax.column, syntax.message),)
     page = path.with_suffix(".md")
-    text = page.read_text("utf-8") if page.is_file() else ""
+    try:
+        text = page.read_text("utf-8") if page.is_file() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        return (RuleProblem(str(page), 1, 1, f"cannot be read: {error}"),)
     problems = [*_check(path, syntax), *_check_page(page, text)]
     if problems:
         return tuple(problems)
@@ -119,33 +128,43 @@ def _check(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
 
     if syntax.name != path.stem:
         yield problem(f"the rule is called {syntax.name} but its file {path.name}", None)
-    bound: set[str] = set()
+    constructed = {name for one in syntax.init for name in _bound(one)}
     for transformation in (*syntax.init, *syntax.forward):
-        for node in transformation.source:
-            if not isinstance(node, Wildcard):
-                bound.update(variables(node.apply))
-                bound.update(name for output in node.outputs for name in variables(output))
-    for transformation in syntax.forward:
+        bound = constructed | _bound(transformation)
         for node in transformation.target:
             if isinstance(node, Wildcard):
                 continue
-            for name in variables(node.apply):
+            for name in dict.fromkeys(variables(node.apply)):
                 if name not in bound:
                     yield problem(f"${name} is not bound by the source", node.at or transformation.at)
             for message in _check_kernel(node.apply):
                 yield problem(message, node.at or transformation.at)
+    # A condition is asked for every alternative, so each must bind what it speaks of.
+    shared = constructed | set.intersection(*map(_bound, syntax.forward))
     for predicate in syntax.where:
-        if predicate.name not in PREDICATES:
-            close = difflib.get_close_matches(predicate.name, PREDICATES, 1)
-            hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(PREDICATES)}"
-            yield problem(f"{predicate.name} is not a condition{hint}", predicate.at)
-            continue
-        least, most = PREDICATES[predicate.name]
-        if not least <= len(predicate.args) <= most:
-            yield problem(f"{predicate.name} takes {least} argument{'s' * (least > 1)}", predicate.at)
-        for operand in predicate.args:
-            if isinstance(operand, Var) and operand.name not in bound:
-                yield problem(f"${operand.name} is not bound by the source", predicate.at)
+        for message in _check_predicate(predicate, shared):
+            yield problem(message, predicate.at)
+
+
+def _bound(transformation: Transformation) -> set[str]:
+    """Variables that the source of a transformation binds."""
+    nodes = [node for node in transformation.source if not isinstance(node, Wildcard)]
+    return {name for node in nodes for operand in (node.apply, *node.outputs) for name in variables(operand)}
+
+
+def _check_predicate(predicate: Predicate, bound: Collection[str]) -> Iterator[str]:
+    if predicate.name not in PREDICATES:
+        close = difflib.get_close_matches(predicate.name, PREDICATES, 1)
+        hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(PREDICATES)}"
+        yield f"{predicate.name} is not a condition{hint}"
+        return
+    least, most = PREDICATES[predicate.name]
+    if not least <= len(predicate.args) <= most:
+        number = str(least) if least == most else f"{least} to {most}"
+        yield f"{predicate.name} takes {number} argument{'s' * (most > 1)}"
+    for name in dict.fromkeys(name for operand in predicate.args for name in variables(operand)):
+        if name not in bound:
+            yield f"${name} is not bound by the source"
 
 
 def _check_kernel(apply: Apply) -> Iterator[str]:
@@ -157,8 +176,12 @@ def _check_kernel(apply: Apply) -> Iterator[str]:
         yield f"there is no kernel {apply.callee.path}"
         return
     places = list(parameters)[: len(apply.args)]
-    if len(apply.args) > len(parameters):
-        yield f"{apply.callee.path} takes {len(parameters)} arguments"
+    positional = _positional(apply.callee.path, len(parameters))
+    if len(apply.args) > positional:
+        yield f"{apply.callee.path} takes {positional} positional arguments"
+    for name in places:
+        if name in dict(apply.keywords):
+            yield f"{apply.callee.path} gets {name} twice"
     given = {*places, *(name for name, _ in apply.keywords)}
     for name in sorted(given - set(parameters)):
         yield f"{apply.callee.path} has no parameter {name}"
@@ -167,11 +190,26 @@ def _check_kernel(apply: Apply) -> Iterator[str]:
             yield f"{apply.callee.path} needs {name}"
 
 
+def _positional(kernel: str, most: int) -> int:
+    """How many arguments a kernel takes by position; `most` where its source is not at hand."""
+    module, _, name = kernel.rpartition(".")
+    for path in sorted(OPS.glob("*.py")) if module == "regraft.ops" else ():
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                return len(node.args.posonlyargs) + len(node.args.args)
+    return most
+
+
 def _check_page(path: Path, text: str) -> Iterator[RuleProblem]:
     if not text:
         yield RuleProblem(str(path), 1, 1, "the rule has no page: every rule is documented and tested by one")
         return
     examples = page_examples(text)
+    for one in examples:
+        if one.kind == "unchanged" and not one.reason:
+            yield RuleProblem(str(path), one.line, 1, 'an `unchanged` example says why: `unchanged reason="..."`')
+    for line in _unpaired(text):
+        yield RuleProblem(str(path), line, 1, "every `before` is followed by its `after`")
     if sum(one.kind == "rewrite" for one in examples) < 1 or sum(one.kind == "unchanged" for one in examples) < 2:
         message = "a page needs at least one `before`/`after` pair and two `unchanged` examples"
         yield RuleProblem(str(path), 1, 1, message)
@@ -197,3 +235,17 @@ def page_examples(text: str) -> tuple[Example, ...]:
             found.append(Example("rewrite", before[0], code, "", before[1]))
             before = None
     return tuple(found)
+
+
+def _unpaired(text: str) -> Iterator[int]:
+    """Lines of the fences `before` and `after` that lack the other one."""
+    open_line = 0
+    for fence in _FENCE.finditer(text):
+        line = text.count("\n", 0, fence.start()) + 1
+        if open_line and fence[1] != "after":
+            yield open_line
+        if not open_line and fence[1] == "after":
+            yield line
+        open_line = line if fence[1] == "before" else 0
+    if open_line:
+        yield open_line

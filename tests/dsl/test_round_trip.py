@@ -146,7 +146,7 @@ def test_rules(rule: s.RuleSyntax) -> None:
 
 
 @relaxed
-@given(st.text(alphabet='$a_.*;()[]=>-+"\'#@,:\n 1if', max_size=30))
+@given(st.text(alphabet="$a_.*;()[]=>-+\"'#@,:\n 1if", max_size=30))
 def test_any_text_is_a_fragment_or_a_problem_and_prints_stably(text: str) -> None:
     parsed = parse_fragment(text)
     if not isinstance(parsed, s.SyntaxProblem):

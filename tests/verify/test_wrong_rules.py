@@ -134,7 +134,8 @@ WRONG = {
 
 
 def rule(name: str, init: str, source: str, target: str) -> Rule:
-    text = f'rule {name}\n  summary "wrong on purpose"\n  safety numeric\n{init}forward\n  {source}  => {target} -> $y\n'
+    head = f'rule {name}\n  summary "wrong on purpose"\n  safety numeric\n'
+    text = f"{head}{init}forward\n  {source}  => {target} -> $y\n"
     syntax = parse_rule(text)
     assert isinstance(syntax, RuleSyntax), syntax
     return Rule(f"wrong/{name}", "wrong", syntax, Path(f"{name}.rule"), "")

@@ -44,9 +44,7 @@ SLICE = Ref("slice")
 ELLIPSIS = Ref("Ellipsis")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _HEX = r"[\da-fA-F]"
-_ESCAPES = re.compile(
-    rf"""(?:[^\\]|\\(?:['"\\abfnrtv]|x{_HEX}{{2}}|u{_HEX}{{4}}|U(?:000{_HEX}|0010){_HEX}{{4}}))*"""
-)
+_ESCAPES = re.compile(rf"""(?:[^\\]|\\(?:['"\\abfnrtv]|x{_HEX}{{2}}|u{_HEX}{{4}}|U(?:000{_HEX}|0010){_HEX}{{4}}))*""")
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,9 @@ def _target_end(side: Side, arrow: Token) -> int:
 
 
 def _separates(side: Side, index: int) -> bool:
-    """Whether a newline stands directly between two nodes, without a `;`."""
+    """Whether only a newline stands between two nodes, without a `;`."""
+    if str(side[index]) == ";":
+        return False
     around = side[index - 1 : index] + side[index + 1 : index + 2]
     return len(around) == 2 and all(isinstance(piece, Piece) for piece in around)
 

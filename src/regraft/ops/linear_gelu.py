@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import types
 from typing import Any
 
 import torch
@@ -46,40 +48,38 @@ def is_gelu(activation: Any) -> bool:
     """
     if activation is functional.gelu:
         return True
-    if isinstance(activation, functools.partial):
-        return (
-            activation.func is functional.gelu
-            and not activation.args
-            and activation.keywords in ({}, {"approximate": "none"})
-        )
+    if type(activation) is functools.partial:
+        plain_keywords = activation.keywords in ({}, {"approximate": "none"})
+        return activation.func is functional.gelu and not activation.args and plain_keywords
     if not isinstance(activation, nn.Module) or is_hooked(activation):
         return False
     if type(activation) is nn.GELU:
-        return activation.approximate == "none"
+        return bool(activation.approximate == "none")
     name = _called_attribute(type(activation))
     return name is not None and getattr(activation, name) is functional.gelu
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _called_attribute(kind: type[nn.Module]) -> str | None:
+    """The name `a` if the class's `forward` is `return self.a(x)` and calling a module is not overridden."""
+    code = getattr(kind.forward, "__code__", None)
+    wanted = _calls_its_attribute.__code__
+    # Byte code without names and constants: equal for equal shapes of code, in every version of Python.
+    if code is None or _shape(code) != _shape(wanted):
+        return None
+    overridden = any(
+        getattr(kind, name) is not getattr(nn.Module, name) for name in ("__call__", "__getattr__", "__getattribute__")
+    )
+    return None if overridden else code.co_names[0]
 
 
 def _calls_its_attribute(self: Any, x: Any) -> Any:
     return self.act(x)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@functools.cache
-def _called_attribute(kind: type[nn.Module]) -> str | None:
-    """The name `a` if the class's `forward` is `return self.a(x)` and calling a module is not overridden."""
-    code = getattr(kind.forward, "__code__", None)
-    wanted = _calls_its_attribute.__code__
-    if code is None or (code.co_code, code.co_flags, code.co_argcount) != (
-        wanted.co_code,
-        wanted.co_flags,
-        wanted.co_argcount,
-    ):
-        return None
-    overridden = any(
-        getattr(kind, name) is not getattr(nn.Module, name) for name in ("__call__", "__getattr__", "__getattribute__")
-    )
-    return None if overridden else code.co_names[0]
+def _shape(code: types.CodeType) -> tuple[object, ...]:
+    kinds = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+    return code.co_code, code.co_flags & kinds, code.co_argcount, code.co_kwonlyargcount, len(code.co_names)
 
 
 @functools.cache

@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from regraft.scan import FileReport, Finding, Miss
 from regraft.source import SourceError
 
 
-def report(
-    reports: Sequence[FileReport], errors: Sequence[SourceError], seconds: float, explain: bool = False
-) -> dict[str, Any]:
-    """The whole report; with `explain` it also lists near misses and places that were not followed."""
-    data: dict[str, Any] = {
-        "version": 1,
-        "findings": [finding(one) for file in reports for one in file.findings],
-        "errors": [error(one) for one in errors],
-        "stats": {
-            "files": len(reports),
-            "classes": sum(one.classes for one in reports),
-            "nodes": sum(one.nodes for one in reports),
-            "seconds": round(seconds, 3),
-        },
-    }
-    if explain:
-        data["near_misses"] = [_miss(one) for file in reports for one in file.misses]
-        data["not_followed"] = [
-            {"file": file.file, "line": one.line, "column": one.column, "reason": one.reason}
-            for file in reports
-            for one in file.opaque
-        ]
-    return data
+@dataclass(slots=True)
+class Collector:
+    """Gathers the report file by file, so that a file's analysis can be forgotten when its findings are known.
+
+    With `explain` it also lists near misses and places that were not followed.
+    """
+
+    explain: bool = False
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    misses: list[dict[str, Any]] = field(default_factory=list)
+    opaque: list[dict[str, Any]] = field(default_factory=list)
+    errors: list[SourceError] = field(default_factory=list)
+    files: int = 0
+    classes: int = 0
+    nodes: int = 0
+
+    def add(self, report: FileReport) -> None:
+        self.files += 1
+        self.classes += report.classes
+        self.nodes += report.nodes
+        self.errors += report.errors
+        self.findings += [finding(one) for one in report.findings]
+        if self.explain:
+            self.misses += [_miss(one) for one in report.misses]
+            self.opaque += [
+                {"file": report.file, "line": one.line, "column": one.column, "reason": one.reason}
+                for one in report.opaque
+            ]
+
+    def data(self, seconds: float) -> dict[str, Any]:
+        """The whole report."""
+        stats = {"files": self.files, "classes": self.classes, "nodes": self.nodes, "seconds": round(seconds, 3)}
+        data: dict[str, Any] = {"version": 1, "findings": self.findings, "errors": [error(one) for one in self.errors]}
+        data["stats"] = stats
+        if self.explain:
+            data["near_misses"] = self.misses
+            data["not_followed"] = self.opaque
+        return data
 
 
 def finding(one: Finding) -> dict[str, Any]:

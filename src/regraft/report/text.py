@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
+from regraft.report.machine import Collector
 from regraft.scan import FileReport, Finding
 from regraft.source import SourceError, SourceFile
 
@@ -59,16 +60,14 @@ def error(one: SourceError, paint: Paint = plain) -> str:
     return f"{paint(place, bold=True)} {paint('error', fg='red')}: {one.message}"
 
 
-def summary(reports: Sequence[FileReport], errors: int) -> str:
+def summary(total: Collector) -> str:
     """One line of totals."""
-    findings = [one for report in reports for one in report.findings]
-    fixable = sum(one.patch is not None for one in findings)
-    parts = [_count(len(findings), "finding")]
-    if findings:
-        parts[0] += f" ({fixable} fixable)"
-    parts.append(_count(len(reports), "file"))
-    if errors:
-        parts.append(_count(errors, "error"))
+    parts = [_count(len(total.findings), "finding")]
+    if total.findings:
+        parts[0] += f" ({sum(one['status'] == 'fixable' for one in total.findings)} fixable)"
+    parts.append(_count(total.files, "file"))
+    if total.errors:
+        parts.append(_count(len(total.errors), "error"))
     return ", ".join(parts)
 
 

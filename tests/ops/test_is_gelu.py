@@ -1,0 +1,131 @@
+"""`is_gelu` says yes only to what provably is the exact GELU, in eager mode and in a compiled graph."""
+
+from __future__ import annotations
+
+import functools
+import timeit
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from regraft.ops import is_gelu  # noqa: E402
+
+
+class Wrapper(nn.Module):
+    """The shape of other libraries' activation classes: `forward` only calls what the constructor stored."""
+
+    def __init__(self, act: Any) -> None:
+        super().__init__()
+        self.act = act
+
+    def forward(self, hidden: Any) -> Any:
+        return self.act(hidden)
+
+
+class OtherName(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.function = F.gelu
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """What it computes."""
+        return self.function(input)
+
+
+class Scaled(Wrapper):
+    def forward(self, hidden: Any) -> Any:
+        return self.act(hidden) * 2
+
+
+class Twice(Wrapper):
+    def forward(self, hidden: Any) -> Any:
+        return self.act(self.act(hidden))
+
+
+class Many(Wrapper):
+    def forward(self, *hidden: Any) -> Any:
+        return self.act(hidden)
+
+
+class OwnCall(Wrapper):
+    def __call__(self, hidden: Any) -> Any:
+        return hidden
+
+
+class OwnLookup(Wrapper):
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__(name)
+
+
+def hooked() -> nn.Module:
+    module = nn.GELU()
+    module.register_forward_hook(lambda *_: None)
+    return module
+
+
+def replaced() -> nn.Module:
+    module = Wrapper(F.gelu)
+    module.forward = lambda x: x  # type: ignore[method-assign]
+    return module
+
+
+YES = [
+    F.gelu, torch._C._nn.gelu, nn.GELU(), nn.GELU(approximate="none"), functools.partial(F.gelu),
+    functools.partial(F.gelu, approximate="none"), Wrapper(F.gelu), OtherName(),
+]  # fmt: skip
+NO = [
+    nn.GELU(approximate="tanh"), functools.partial(F.gelu, approximate="tanh"), functools.partial(F.gelu, 1),
+    functools.partial(F.relu), Wrapper(F.relu), Wrapper(lambda x: F.gelu(x) + 0), Scaled(F.gelu), Twice(F.gelu),
+    Many(F.gelu), OwnCall(F.gelu), OwnLookup(F.gelu), hooked(), replaced(), nn.ReLU(), nn.SiLU(), F.relu, "gelu", None,
+    lambda x: F.gelu(x) + 0, type(nn.GELU()), nn.Sequential(nn.GELU()),
+]  # fmt: skip
+
+
+def label(activation: Any) -> str:
+    return type(activation).__name__
+
+
+@pytest.mark.parametrize("activation", YES, ids=label)
+def test_yes(activation: Any) -> None:
+    x = torch.randn(5)
+    assert is_gelu(activation) is True
+    assert torch.equal(activation(x), F.gelu(x))
+
+
+@pytest.mark.parametrize("activation", NO, ids=label)
+def test_no(activation: Any) -> None:
+    assert is_gelu(activation) is False
+
+
+def test_the_activations_of_transformers() -> None:
+    activations = pytest.importorskip("transformers.activations")
+    yes = {name for name in activations.ACT2FN if is_gelu(activations.ACT2FN[name])}
+    assert yes == {"gelu"}
+    assert not is_gelu(activations.GELUActivation(use_gelu_python=True))
+
+
+@pytest.mark.parametrize("activation", [*YES, *(one for one in NO if isinstance(one, nn.Module))], ids=label)
+def test_a_compiled_graph_holds_the_same_answer(activation: Any) -> None:
+    torch._dynamo.reset()
+    holder = nn.Module()
+    holder.act = activation
+
+    def which(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if is_gelu(holder.act) else x - 1
+
+    compiled = torch.compile(which, fullgraph=True, backend="eager")
+    x = torch.zeros(1)
+    assert compiled(x).item() == (1 if is_gelu(activation) else -1)
+    holder.act = nn.ReLU()  # the answer is guarded, not frozen
+    assert compiled(x).item() == -1
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("activation", YES, ids=label)
+def test_it_is_cheap(activation: Any) -> None:
+    assert min(timeit.repeat(lambda: is_gelu(activation), number=2000, repeat=5)) / 2000 < 20e-6

@@ -1,0 +1,213 @@
+"""The ops against the compositions that they replace, on CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from regraft import ops  # noqa: E402
+from regraft.ops import dropout_add_layer_norm, implementation, is_gelu, linear_gelu, softmax  # noqa: E402
+
+
+def composition(x: Any, residual: Any, norm: Any, p: float, training: bool) -> Any:
+    return norm(F.dropout(x, p, training) + residual)
+
+
+def inputs(dtype: Any = None, shape: tuple[int, ...] = (3, 5, 8)) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(0)
+    x, residual = (torch.randn(shape, generator=generator).to(dtype or torch.float32) for _ in range(2))
+    return x.requires_grad_(), residual.requires_grad_()
+
+
+def same_bits(op: Callable[..., Any], reference: Callable[..., Any], leaves: list[Any]) -> None:
+    """Equal results, gradients and random state afterwards."""
+    found = []
+    for function in (op, reference):
+        torch.manual_seed(7)
+        result = function()
+        gradients = torch.autograd.grad(result.float().square().sum(), leaves)
+        found.append((result.detach(), *gradients, torch.get_rng_state()))
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_dropout_add_layer_norm_has_the_bits_of_the_composition(dtype: Any, training: bool, p: float) -> None:
+    x, residual = inputs(dtype)
+    norm = nn.LayerNorm(8).to(dtype)
+    same_bits(
+        lambda: dropout_add_layer_norm(x, residual, norm, p=p, training=training),
+        lambda: composition(x, residual, norm, p, training),
+        [x, residual, *norm.parameters()],
+    )
+    assert implementation("dropout_add_layer_norm", x, residual, norm) == "torch-native"
+
+
+@pytest.mark.parametrize("options", [{"elementwise_affine": False}, {"bias": False}, {"eps": 0.5}])
+def test_layer_norms_with_other_settings(options: dict[str, Any]) -> None:
+    x, residual = inputs()
+    norm = nn.LayerNorm(8, **options)
+    same_bits(
+        lambda: dropout_add_layer_norm(x, residual, norm, p=0.1, training=True),
+        lambda: composition(x, residual, norm, 0.1, True),
+        [x, residual],
+    )
+
+
+def test_shapes_that_are_broadcast_strided_or_empty() -> None:
+    norm = nn.LayerNorm(8)
+    x, residual = torch.randn(8, 3, 4).transpose(0, 2), torch.randn(8)
+    ours = dropout_add_layer_norm(x, residual, norm, p=0.5, training=False)
+    assert torch.equal(ours, composition(x, residual, norm, 0.5, False))
+    empty = torch.randn(0, 8)
+    assert dropout_add_layer_norm(empty, empty, norm, p=0.5, training=True).shape == (0, 8)
+    assert linear_gelu(empty, nn.Linear(8, 4)).shape == (0, 4)
+    assert linear_gelu(torch.randn(8, 6).t(), nn.Linear(8, 4)).shape == (6, 4)
+    assert softmax(empty).shape == (0, 8)
+
+
+def test_inputs_are_not_written_to() -> None:
+    x, residual = (torch.randn(2, 8) for _ in range(2))
+    kept = x.clone(), residual.clone()
+    dropout_add_layer_norm(x, residual, nn.LayerNorm(8), p=0.5, training=True)
+    linear_gelu(x, nn.Linear(8, 8))
+    softmax(x)
+    assert torch.equal(x, kept[0])
+    assert torch.equal(residual, kept[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_gelu_has_the_bits_of_the_composition(dtype: Any, approximate: str, bias: bool) -> None:
+    x, _ = inputs(dtype)
+    linear = nn.Linear(8, 4, bias=bias).to(dtype)
+    same_bits(
+        lambda: linear_gelu(x, linear, approximate),
+        lambda: F.gelu(linear(x), approximate=approximate),
+        [x, *linear.parameters()],
+    )
+    assert implementation("linear_gelu", x, linear) == ("torch-native" if bias else "reference")
+
+
+@pytest.mark.parametrize("dim", [-1, 0, 1])
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.bfloat16])
+def test_softmax(dim: int, dtype: Any) -> None:
+    x, _ = inputs()
+    same_bits(lambda: softmax(x, dim, dtype), lambda: F.softmax(x, dim, dtype=dtype), [x])
+    assert implementation("softmax", x) == "torch-native"
+
+
+def test_gradients_against_finite_differences() -> None:
+    x, residual = inputs(torch.float64, (2, 3, 4))
+    norm, linear = nn.LayerNorm(4).double(), nn.Linear(4, 3).double()
+    torch.autograd.gradcheck(lambda a, b: dropout_add_layer_norm(a, b, norm, p=0.5, training=False), (x, residual))
+    torch.autograd.gradcheck(lambda a: linear_gelu(a, linear), (x,))
+    torch.autograd.gradcheck(softmax, (x,))
+
+
+def test_autocast_sees_the_same_operations() -> None:
+    x, residual = inputs()
+    norm, linear = nn.LayerNorm(8), nn.Linear(8, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert linear_gelu(x, linear).dtype == torch.bfloat16
+        assert torch.equal(linear_gelu(x, linear), F.gelu(linear(x)))
+        ours = dropout_add_layer_norm(x, residual, norm, p=0.1, training=False)
+        theirs = composition(x, residual, norm, 0.1, False)
+    assert ours.dtype == theirs.dtype
+    assert torch.equal(ours, theirs)
+
+
+def test_references_are_the_same_functions() -> None:
+    x, residual = inputs()
+    norm, linear = nn.LayerNorm(8), nn.Linear(8, 4)
+    assert set(ops.REFERENCES) == {"dropout_add_layer_norm", "linear_gelu", "softmax"}
+    theirs = ops.REFERENCES["dropout_add_layer_norm"](x, residual, norm, p=0.5, training=False)
+    assert torch.equal(theirs, dropout_add_layer_norm(x, residual, norm, p=0.5, training=False))
+    assert torch.equal(ops.REFERENCES["linear_gelu"](x, linear), linear_gelu(x, linear))
+    assert torch.equal(ops.REFERENCES["softmax"](x), softmax(x))
+
+
+# Compilers and the region for CUDA
+
+
+class Model(nn.Module):
+    def __init__(self, act: Any = F.gelu) -> None:
+        super().__init__()
+        self.linear, self.norm, self.act = nn.Linear(8, 8), nn.LayerNorm(8), act
+
+    def forward(self, x: Any) -> Any:
+        hidden = linear_gelu(x, self.linear) if is_gelu(self.act) else self.act(self.linear(x))
+        return dropout_add_layer_norm(softmax(hidden), x, self.norm, p=0.1, training=self.training)
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("training", [True, False])
+def test_models_compile_as_one_graph(backend: str, training: bool) -> None:
+    model = Model().train(training)
+    x = torch.randn(3, 8)
+    torch.manual_seed(1)
+    expected = model(x)
+    torch.manual_seed(1)
+    torch.testing.assert_close(torch.compile(model, fullgraph=True, backend=backend)(x), expected)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_compiled_models_keep_their_hooks() -> None:
+    model = Model().eval()
+    model.norm.register_forward_hook(lambda _module, _args, output: output + 1)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(torch.compile(model, fullgraph=True, backend="eager")(x), model(x))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_models_export(strict: bool) -> None:
+    model, x = Model().eval(), torch.randn(3, 8)
+    program = torch.export.export(model, (x,), strict=strict)
+    torch.testing.assert_close(program.module()(x), model(x))
+
+
+@pytest.mark.usefixtures("fresh")
+def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs on CUDA, here with the graph capture of the compiler but without its code generator."""
+    from importlib import import_module
+
+    for name in ("dropout_add_layer_norm", "linear_gelu"):
+        module = import_module(f"regraft.ops.{name}")
+        region = torch.compile(getattr(module, f"_{name}"), dynamic=True, fullgraph=True, backend="aot_eager")
+        monkeypatch.setattr(module, "compiles", lambda *_: True)
+        monkeypatch.setattr(module, f"_compiled_{name}", lambda region=region: region)
+    for shape in ((3, 5, 8), (2, 8), (7, 8)):
+        x, residual = inputs(shape=shape)
+        for norm in (nn.LayerNorm(8), nn.LayerNorm(8, bias=False), nn.LayerNorm(8, elementwise_affine=False)):
+            assert implementation("dropout_add_layer_norm", x, residual, norm) == "torch.compile"
+            same_bits(
+                lambda norm=norm, x=x, residual=residual: dropout_add_layer_norm(
+                    x, residual, norm, p=0.4, training=False
+                ),
+                lambda norm=norm, x=x, residual=residual: composition(x, residual, norm, 0.4, False),
+                [x, residual, *norm.parameters()],
+            )
+        linear = nn.Linear(8, 4)
+        assert implementation("linear_gelu", x, linear) == "torch.compile"
+        torch.testing.assert_close(linear_gelu(x, linear), F.gelu(linear(x)))
+    dropped = dropout_add_layer_norm(torch.ones(9, 64), torch.zeros(64), nn.LayerNorm(64), p=0.5, training=True)
+    assert (dropped < 0).any()

@@ -1,0 +1,116 @@
+"""Nothing that a user does to a module after construction is bypassed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from regraft.ops import dropout_add_layer_norm, implementation, linear_gelu  # noqa: E402
+from regraft.ops.plain import is_plain  # noqa: E402
+
+X = torch.randn(3, 8)
+
+
+class Louder(nn.LayerNorm):
+    def forward(self, x: Any) -> Any:
+        return 2 * super().forward(x)
+
+
+class LowRank(nn.Module):
+    """A LoRA-like wrapper, with the attributes of what it wraps."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base, self.down, self.up = base, nn.Linear(8, 2, bias=False), nn.Linear(2, 4, bias=False)
+        self.weight, self.bias = base.weight, base.bias
+
+    def forward(self, x: Any) -> Any:
+        return self.base(x) + self.up(self.down(x))
+
+
+def own_forward(module: Any) -> None:
+    original = module.forward
+    module.forward = lambda x: original(x) + 1
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "forward hook": lambda m: m.register_forward_hook(lambda _m, _a, output: output + 1),
+    "forward pre-hook": lambda m: m.register_forward_pre_hook(lambda _m, args: (args[0] + 1,)),
+    "backward hook": lambda m: m.register_full_backward_hook(lambda _m, _i, _o: None),
+    "backward pre-hook": lambda m: m.register_full_backward_pre_hook(lambda _m, _o: None),
+    "own forward": own_forward,
+    "own compiled call": lambda m: m.compile(backend="eager"),
+    "parametrization": lambda m: nn.utils.parametrize.register_parametrization(m, "weight", nn.Tanh()),
+    "weight norm": lambda m: nn.utils.parametrizations.weight_norm(m) if isinstance(m, nn.Linear) else own_forward(m),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_changed_modules_are_called(change: Callable[[Any], Any]) -> None:
+    norm, linear = nn.LayerNorm(8), nn.Linear(8, 4)
+    with torch.no_grad():
+        norm.weight.uniform_(1, 3)
+    assert is_plain(norm, nn.LayerNorm)
+    assert is_plain(linear, nn.Linear)
+    change(norm)
+    change(linear)
+    assert implementation("dropout_add_layer_norm", X, X, norm) == "reference"
+    assert implementation("linear_gelu", X, linear) == "reference"
+    assert torch.equal(dropout_add_layer_norm(X, X, norm, p=0.1, training=False), norm(X + X))
+    assert torch.equal(linear_gelu(X, linear), F.gelu(linear(X)))
+
+
+def test_hooks_fire_once_a_call() -> None:
+    norm, linear, calls = nn.LayerNorm(8), nn.Linear(8, 4), []
+    for module in (norm, linear):
+        module.register_forward_hook(lambda module, *_: calls.append(module))
+    dropout_add_layer_norm(X, X, norm, p=0.1, training=True)
+    linear_gelu(X, linear)
+    assert calls == [norm, linear]
+
+
+def test_subclasses_and_wrappers_are_called() -> None:
+    norm, linear = Louder(8), LowRank(nn.Linear(8, 4))
+    assert implementation("dropout_add_layer_norm", X, X, norm) == "reference"
+    assert implementation("linear_gelu", X, linear) == "reference"
+    assert torch.equal(dropout_add_layer_norm(X, X, norm, p=0.1, training=False), norm(X + X))
+    assert torch.equal(linear_gelu(X, linear), F.gelu(linear(X)))
+
+
+def test_callables_that_are_no_modules_are_called() -> None:
+    assert torch.equal(linear_gelu(X, lambda x: x * 2), F.gelu(X * 2))
+
+
+def test_global_hooks_are_seen() -> None:
+    linear, calls = nn.Linear(8, 4), []
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: calls.append(module))
+    try:
+        assert not is_plain(linear, nn.Linear)
+        linear_gelu(X, linear)
+    finally:
+        handle.remove()
+    assert calls == [linear]
+    assert is_plain(linear, nn.Linear)
+
+
+def test_a_patched_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.LayerNorm, "forward", lambda _self, x: x)
+    norm = nn.LayerNorm(8)
+    assert not is_plain(norm, nn.LayerNorm)
+    assert torch.equal(dropout_add_layer_norm(X, X, norm, p=0.1, training=False), X + X)
+
+
+def test_parameters_of_another_kind_are_seen() -> None:
+    class Sharded(nn.Parameter):
+        pass
+
+    linear = nn.Linear(8, 4)
+    linear.weight = Sharded(linear.weight.data)
+    assert not is_plain(linear, nn.Linear)

@@ -1,0 +1,46 @@
+"""Findings over every modeling file of the pinned transformers, against a golden summary.
+
+A change that moves the summary shows the difference; when it is wanted, write the new one with
+
+    REGRAFT_UPDATE_GOLDEN=1 python -m pytest tests/test_ecosystem.py
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from regraft.rules import load_rules
+from regraft.scan import check_file, compile_rules, rewrite_file
+
+GOLDEN = Path(__file__).parent / "golden" / "transformers-5.23.0.json"
+
+
+def test_findings_in_real_files(transformers: Path) -> None:
+    version = importlib.metadata.version("transformers")
+    if f"transformers-{version}" != GOLDEN.stem:
+        pytest.skip(f"the golden summary is of another version than {version}")
+    rules, _ = compile_rules(load_rules()[0])
+    summary: dict[str, dict[str, int]] = {}
+    for path in sorted((transformers / "models").glob("*/modeling_*.py")):
+        report = check_file(path, rules)
+        assert report.errors == ()
+        if not report.findings:
+            continue
+        changed, applied = rewrite_file(report, rules)  # to the end: it parses and a further round finds nothing
+        ast.parse(changed)
+        assert len(applied) >= sum(one.patch is not None for one in report.findings)
+        counts = collections.Counter(
+            one.rule.id + ("" if one.patch is not None else " withheld") for one in report.findings
+        )
+        summary[path.parent.name] = {**summary.get(path.parent.name, {}), **dict(sorted(counts.items()))}
+    text = json.dumps(summary, indent=0, sort_keys=True) + "\n"
+    if os.environ.get("REGRAFT_UPDATE_GOLDEN"):
+        GOLDEN.write_text(text)
+    assert json.loads(GOLDEN.read_text()) == summary
