@@ -18,13 +18,13 @@ def main() -> int:
     package = Path(spec.origin).parent
     failed = False
     for name in FILES:
-        file = str(package / name)
+        file = f"{package.name}/{name}"
         heading(f"regraft check transformers/{name}")
-        run("check", file)
+        run(package.parent, "check", file)
         heading(f"regraft check --diff transformers/{name}")
-        run("check", "--diff", file)
+        run(package.parent, "check", "--diff", file)
         heading(f"regraft verify transformers/{name}   (both versions run; this takes a while)")
-        failed |= run("verify", file) != 0
+        failed |= run(package.parent, "verify", file) != 0
     return int(failed)
 
 
@@ -32,8 +32,8 @@ def heading(text: str) -> None:
     print(f"\n\033[1m$ {text}\033[0m" if sys.stdout.isatty() else f"\n$ {text}", flush=True)
 
 
-def run(*arguments: str) -> int:
-    return subprocess.run([sys.executable, "-m", "regraft", *arguments], check=False).returncode
+def run(directory: Path, *arguments: str) -> int:
+    return subprocess.run([sys.executable, "-m", "regraft", *arguments], cwd=directory, check=False).returncode
 
 
 if __name__ == "__main__":

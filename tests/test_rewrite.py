@@ -128,6 +128,7 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
         ("return F.softmax(\n    x,  # scores\n    dim=-1,\n)", "a comment stands inside"),
         ("return f'{F.softmax(x, dim=-1)}'", "inside an f-string"),
         ("h = self.drop(x); h = h + r\nreturn self.norm(h)", "share a line"),
+        ("F = x\nreturn F * torch.rsqrt(F.pow(2).mean(-1, keepdim=True) + 1e-6)", "F is a local variable here"),
         ("while self.act(self.fc(x)).any():\n    x = x + 1\nreturn x", "in the head of a while"),
     ],
 )
@@ -153,6 +154,8 @@ def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, re
         "return torch.softmax(x, 1)",
         "return torch.softmax(x, dim=self.dim)",
         "return F.relu(self.fc(x))",
+        "h = self.drop(x)\ny = self.norm(h + r)\ndel h\nreturn y",  # `del h` needs h
+        "global h\nh = self.drop(x)\nreturn self.norm(h + r)",  # others read h
         "h, z = self.drop(x), 1\nreturn self.norm(h + r)",  # the tuple sees the inner value
     ],
 )
@@ -171,6 +174,23 @@ def test_a_subclass_with_another_layer_protects_the_method(rules: tuple[Compiled
     report = check_source(source, rules)
     assert report.findings == ()
     assert any("subclass N builds self.fc" in miss.reason for miss in report.misses)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("import torch\n\n@torch.jit.script\ndef f(x):\n    return torch.softmax(x, -1)\n", "TorchScript"),
+        ("if flag:\n    import torch\n\ndef f(x):\n    return torch.softmax(x, -1)\n", "under a condition"),
+    ],
+)
+def test_withheld_for_the_whole_function(rules: tuple[CompiledRule, ...], code: str, reason: str) -> None:
+    report = check_source(source_of(code), rules)
+    assert [one.patch for one in report.findings] == [None]
+    assert reason in report.findings[0].reason
+
+
+def test_files_without_torch_are_left_alone(rules: tuple[CompiledRule, ...]) -> None:
+    assert check_source(source_of("def f(x):\n    return x.softmax(-1)\n"), rules).findings == ()
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,16 @@ class Imports:
         self.wanted[qualified] = local
         return local
 
+    @property
+    def conditional(self) -> bool:
+        """True when every import of torch stands under `if` or `try`."""
+        for node in self.source.tree.body:
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            if any(module.split(".")[0] == "torch" for module in modules):
+                return False
+        return any(name.split(".")[0] == "torch" for name in self.names.qualified.values())
+
     def _taken(self, name: str) -> bool:
         """The file uses the name on its own; the text is searched first because walking the tree is slow."""
         pattern = rb"(?<![.\w])" + name.encode() + rb"\b"

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from regraft.dsl.syntax import Apply, Attr, Const, Operand, Predicate, Ref, Var, Wildcard
+from regraft.conditions import fixed, show, unmet
+from regraft.dsl.syntax import Attr, Operand, Predicate, Var, Wildcard
 from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode
 from regraft.structure import guards
 from regraft.structure.calls import computes
-from regraft.structure.expressions import key
 from regraft.structure.guards import Atom, Guard
 from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
 from regraft.structure.module import Module
@@ -26,7 +26,7 @@ class Test:
 
     @property
     def guard(self) -> Atom:
-        text = f"{self.predicate}({key(self.subject)})"
+        text = f"{self.predicate}({self.subject.key()})"
         return Atom("call", text, None, text)
 
 
@@ -210,10 +210,10 @@ class _Matcher:
                 self._fail(len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr)
             else:
                 yield from self._operand(operand.base, base, state, node)
-        elif _fixed(operand, value):
+        elif fixed(operand, value):
             yield state
         else:
-            self._fail(len(nodes), f"an argument of {describe(node)} is not {_show(operand)}", node.expr)
+            self._fail(len(nodes), f"an argument of {describe(node)} is not {show(operand)}", node.expr)
 
     # conditions that hold for every rule
 
@@ -251,7 +251,7 @@ class _Matcher:
         return None
 
     def _holds(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
-        reason = _PREDICATES[predicate.name](predicate.args, match)
+        reason = unmet(predicate, match.bindings, self.structure)
         return (reason, match.root.expr) if reason else None
 
 
@@ -330,7 +330,7 @@ def _constructor(wanted: LayerPattern, layer: Layer, bindings: Mapping[str, Valu
             value = Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
         if isinstance(operand, Var):
             bindings = {**bindings, operand.name: value}
-        elif not isinstance(operand, Wildcard) and not _fixed(operand, value):
+        elif not isinstance(operand, Wildcard) and not fixed(operand, value):
             return f"{layer.path or layer.type} is built with another {name}"
     return bindings
 
@@ -341,87 +341,3 @@ def _base(operand: Attr, value: Value) -> Value | None:
     if found is not None and found[1] == operand.name:
         return found[0]
     return None
-
-
-def _fixed(operand: Operand, value: Value) -> bool:
-    if isinstance(operand, Const):
-        return type(value.const) is type(operand.value) and value.const == operand.value
-    if isinstance(operand, Ref):
-        return value.name == operand.path and value.origin in ("path", "global")
-    return False
-
-
-def _show(operand: Operand) -> str:
-    if isinstance(operand, Const):
-        return repr(operand.value)
-    if isinstance(operand, Ref):
-        return operand.path
-    return "the operand of the rule" if isinstance(operand, Apply) else str(operand)
-
-
-# predicates of `where`: a reason why the condition does not hold, or ""
-
-Arguments = tuple[Operand, ...]
-
-
-def _bound(operand: Operand, match: Match) -> Value | None:
-    return match.bindings.get(operand.name) if isinstance(operand, Var) else None
-
-
-def _used_once(args: Arguments, match: Match) -> str:
-    for operand in args:
-        value = _bound(operand, match)
-        if value is not None and len(value.uses) != 1:
-            return f"{_show_var(operand)} is used {len(value.uses)} times"
-    return ""
-
-
-def _constant(args: Arguments, match: Match) -> str:
-    value = _bound(args[0], match)
-    return "" if value is not None and value.const is not MISSING else f"{_show_var(args[0])} is not a constant"
-
-
-def _equals(args: Arguments, match: Match) -> str:
-    value = _bound(args[0], match)
-    fixed = value is not None and _fixed(args[1], value)
-    return "" if fixed else f"{_show_var(args[0])} is not {_show(args[1])}"
-
-
-def _tensor(args: Arguments, match: Match) -> str:
-    value = _bound(args[0], match)
-    known = value is not None and value.kind in ("tensor", "unknown")
-    return "" if known else f"{_show_var(args[0])} is not a tensor"
-
-
-def _scalar(args: Arguments, match: Match) -> str:
-    """A number: a constant, an annotated parameter, or an attribute that the constructor sets from its arguments."""
-    value = _bound(args[0], match)
-    if value is None or (value.const is not MISSING and not isinstance(value.const, int | float)):
-        return f"{_show_var(args[0])} is not a number"
-    if value.const is not MISSING or value.kind in ("int", "scalar"):
-        return ""
-    stored = [layer.args.get("value") for layer in match.structure.layers.get(value.name, ())]
-    if value.origin == "path" and stored and all(_number_like(one) for one in stored):
-        return ""
-    return f"{_show_var(args[0])} is not known to be a number"
-
-
-def _number_like(value: Value | None) -> bool:
-    if value is None:
-        return False
-    return isinstance(value.const, int | float) or value.origin == "param" or value.attribute() is not None
-
-
-def _present(args: Arguments, match: Match) -> str:
-    value = _bound(args[0], match)
-    return f"{_show_var(args[0])} is None" if value is None or value.const in (None, False) else ""
-
-
-def _show_var(operand: Operand) -> str:
-    return f"${operand.name}" if isinstance(operand, Var) else _show(operand)
-
-
-_PREDICATES = {
-    "used_once": _used_once, "constant": _constant, "equals": _equals, "tensor": _tensor,
-    "scalar": _scalar, "present": _present,
-}  # fmt: skip

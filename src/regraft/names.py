@@ -36,6 +36,16 @@ class Names:
         return ".".join((root, *reversed(parts)))
 
 
+def dotted(expr: ast.Attribute) -> tuple[str, str] | None:
+    """(root name, rest) of `root.a.b`."""
+    parts = [expr.attr]
+    inner = expr.value
+    while isinstance(inner, ast.Attribute):
+        parts.append(inner.attr)
+        inner = inner.value
+    return (inner.id, ".".join(reversed(parts))) if isinstance(inner, ast.Name) else None
+
+
 def package_of(path: Path) -> str:
     """Dotted name of the package that holds the file, read off the `__init__.py` files above it; "" for none."""
     parts: list[str] = []

@@ -49,8 +49,7 @@ class Renderer:
         if not isinstance(target.callee, Ref):
             text = self.operand(target)
             return f"({text})" if isinstance(target.callee, str) else text
-        function = self.imports.spell(target.callee.path)
-        self.used.add(target.callee.path)
+        function = self.spell(target.callee.path)
         return wrap(function, self.arguments(target))
 
     def arguments(self, target: Apply) -> list[str]:
@@ -61,6 +60,15 @@ class Renderer:
             if not self._is_default(operand, defaults.get(name, MISSING)):
                 arguments.append(f"{name}={self.operand(operand)}")
         return arguments
+
+    def spell(self, qualified: str) -> str:
+        """A qualified name as this file writes it; withheld when a local variable hides the name."""
+        spelling = self.imports.spell(qualified)
+        self.used |= {qualified, "torch"} if qualified.startswith("torch.") else {qualified}
+        root = spelling.split(".")[0]
+        if root in self.match.body.log:
+            raise self._withheld(f"{root} is a local variable here")
+        return spelling
 
     def _is_default(self, operand: Operand, default: object) -> bool:
         value = self.match.bindings.get(operand.name) if isinstance(operand, Var) else None
@@ -74,10 +82,7 @@ class Renderer:
         if isinstance(operand, Const):
             return repr(operand.value)
         if isinstance(operand, Ref):
-            if not operand.path.startswith("self."):
-                self.used.add(operand.path if not operand.path.startswith("torch.") else "torch")
-                return self.imports.spell(operand.path)
-            return operand.path
+            return operand.path if operand.path.startswith("self.") else self.spell(operand.path)
         if isinstance(operand, Attr):
             return f"{self._atom(operand.base)}.{operand.name}"
         if isinstance(operand, Item):
@@ -158,7 +163,7 @@ class Renderer:
         return ".".join((receiver, *parts[1:]))
 
     def _global(self, value: Value) -> str:
-        return self.imports.spell(value.name) if "." in value.name else value.name
+        return self.spell(value.name) if "." in value.name else value.name
 
     def _in_root(self, value: Value) -> bool:
         node = value.node

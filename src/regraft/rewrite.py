@@ -84,6 +84,10 @@ class _Rewriter:
             if isinstance(outer, ast.JoinedStr) and any(inner is root for inner in ast.walk(outer)):
                 raise self._withheld("inside an f-string", self.root)
         self._check_comments(self.source.span(root), self.root)
+        if self.match.body.compiled:
+            raise self._withheld("TorchScript compiles this function, and would have to compile the kernel", self.root)
+        if self.imports.conditional:
+            raise self._withheld("the file imports torch only under a condition", self.root)
 
     def _check_comments(self, span: Span, node: Node) -> None:
         if any(span.touches(comment) for comment in self.source.comments_near(span)):
@@ -233,9 +237,8 @@ class _Rewriter:
         lines = self._block_lines(statements)
         indent = _indent(self.source, first.start)
         unit = _unit(self.source)
-        used = {test.predicate for test in self.match.tests}
         subjects = Renderer(self.match, self.imports, span, plan.deleted, {})
-        tests = [f"{self.imports.spell(one.predicate)}({subjects.value(one.subject)})" for one in self.match.tests]
+        tests = [f"{subjects.spell(one.predicate)}({subjects.value(one.subject)})" for one in self.match.tests]
         condition = " and ".join(tests)
         call, more = self._call(plan, span, indent + unit)
         fast = self._fast_branch(plan, statements, span, call, indent + unit)
@@ -248,7 +251,7 @@ class _Rewriter:
             self._check_indentable(statements)
             block = "".join(unit + line if line.strip() else line for line in original.splitlines(keepends=True))
             edits = (Edit(lines, f"{head}{indent}else:{newline}{block}"),)
-        return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(used | more))
+        return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(subjects.used | more))
 
     def _range(self, plan: _Plan) -> list[ast.stmt]:
         """The consecutive statements from the first matched one to the root's."""

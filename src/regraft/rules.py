@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
+from regraft.conditions import PREDICATES
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Transformation, Wildcard
 from regraft.kernels import OPS, kernel_parameters
@@ -18,16 +19,6 @@ from regraft.pattern import variables
 from regraft.structure.model import MISSING
 
 BUILT_IN = Path(__file__).parent / "rules"
-
-# Conditions of `where`: the least and the greatest number of arguments.
-PREDICATES: Mapping[str, tuple[int, int]] = {
-    "used_once": (1, 9),
-    "constant": (1, 1),
-    "equals": (2, 2),
-    "tensor": (1, 1),
-    "scalar": (1, 1),
-    "present": (1, 1),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +149,7 @@ def _check_predicate(predicate: Predicate, bound: Collection[str]) -> Iterator[s
         hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(PREDICATES)}"
         yield f"{predicate.name} is not a condition{hint}"
         return
-    least, most = PREDICATES[predicate.name]
+    least, most, _ = PREDICATES[predicate.name]
     if not least <= len(predicate.args) <= most:
         number = str(least) if least == most else f"{least} to {most}"
         yield f"{predicate.name} takes {number} argument{'s' * (most > 1)}"

@@ -3,81 +3,109 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import itertools
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from regraft import __version__
 from regraft.kernels import OPS
 
 HEADER = '''"""Operations of Regraft {version} (Apache-2.0), written out for the model beside this file.
 
-Contains: {names}. Needs only PyTorch. Regenerate it with `regraft check --fix --vendor`.
+Contains: {names}.
+Needs only PyTorch. Regenerate it with `regraft check --fix --vendor`.
 """
 '''
 
 
 def vendored_names(text: bytes) -> tuple[str, ...]:
     """Ops that a module imports from its vendored copy, or that a vendored copy defines."""
-    known = set(_modules())
     names: set[str] = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom) and node.module == "regraft_ops":
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.FunctionDef):
             names.add(node.name)
-    return tuple(sorted(names & known))
+    return tuple(sorted(names & _ops()))
 
 
 def vendor_source(names: Sequence[str]) -> str:
     """One module with the ops `names` and what they need; KeyError for an op that does not exist."""
-    modules = _modules()
-    wanted: dict[Path, None] = {}
-    for name in names:
-        _collect(modules[name], wanted)
-    imports: dict[str, None] = {}
-    bodies: list[str] = []
-    for path in sorted(wanted):
-        text = path.read_text("utf-8")
-        for node in ast.parse(text).body:
-            segment = _segment(text, node)
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                if not _is_internal(node):
-                    imports[segment] = None
-            elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-                bodies.append(segment)
-    header = HEADER.format(version=__version__, names=", ".join(sorted(names)))
-    lines = sorted(imports, key=lambda line: ("__future__" not in line, line))
-    return header + "\n" + "\n".join(lines) + "\n\n\n" + "\n\n\n".join(_distinct(bodies)) + "\n"
+    unknown = sorted(set(names) - _ops())
+    if unknown:
+        raise KeyError(f"no op is called {', '.join(unknown)}")
+    texts = {path: path.read_text("utf-8") for path in sorted(OPS.glob("*.py")) if path.name != "__init__.py"}
+    statements = [(path, node) for path, text in texts.items() for node in ast.parse(text).body]
+    defined = {name: node for _, node in statements for name in _defines(node)}
+    needed = [defined[name] for name in _reachable(names, defined)]
+    chosen = [
+        (_segment(texts[path], node), isinstance(node, ast.Assign)) for path, node in statements if node in needed
+    ]
+    used = {name for node in needed for name in _names(node)}
+    imports = sorted({line for _, node in statements for line in _import_lines(node, used)}, key=_import_order)
+    groups = ["\n".join(lines) for _, lines in itertools.groupby(imports, lambda line: _import_order(line)[0])]
+    constants = "\n".join(text for text, constant in chosen if constant)
+    head = "\n\n".join(filter(None, [*groups, constants]))
+    header = HEADER.format(version=__version__, names=", ".join(sorted(set(names))))
+    return "\n\n\n".join([f"{header}\n{head}", *(text for text, constant in chosen if not constant)]) + "\n"
 
 
-def _modules() -> dict[str, Path]:
-    """The file that defines each public function of the ops."""
-    found: dict[str, Path] = {}
-    for path in sorted(OPS.glob("*.py")):
-        for node in ast.parse(path.read_bytes()).body:
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
-                found[node.name] = path
+def _ops() -> set[str]:
+    """Names of the ops: the functions that the package exports and its files define."""
+    exported = next(
+        ast.literal_eval(node.value)
+        for node in ast.parse((OPS / "__init__.py").read_bytes()).body
+        if isinstance(node, ast.Assign) and _defines(node) == ("__all__",)
+    )
+    files = (path for path in OPS.glob("*.py") if path.name != "__init__.py")
+    return {name for path in files for node in ast.parse(path.read_bytes()).body for name in _defines(node)} & {
+        *exported
+    }
+
+
+def _defines(node: ast.stmt) -> tuple[str, ...]:
+    """Names that a statement at the top of a file defines."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return (node.name,)
+    targets = node.targets if isinstance(node, ast.Assign) else ()
+    return tuple(target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def _reachable(names: Iterable[str], defined: Mapping[str, ast.stmt]) -> set[str]:
+    """The names, and whatever the definitions of these use; the files of the ops share no private names."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in defined and name not in found:
+            found.add(name)
+            waiting += _names(defined[name])
     return found
 
 
-def _collect(path: Path, wanted: dict[Path, None]) -> None:
-    if path in wanted:
-        return
-    wanted[path] = None
-    for node in ast.parse(path.read_bytes()).body:
-        if isinstance(node, ast.ImportFrom) and _is_internal(node):
-            _collect(OPS / f"{(node.module or '').rpartition('.')[2]}.py", wanted)
+def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
+    """One import a line, for the names that are used; imports within Regraft fall away."""
+    if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("regraft"):
+        for alias in node.names:
+            if node.module == "__future__" or (alias.asname or alias.name) in used:
+                yield ast.unparse(ast.ImportFrom(node.module, [alias], 0))
+    elif isinstance(node, ast.Import):
+        for alias in node.names:
+            if (alias.asname or alias.name.partition(".")[0]) in used:
+                yield ast.unparse(ast.Import([alias]))
 
 
-def _is_internal(node: ast.Import | ast.ImportFrom) -> bool:
-    return isinstance(node, ast.ImportFrom) and (node.module or "").startswith("regraft")
+def _import_order(line: str) -> tuple[int, bool, str]:
+    """`__future__`, then the standard library, then the rest; `import` before `from`."""
+    package = line.split()[1].partition(".")[0]
+    group = 0 if package == "__future__" else 1 if package in sys.stdlib_module_names else 2
+    return group, line.startswith("from"), line
 
 
 def _segment(text: str, node: ast.stmt) -> str:
     first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
     return "\n".join(text.splitlines()[first - 1 : node.end_lineno])
-
-
-def _distinct(bodies: Iterable[str]) -> Iterable[str]:
-    """Definitions of one name must not clash when several ops share a file."""
-    return dict.fromkeys(bodies)

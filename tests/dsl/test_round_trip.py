@@ -137,7 +137,7 @@ def test_transformations(transformation: s.Transformation) -> None:
     assert parse_transformation(print_transformation(transformation)) == transformation
 
 
-@relaxed
+@settings(relaxed, max_examples=60)
 @given(rules)
 def test_rules(rule: s.RuleSyntax) -> None:
     text = print_rule(rule)

@@ -69,6 +69,12 @@ def predicate(spelling: str) -> str | None:
 # Functions of other libraries whose meaning is documented: the module under "gelu" in transformers' activation table.
 LIBRARY_OPS = {"transformers.activations.gelu": "gelu"}
 
+_BINARY = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
+}  # fmt: skip
+# Kinds of values that are certainly no tensors.
+NOT_TENSOR = frozenset({"int", "scalar", "bool", "str", "none", "tuple", "dtype", "module"})
+
 Arguments = tuple[Sequence[Value], Mapping[str, Value]]
 
 
@@ -99,6 +105,31 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
         spelling=spelling, defaults=defaults, random=operation.random,
     )  # fmt: skip
     return node.output
+
+
+def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr: ast.AST) -> Value:
+    """`left op right`: a tensor operation unless both operands are certainly not tensors."""
+    op = _BINARY.get(type(operator))
+    scalars = left.kind in NOT_TENSOR and right.kind in NOT_TENSOR
+    if op is None or scalars or "tuple" in (left.kind, right.kind) or "str" in (left.kind, right.kind):
+        kind = (
+            "tuple" if "tuple" in (left.kind, right.kind) else "int" if left.kind == right.kind == "int" else "unknown"
+        )
+        return glue(frame, "py.binary", (left, right), expr, kind).output
+    kind = "tensor" if "tensor" in (left.kind, right.kind) else "unknown"
+    if op == "mul" and left is right:
+        op, args = "pow", {"input": left, "exponent": frame.constant(2)}
+    elif op == "pow":
+        args = {"input": left, "exponent": right}
+        if right.const == -0.5:
+            op, args = "rsqrt", {"input": left}
+    else:
+        args = {"input": left, "other": right}
+    defaults: frozenset[str] = frozenset()
+    if op in ("add", "sub"):
+        args["alpha"] = frame.constant(1)
+        defaults = frozenset({"alpha"})
+    return frame.node(op, args, expr, kind, spelling=op, defaults=defaults).output  # type: ignore[arg-type]
 
 
 def _changes_input(op: str, args: Mapping[str, Value]) -> bool:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
+from regraft.names import dotted
 from regraft.structure import calls, guards
 from regraft.structure.calls import Arguments, attribute, glue
+from regraft.structure.containers import element, loop_element, unpack
 from regraft.structure.frame import Frame
 from regraft.structure.guards import Atom, Guard
 from regraft.structure.model import MISSING, Layer, Value
-
-_BINARY = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
-}  # fmt: skip
-_NOT_TENSOR = frozenset({"int", "scalar", "bool", "str", "none", "tuple", "dtype", "module"})
+from regraft.structure.optable import is_dtype
 
 # Names of other libraries whose meaning is documented: `transformers.activations` (a table from configuration
 # strings to activation modules, and the module it holds under "gelu").
@@ -51,8 +49,8 @@ def condition(frame: Frame, expr: ast.expr) -> Guard:
     node = value.node
     predicate = calls.predicate(node.spelling) if node is not None and node.op == "call" else None
     if node is not None and predicate is not None and "0" in node.args:
-        return Atom("call", f"{predicate}({key(node.args['0'])})", None, _text(frame, expr))
-    return Atom("truth", key(value), None, _text(frame, expr))
+        return Atom("call", f"{predicate}({node.args['0'].key()})", None, _text(frame, expr))
+    return Atom("truth", value.key(), None, _text(frame, expr))
 
 
 def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
@@ -66,12 +64,12 @@ def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
     if isinstance(operator, ast.Is | ast.IsNot) and right.const is None:
         if left.const is not MISSING:
             return guards.TRUE if (left.const is None) is not negated else guards.FALSE
-        atom = Atom("none", key(left), None, _positive(frame, expr, "is"))
+        atom = Atom("none", left.key(), None, _positive(frame, expr, "is"))
     elif isinstance(operator, ast.Eq | ast.NotEq) and right.const is not MISSING:
-        atom = Atom("eq", key(left), right.const, _positive(frame, expr, "=="))
+        atom = Atom("eq", left.key(), right.const, _positive(frame, expr, "=="))
     else:
         text = _text(frame, expr)
-        return Atom("opaque", f"{key(left)} {type(operator).__name__} {key(right)}", None, text)
+        return Atom("opaque", f"{left.key()} {type(operator).__name__} {right.key()}", None, text)
     return guards.negate(atom) if negated else atom
 
 
@@ -81,20 +79,6 @@ def _positive(frame: Frame, expr: ast.Compare, operator: str) -> str:
 
 def _text(frame: Frame, expr: ast.expr) -> str:
     return " ".join(frame.scope.source.segment(expr).split())
-
-
-def key(value: Value) -> str:
-    """Identity of a value across the functions of a class: paths and parameters by name, others by number."""
-    if value.origin in ("path", "global"):
-        return value.name
-    if value.layers and value.layers[0].choice:
-        return value.layers[0].source
-    if value.origin == "param":
-        return f"{value.name}#{value.id}"
-    stored = next((name for name in value.names if name.startswith("self.")), None)
-    if stored is not None:
-        return stored
-    return f"{value.names[0]}#{value.id}" if value.names else f"#{value.id}"
 
 
 # leaves
@@ -111,45 +95,19 @@ def _name(frame: Frame, expr: ast.expr) -> Value:
     if bound is not None:
         return bound.value
     qualified = frame.scope.names.qualified.get(expr.id, expr.id)
-    return frame.global_(qualified, "dtype" if _is_dtype(qualified) else "unknown")
-
-
-def _is_dtype(qualified: str) -> bool:
-    return qualified.startswith("torch.") and qualified[6:] in _DTYPES
-
-
-_DTYPES = frozenset(
-    [
-        "float16",
-        "float32",
-        "float64",
-        "bfloat16",
-        "half",
-        "float",
-        "double",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "long",
-        "int",
-        "short",
-        "uint8",
-        "bool",
-    ]
-)
+    return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
 
 
 def _attribute(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Attribute)
-    dotted = _dotted(expr)
-    if dotted is not None:
-        root, rest = dotted
+    path = dotted(expr)
+    if path is not None:
+        root, rest = path
         if root == frame.receiver and root in frame.env and frame.env[root].value.origin == "param":
             return frame.path(f"self.{rest}")
         if root not in frame.env and root in frame.scope.names.qualified:
             qualified = f"{frame.scope.names.qualified[root]}.{rest}"
-            return frame.global_(qualified, "dtype" if _is_dtype(qualified) else "unknown")
+            return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
     base = lower(frame, expr.value)
     if base.layers and base.name:
         return (
@@ -158,16 +116,6 @@ def _attribute(frame: Frame, expr: ast.expr) -> Value:
             else attribute(frame, base, expr.attr, expr)
         )
     return attribute(frame, base, expr.attr, expr)
-
-
-def _dotted(expr: ast.Attribute) -> tuple[str, str] | None:
-    """(root name, rest) of `root.a.b`."""
-    parts = [expr.attr]
-    inner = expr.value
-    while isinstance(inner, ast.Attribute):
-        parts.append(inner.attr)
-        inner = inner.value
-    return (inner.id, ".".join(reversed(parts))) if isinstance(inner, ast.Name) else None
 
 
 # calls
@@ -193,9 +141,9 @@ def _call(frame: Frame, expr: ast.expr) -> Value:
 
 def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value | None:
     """`x.softmax(-1)`: a tensor method on a value that may be a tensor."""
-    dotted = _dotted(function)
-    if dotted is not None:
-        root, rest = dotted
+    path = dotted(function)
+    if path is not None:
+        root, rest = path
         if root not in frame.env and root in frame.scope.names.qualified:
             return None
         if root == frame.receiver and "." not in rest:
@@ -204,7 +152,7 @@ def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value
     if op is None:
         return None
     base = lower(frame, function.value)
-    if base.kind in _NOT_TENSOR or (base.origin == "global" and base.name not in frame.env):
+    if base.kind in calls.NOT_TENSOR or (base.origin == "global" and base.name not in frame.env):
         return None
     arguments = _arguments(frame, expr)
     if arguments is None:
@@ -286,32 +234,7 @@ def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Argumen
 def _binop(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.BinOp)
     left, right = lower(frame, expr.left), lower(frame, expr.right)
-    return binary(frame, expr.op, left, right, expr)
-
-
-def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr: ast.AST) -> Value:
-    """`left op right`: a tensor operation unless both operands are certainly not tensors."""
-    op = _BINARY.get(type(operator))
-    scalars = left.kind in _NOT_TENSOR and right.kind in _NOT_TENSOR
-    if op is None or scalars or "tuple" in (left.kind, right.kind) or "str" in (left.kind, right.kind):
-        kind = (
-            "tuple" if "tuple" in (left.kind, right.kind) else "int" if left.kind == right.kind == "int" else "unknown"
-        )
-        return glue(frame, "py.binary", (left, right), expr, kind).output
-    kind = "tensor" if "tensor" in (left.kind, right.kind) else "unknown"
-    if op == "mul" and left is right:
-        op, args = "pow", {"input": left, "exponent": frame.constant(2)}
-    elif op == "pow":
-        args = {"input": left, "exponent": right}
-        if right.const == -0.5:
-            op, args = "rsqrt", {"input": left}
-    else:
-        args = {"input": left, "other": right}
-    defaults: frozenset[str] = frozenset()
-    if op in ("add", "sub"):
-        args["alpha"] = frame.constant(1)
-        defaults = frozenset({"alpha"})
-    return frame.node(op, args, expr, kind, spelling=op, defaults=defaults).output  # type: ignore[arg-type]
+    return calls.binary(frame, expr.op, left, right, expr)
 
 
 def _unary(frame: Frame, expr: ast.expr) -> Value:
@@ -320,7 +243,7 @@ def _unary(frame: Frame, expr: ast.expr) -> Value:
     if isinstance(expr.op, ast.USub):
         if isinstance(operand.const, int | float) and not isinstance(operand.const, bool):
             return frame.constant(-operand.const)
-        if operand.kind not in _NOT_TENSOR:
+        if operand.kind not in calls.NOT_TENSOR:
             return frame.node("neg", {"input": operand}, expr, operand.kind, spelling="neg").output
     return glue(frame, "py.unary", (operand,), expr, "bool" if isinstance(expr.op, ast.Not) else operand.kind).output
 
@@ -387,15 +310,6 @@ def _activation(frame: Frame, name: str, expr: ast.Subscript) -> Value:
     return value
 
 
-def element(frame: Frame, container: Value, expr: ast.AST) -> Value:
-    """One module of a `ModuleList`: known when all its modules are of one type."""
-    items = tuple(item for layer in container.layers for item in layer.items)
-    value = frame.node("py.item", {"base": container}, expr, "module").output
-    if items and len({item.type for item in items}) == 1:
-        value.layers = items[:1]
-    return value
-
-
 def _slice(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Slice)
     parts = [lower(frame, one) for one in (expr.lower, expr.upper, expr.step) if one is not None]
@@ -439,7 +353,7 @@ def _comprehension(frame: Frame, expr: ast.expr) -> Value:
     for generator in expr.generators:
         source = lower(frame, generator.iter)
         frame.loop = frame.loops
-        bind_target(frame, generator.target, loop_element(frame, source, generator.iter))
+        _bind_names(frame, generator.target, loop_element(frame, source, generator.iter))
         for test in generator.ifs:
             frame.guard = guards.conjoin(frame.guard, condition(frame, test))
     parts = [expr.key, expr.value] if isinstance(expr, ast.DictComp) else [expr.elt]
@@ -454,63 +368,12 @@ def _comprehension(frame: Frame, expr: ast.expr) -> Value:
     return value
 
 
-def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
-    """What a loop over `source` binds at each step."""
-    if source.layers and source.layers[0].type in calls.CONTAINERS:
-        return element(frame, source, expr)
-    kind = "tensor" if source.kind == "tensor" else "unknown"
-    enumerated = source.node
-    value = frame.node("py.next", {"source": source}, expr, kind).output  # type: ignore[arg-type]
-    if enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "enumerate":
-        value.items = (frame.value("unknown", "int"), loop_element(frame, enumerated.args["0"], expr))
-    elif enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "zip":
-        value.items = tuple(loop_element(frame, one, expr) for one in enumerated.args.values())
-    elif enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "range":
-        value.kind = "int"
-    return value
-
-
-def bind_target(frame: Frame, target: ast.expr, value: Value) -> None:
-    """Assign a value to a name, an attribute, a subscript or a tuple of targets."""
-    if isinstance(target, ast.Name):
-        frame.bind(target.id, value)
-    elif isinstance(target, ast.Tuple | ast.List):
-        _unpack(frame, target, value)
-    elif isinstance(target, ast.Starred):
-        bind_target(frame, target.value, frame.node("py.item", {"base": value}, target, "tuple").output)
-    elif isinstance(target, ast.Attribute):
-        _store_attribute(frame, target, value)
-    elif isinstance(target, ast.Subscript):
-        base, index = lower(frame, target.value), lower(frame, target.slice)
-        frame.node("py.setitem", {"base": base, "index": index, "value": value}, target, effect=True)
-
-
-def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> None:
-    starred = any(isinstance(one, ast.Starred) for one in target.elts)
-    if value.items is not None and len(value.items) == len(target.elts) and not starred:
-        parts = value.items
-    else:
-        kind = "int" if value.kind == "tuple" and value.attribute() is not None else "unknown"
-        kind = "tensor" if value.node is not None and value.node.op in ("split", "chunk", "unbind") else kind
-        parts = tuple(frame.node("py.item", {"base": value}, one, kind).output for one in target.elts)  # type: ignore[arg-type]
-        value.items = None if starred else parts
-    for one, part in zip(target.elts, parts, strict=True):
-        bind_target(frame, one, part)
-
-
-def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
-    dotted = _dotted(target)
-    if dotted is not None and dotted[0] == frame.receiver:
-        path = f"self.{dotted[1]}"
-        frame.node("py.store", {"value": value}, target, effect=True, spelling=path)
-        first = all(stored != path for stored, *_ in frame.stores)
-        frame.stores.append((path, frame.guard, value, frame.statement.node))
-        frame.bind(path, value)
-        if not first and value.names[-1] == path:
-            value.names.pop()  # `self.x` is this value's identity in other functions only if it is stored once
-        return
-    base = lower(frame, target.value)
-    frame.node("py.store", {"base": base, "value": value}, target, effect=True, spelling=target.attr)
+def _bind_names(frame: Frame, target: ast.expr, value: Value) -> None:
+    for one, part in unpack(frame, target, value):
+        if isinstance(one, ast.Name):
+            frame.bind(one.id, part)
+        else:
+            frame.give_up(one, "a comprehension that assigns to something else than names")
 
 
 def _effectful(frame: Frame, expr: ast.expr) -> Value:

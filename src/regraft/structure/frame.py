@@ -52,6 +52,7 @@ class Frame:
         self.attributes: dict[tuple[int, str], Value] = {}
         self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
         self.opaque: list[Opaque] = []
+        self.shared: set[str] = set()  # names declared global or nonlocal: binding them is seen from outside
 
     # values
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from regraft.names import imported
+from regraft.names import dotted, imported
 from regraft.structure import calls, guards
-from regraft.structure.expressions import binary, bind_target, captured, condition, loop_element, lower
+from regraft.structure.containers import loop_element, unpack
+from regraft.structure.expressions import captured, condition, lower
 from regraft.structure.frame import Frame, Scope
 from regraft.structure.guards import FALSE, TRUE, Guard
 from regraft.structure.model import Body, Node, Statement, Value
@@ -41,7 +42,13 @@ def lower_function(scope: Scope, function: Function, name: str, method: bool) ->
         tuple(frame.stores),
         tuple(frame.opaque),
         {op: tuple(nodes) for op, nodes in index.items()},
+        any(_is_jit(scope, one) for one in function.decorator_list),
     )
+
+
+def _is_jit(scope: Scope, decorator: ast.expr) -> bool:
+    qualified = scope.names.resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    return qualified is not None and qualified.startswith("torch.jit.script")
 
 
 def _parameter(frame: Frame, parameter: ast.arg) -> Value:
@@ -67,6 +74,38 @@ def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
             frame.guard = guards.conjoin(frame.guard, guards.negate(exits))
     frame.guard, frame.block = outer_guard, outer_block
     return left
+
+
+# targets
+
+
+def bind_target(frame: Frame, target: ast.expr, value: Value) -> None:
+    """Assign a value to a name, an attribute, a subscript or a tuple of targets."""
+    for one, part in unpack(frame, target, value):
+        if isinstance(one, ast.Name):
+            if one.id in frame.shared:
+                frame.node("py.store", {"value": part}, one, effect=True, spelling=one.id)
+            frame.bind(one.id, part)
+        elif isinstance(one, ast.Attribute):
+            _store_attribute(frame, one, part)
+        elif isinstance(one, ast.Subscript):
+            base, index = lower(frame, one.value), lower(frame, one.slice)
+            frame.node("py.setitem", {"base": base, "index": index, "value": part}, one, effect=True)
+
+
+def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
+    path = dotted(target)
+    if path is None or path[0] != frame.receiver:
+        base = lower(frame, target.value)
+        frame.node("py.store", {"base": base, "value": value}, target, effect=True, spelling=target.attr)
+        return
+    name = f"self.{path[1]}"
+    frame.node("py.store", {"value": value}, target, effect=True, spelling=name)
+    first = all(stored != name for stored, *_ in frame.stores)
+    frame.stores.append((name, frame.guard, value, frame.statement.node))
+    frame.bind(name, value)
+    if not first and value.names[-1] == name:
+        value.names.pop()  # `self.x` is this value's identity in other functions only if it is stored once
 
 
 # simple statements
@@ -99,7 +138,7 @@ def _aug_assign(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.AugAssign)
     target = statement.target
     old = lower(frame, target)
-    value = binary(frame, statement.op, old, lower(frame, statement.value), statement)
+    value = calls.binary(frame, statement.op, old, lower(frame, statement.value), statement)
     if value.node is not None and value.node.op in ("add", "sub", "mul", "div", "pow", "matmul"):
         value.node.op += "_"
         value.node.effect = True
@@ -148,6 +187,7 @@ def _delete(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.Delete)
     for target in statement.targets:
         if isinstance(target, ast.Name):
+            calls.glue(frame, "py.use", (lower(frame, target),), statement)  # `del x` fails where x is not bound
             frame.bind(target.id, frame.value("unknown"))
         else:
             bind_target(frame, target, frame.value("unknown"))
@@ -156,7 +196,9 @@ def _delete(frame: Frame, statement: ast.stmt) -> Guard:
 
 def _other(frame: Frame, statement: ast.stmt) -> Guard:
     """pass, global, nonlocal: no values; anything newer is recorded as not followed, and its names are unknown."""
-    if not isinstance(statement, ast.Pass | ast.Global | ast.Nonlocal):
+    if isinstance(statement, ast.Global | ast.Nonlocal):
+        frame.shared.update(statement.names)
+    elif not isinstance(statement, ast.Pass):
         frame.give_up(statement, f"{type(statement).__name__} is not followed")
         frame.node("call", {}, statement, effect=True)
         for name in _stored([statement]):

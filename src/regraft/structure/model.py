@@ -64,6 +64,18 @@ class Value:
                 pending += phi.joins
         return tuple(found)
 
+    def key(self) -> str:
+        """Identity across the functions of a class: paths by name, others by name and number."""
+        if self.origin in ("path", "global"):
+            return self.name
+        if self.layers and self.layers[0].choice:
+            return self.layers[0].source
+        stored = next((name for name in self.names if name.startswith("self.")), None)
+        if stored is not None and self.origin != "param":
+            return stored
+        name = self.name if self.origin == "param" else self.names[0] if self.names else ""
+        return f"{name}#{self.id}"
+
     def attribute(self) -> tuple[Value, str] | None:
         """(base, name) when this is an attribute of another value."""
         if self.node is not None and self.node.op == "py.attr":
@@ -147,7 +159,10 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """The lowered form of one function: nodes in order, and who was bound to what when."""
+    """The lowered form of one function: nodes in order, and who was bound to what when.
+
+    compiled  a decorator of `torch.jit` compiles the function
+    """
 
     name: str
     node: ast.FunctionDef | ast.AsyncFunctionDef
@@ -156,6 +171,7 @@ class Body:
     stores: tuple[tuple[str, Guard, Value, ast.stmt], ...]
     opaque: tuple[Opaque, ...]
     index: Mapping[str, tuple[Node, ...]]
+    compiled: bool = False
 
     def reaching(self, name: str, time: int, deleted: Collection[Statement] = ()) -> Value | None:
         """The value that `name` holds just before `time`, were the `deleted` statements gone."""

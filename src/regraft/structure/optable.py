@@ -117,6 +117,33 @@ def bind(
     return None
 
 
+_DTYPES = frozenset(
+    [
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "half",
+        "float",
+        "double",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "long",
+        "int",
+        "short",
+        "uint8",
+        "bool",
+    ]
+)
+
+
+def is_dtype(qualified: str) -> bool:
+    """True for the name of a data type of PyTorch."""
+    return qualified.startswith("torch.") and qualified[6:] in _DTYPES
+
+
 @functools.cache
 def table() -> OpTable:
     """The committed table."""

@@ -1,0 +1,108 @@
+"""Conditions of a rule's `where`: each gives a reason why it does not hold, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from regraft.dsl.syntax import Apply, Const, Operand, Predicate, Ref, Var
+from regraft.structure.model import MISSING, Structure, Value
+
+Arguments = tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scope:
+    """What conditions are asked of: the values of a match's variables, and the structure they are in."""
+
+    bindings: Mapping[str, Value]
+    structure: Structure
+
+    def value(self, operand: Operand) -> Value | None:
+        return self.bindings.get(operand.name) if isinstance(operand, Var) else None
+
+
+def unmet(predicate: Predicate, bindings: Mapping[str, Value], structure: Structure) -> str:
+    """Why the condition does not hold; "" when it does."""
+    return PREDICATES[predicate.name][2](predicate.args, Scope(bindings, structure))
+
+
+def fixed(operand: Operand, value: Value) -> bool:
+    """True when a value is certainly the constant or name that the operand is."""
+    if isinstance(operand, Const):
+        return type(value.const) is type(operand.value) and value.const == operand.value
+    if isinstance(operand, Ref):
+        return value.name == operand.path and value.origin in ("path", "global")
+    return False
+
+
+def show(operand: Operand) -> str:
+    """An operand in words for messages."""
+    if isinstance(operand, Const):
+        return repr(operand.value)
+    if isinstance(operand, Ref):
+        return operand.path
+    return "the operand of the rule" if isinstance(operand, Apply) else str(operand)
+
+
+def _used_once(args: Arguments, scope: Scope) -> str:
+    for operand in args:
+        value = scope.value(operand)
+        if value is not None and len(value.uses) != 1:
+            return f"{_show_var(operand)} is used {len(value.uses)} times"
+    return ""
+
+
+def _constant(args: Arguments, scope: Scope) -> str:
+    value = scope.value(args[0])
+    return "" if value is not None and value.const is not MISSING else f"{_show_var(args[0])} is not a constant"
+
+
+def _equals(args: Arguments, scope: Scope) -> str:
+    value = scope.value(args[0])
+    return "" if value is not None and fixed(args[1], value) else f"{_show_var(args[0])} is not {show(args[1])}"
+
+
+def _tensor(args: Arguments, scope: Scope) -> str:
+    value = scope.value(args[0])
+    known = value is not None and value.kind in ("tensor", "unknown")
+    return "" if known else f"{_show_var(args[0])} is not a tensor"
+
+
+def _scalar(args: Arguments, scope: Scope) -> str:
+    """A number: a constant, an annotated parameter, or an attribute that the constructor sets from its arguments."""
+    value = scope.value(args[0])
+    if value is None or (value.const is not MISSING and not isinstance(value.const, int | float)):
+        return f"{_show_var(args[0])} is not a number"
+    if value.const is not MISSING or value.kind in ("int", "scalar"):
+        return ""
+    stored = [layer.args.get("value") for layer in scope.structure.layers.get(value.name, ())]
+    if value.origin == "path" and stored and all(_number_like(one) for one in stored):
+        return ""
+    return f"{_show_var(args[0])} is not known to be a number"
+
+
+def _number_like(value: Value | None) -> bool:
+    if value is None:
+        return False
+    return isinstance(value.const, int | float) or value.origin == "param" or value.attribute() is not None
+
+
+def _present(args: Arguments, scope: Scope) -> str:
+    value = scope.value(args[0])
+    return f"{_show_var(args[0])} is None" if value is None or value.const in (None, False) else ""
+
+
+def _show_var(operand: Operand) -> str:
+    return f"${operand.name}" if isinstance(operand, Var) else show(operand)
+
+
+# Every condition with the least and the greatest number of its arguments.
+PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
+    "used_once": (1, 9, _used_once),
+    "constant": (1, 1, _constant),
+    "equals": (2, 2, _equals),
+    "tensor": (1, 1, _tensor),
+    "scalar": (1, 1, _scalar),
+    "present": (1, 1, _present),
+}

@@ -1,0 +1,244 @@
+"""Loading rules: selection, and every check with the place that it names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from regraft.conditions import PREDICATES
+from regraft.rules import BUILT_IN, Rule, RuleProblem, load_rules, page_examples
+
+RULE = """\
+rule NAME
+  summary "Softmax"
+  safety exact
+forward
+  torch.nn.functional.softmax($x, dim=-1) -> $y
+  => TARGET -> $y
+WHERE
+"""
+PAGE = """\
+# NAME
+
+```python before
+a
+```
+
+Text between.
+
+```python after
+b
+```
+
+```python unchanged reason="used twice"
+c
+```
+
+```python unchanged reason="another dimension"
+d
+```
+"""
+
+
+def write(
+    folder: Path,
+    name: str,
+    *,
+    pack: str = "mine",
+    target: str = "regraft.ops.softmax($x)",
+    where: str = "",
+    text: str = RULE,
+    page: str | None = PAGE,
+) -> Path:
+    path = folder / pack / f"{name}.rule"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.replace("NAME", name).replace("TARGET", target).replace("WHERE", where), "utf-8")
+    if page is not None:
+        path.with_suffix(".md").write_text(page, "utf-8")
+    return path
+
+
+def load(folder: Path, select: Sequence[str] = ()) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
+    return load_rules(select, directories=(folder,))
+
+
+def only_problem(folder: Path) -> RuleProblem:
+    rules, problems = load(folder)
+    assert rules == ()
+    (problem,) = problems
+    return problem
+
+
+def test_built_in_rules_load_without_problems() -> None:
+    rules, problems = load_rules()
+    assert problems == ()
+    assert [rule.id for rule in rules] == sorted(rule.id for rule in rules)
+    for rule in rules:
+        assert rule.id == f"{rule.pack}/{rule.syntax.name}"
+        assert rule.path == BUILT_IN / f"{rule.id}.rule"
+        assert rule.page.startswith(f"# {rule.syntax.name}\n")
+
+
+def test_loading_imports_no_torch() -> None:
+    code = (
+        "import sys; from regraft.rules import load_rules; assert load_rules()[0]; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_module_and_the_folder_of_one_name_live_together() -> None:
+    import regraft.rules
+
+    assert Path(regraft.rules.__file__).name == "rules.py"
+    assert Path(regraft.rules.__file__).with_name("rules") == BUILT_IN
+
+
+@pytest.mark.parametrize(
+    ("select", "ignore", "found"),
+    [
+        ([], [], ["mine/one", "mine/two", "other/three", "other/two"]),
+        (["mine/one"], [], ["mine/one"]),
+        (["three"], [], ["other/three"]),
+        (["mine"], [], ["mine/one", "mine/two"]),
+        (["mine/*"], [], ["mine/one", "mine/two"]),
+        (["*/t*"], ["other/two"], ["mine/two", "other/three"]),
+        (["mine", "three"], ["one"], ["mine/two", "other/three"]),
+        ([], ["other"], ["mine/one", "mine/two"]),
+    ],
+)
+def test_selection(tmp_path: Path, select: list[str], ignore: list[str], found: list[str]) -> None:
+    for pack, name in (("mine", "one"), ("mine", "two"), ("other", "two"), ("other", "three")):
+        write(tmp_path, name, pack=pack)
+    rules, problems = load_rules(select, ignore, (tmp_path,))
+    assert [rule.id for rule in rules] == found
+    assert problems == ()
+
+
+def test_selectors_that_find_nothing_or_too_much(tmp_path: Path) -> None:
+    write(tmp_path, "softmax")
+    write(tmp_path, "softmax", pack="other")
+    assert load(tmp_path, ["sofmax"])[1][0].message == "no rule is called so; did you mean softmax?"
+    assert load(tmp_path, ["mine/sofmax"])[1][0].message == "no rule is called so; did you mean mine/softmax?"
+    assert load(tmp_path, ["zzz"])[1][0].message == "no rule is called so"
+    assert load(tmp_path, ["softmax"])[1][0].message == "several rules are called so: mine/softmax, other/softmax"
+    assert load_rules((), ["nothing"], (tmp_path,))[1][0].path == "nothing"
+
+
+def test_a_broken_rule_does_not_hide_the_others(tmp_path: Path) -> None:
+    write(tmp_path, "good")
+    bad = write(tmp_path, "bad", text="rule bad\n  safety sure\n")
+    rules, problems = load(tmp_path)
+    assert [rule.id for rule in rules] == ["mine/good"]
+    assert (problems[0].path, problems[0].line, problems[0].column) == (str(bad), 2, 10)
+    assert "unknown safety `sure`" in problems[0].message
+
+
+def test_the_name_is_that_of_the_file(tmp_path: Path) -> None:
+    write(tmp_path, "file", text=RULE.replace("NAME", "rule-name"))
+    assert only_problem(tmp_path).message == "the rule is called rule-name but its file file.rule"
+
+
+@pytest.mark.parametrize("suffix", [".rule", ".md"])
+def test_files_that_are_not_text(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path, "r").with_suffix(suffix)
+    path.write_bytes(b"rule \xff\xfe")
+    problem = only_problem(tmp_path)
+    assert problem.path == str(path)
+    assert problem.message.startswith("cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("regraft.ops.softmax($z)", "$z is not bound by the source"),
+        ("regraft.ops.softmax($x, dtype=$z.dtype)", "$z is not bound by the source"),
+        ("regraft.ops.soft_max($x)", "there is no kernel regraft.ops.soft_max"),
+        ("regraft.ops.softmax($x, axis=-1)", "regraft.ops.softmax has no parameter axis"),
+        ("regraft.ops.softmax($x, -1, None, 1)", "regraft.ops.softmax takes 3 positional arguments"),
+        ("regraft.ops.softmax($x, x=$x)", "regraft.ops.softmax gets x twice"),
+        ("regraft.ops.softmax(dim=-1)", "regraft.ops.softmax needs x"),
+        ("regraft.ops.dropout_add_layer_norm($x, $x, $x, p=0.1)", "regraft.ops.dropout_add_layer_norm needs training"),
+        (
+            "regraft.ops.dropout_add_layer_norm($x, $x, $x, 0.1, training=True)",
+            "regraft.ops.dropout_add_layer_norm takes 3 positional arguments",
+        ),
+        ("torch.nn.functional.rms_norm($x, ($x.shape,), epsilon=1)", "torch.nn.functional.rms_norm has no parameter"),
+    ],
+)
+def test_kernels_are_called_with_what_they_take(tmp_path: Path, target: str, message: str) -> None:
+    path = write(tmp_path, "r", target=target)
+    _, problems = load(tmp_path)
+    assert message in problems[0].message
+    assert (problems[0].path, problems[0].line, problems[0].column) == (str(path), 6, 6)
+
+
+def test_kernels_of_other_packages_are_not_judged(tmp_path: Path) -> None:
+    write(tmp_path, "r", target="some.pkg.softmax($x, anything=1)")
+    assert load(tmp_path)[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("used_once($z)", "$z is not bound by the source"),
+        ("scalar($z.shape)", "$z is not bound by the source"),
+        ("used_onc($x)", "used_onc is not a condition; did you mean used_once?"),
+        ("cheap($x)", "cheap is not a condition; known are used_once"),
+        ("used_once()", "used_once takes 1 to 9 arguments"),
+        ("equals($x)", "equals takes 2 arguments"),
+        ("tensor($x, $y)", "tensor takes 1 argument"),
+    ],
+)
+def test_conditions_are_known_and_speak_of_what_is_bound(tmp_path: Path, where: str, message: str) -> None:
+    path = write(tmp_path, "r", where=f"where\n  tensor($x),\n  {where}")
+    problem = only_problem(tmp_path)
+    assert message in problem.message
+    assert (problem.path, problem.line, problem.column) == (str(path), 9, 3)
+
+
+def test_every_alternative_binds_its_own_variables(tmp_path: Path) -> None:
+    text = RULE.replace("WHERE", "forward\n  torch.exp($z) -> $y\n  => regraft.ops.softmax($x) -> $y\nWHERE")
+    write(tmp_path, "r", text=text, where="where\n tensor($z)")
+    _, problems = load(tmp_path)
+    assert [(one.line, one.message[:2]) for one in problems] == [(9, "$x"), (11, "$z")]
+
+
+def test_constructors_bind_for_the_computation(tmp_path: Path) -> None:
+    init = "init\n  torch.nn.Linear($in, $out) -> $layer => keep\nforward"
+    write(tmp_path, "r", text=RULE.replace("forward", init, 1), target="regraft.ops.linear_gelu($x, $layer)")
+    assert load(tmp_path)[1] == ()
+
+
+def test_conditions_have_bounds() -> None:
+    assert PREDICATES["used_once"][:2] == (1, 9)
+    assert all(0 < least <= most for least, most, *_ in PREDICATES.values())
+
+
+def test_examples_of_a_page() -> None:
+    change, first, second = page_examples(PAGE)
+    assert (change.kind, change.before, change.after, change.line) == ("rewrite", "a\n", "b\n", 3)
+    assert (first.kind, first.before, first.reason, first.line) == ("unchanged", "c\n", "used twice", 13)
+    assert second.reason == "another dimension"
+    assert page_examples("no examples, and\n\n```python\na fence of another kind\n```\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("page", "line", "message"),
+    [
+        (None, 1, "the rule has no page"),
+        ("", 1, "the rule has no page"),
+        (PAGE.replace('reason="used twice"', 'reason=""'), 13, "an `unchanged` example says why"),
+        (PAGE.replace("python unchanged reason=\"used twice\"", "python"), 1, "at least one"),
+        (PAGE.replace("python before", "python"), 9, "every `before` is followed by its `after`"),
+        (PAGE + "```python before\ne\n```\n", 20, "every `before` is followed by its `after`"),
+    ],
+)  # fmt: skip
+def test_pages_are_complete(tmp_path: Path, page: str | None, line: int, message: str) -> None:
+    path = write(tmp_path, "r", page=page)
+    _, problems = load(tmp_path)
+    assert message in problems[0].message
+    assert (problems[0].path, problems[0].line) == (str(path.with_suffix(".md")), line)
