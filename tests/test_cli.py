@@ -109,6 +109,52 @@ def test_vendored_ops_need_no_regraft(write: Write, tmp_path: Path) -> None:
     assert regraft("check", path).returncode == 0
 
 
+def test_fix_with_verify_writes_what_is_proved(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    write("pkg/__init__.py", "")
+    path = write(
+        "pkg/m.py",
+        """
+        import torch
+        from torch import nn
+
+
+        class Block(nn.Module):
+            def __init__(self, dim=8):
+                super().__init__()
+                self.norm = nn.LayerNorm(dim)
+                self.drop = nn.Dropout(0.1)
+
+            def forward(self, x):
+                return self.norm(self.drop(x) + x)
+        """,
+    )
+    done = regraft("check", "--fix", "--verify", "--vendor", path, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "Block: proved" in done.stdout
+    assert "from .regraft_ops import dropout_add_layer_norm" in path.read_text()
+    assert (tmp_path / "pkg" / "regraft_ops.py").exists()
+
+
+def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    code = "from torch import nn\n\n\nclass Double(nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+    original, equal, wrong = (
+        write("a.py", code),
+        write("b.py", code.replace("x * 2", "x + x")),
+        write("c.py", code.replace("* 2", "* 3")),
+    )
+    assert regraft("verify", original, equal, cwd=tmp_path).returncode == 0
+    done = regraft("verify", "--output-format", "json", original, wrong, cwd=tmp_path)
+    assert done.returncode == 1
+    (verdict,) = json.loads(done.stdout)["verdicts"]
+    assert (verdict["class"], verdict["status"], verdict["lines"]) == ("Double", "refuted", [6])
+    assert Path(tmp_path, verdict["evidence"]["reproducer"]).exists()
+    missing = regraft("verify", original, tmp_path / "no.py")
+    assert missing.returncode == 2
+    assert "no.py" in missing.stderr
+
+
 def test_explain_says_why_not(write: Write) -> None:
     path = write("m.py", CODE.replace("dim=-1", "dim=0"))
     done = regraft("check", "--explain", path)
