@@ -89,6 +89,12 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
             "return self.act(self.fc(x))",
             "if is_gelu(self.act):\n    return linear_gelu(x, self.fc)\nreturn self.act(self.fc(x))",
         ),
+        # parentheses that the kernel call does not need go, those of calls stay
+        (
+            "y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)).to(r.dtype)\n"
+            "return str(torch.softmax(y, -1)), (torch.softmax(r, -1))",
+            "y = F.rms_norm(x, x.shape[-1:], eps=1e-6).to(r.dtype)\nreturn str(softmax(y)), softmax(r)",
+        ),
         # two rules on the same lines
         (
             "x = self.drop(F.gelu(self.fc(x)))\nreturn self.norm(x + r).softmax(-1)",

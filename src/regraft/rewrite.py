@@ -8,6 +8,7 @@ is the other branch.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -62,7 +63,7 @@ class _Rewriter:
         self._check_places(root)
         plan = self._plan()
         self._check_effects()
-        span = self.source.span(root)
+        span = _without_parentheses(self.source, self.source.span(root))
         if self.match.tests:
             return self._version(plan, span)
         call, used = self._call(plan, span, _indent(self.source, span.start))
@@ -341,6 +342,16 @@ def _indented(argument: str, unit: str) -> str:
     if '"""' in argument or "'''" in argument:
         return argument
     return argument.replace("\n", "\n" + unit)
+
+
+_BEFORE_GROUP = re.compile(rb"(?:[=(\[{,+\-*/@:<>%&|^]|\b(?:return|in|and|or|not|if|else|is))\s*\($")
+
+
+def _without_parentheses(source: SourceFile, span: Span) -> Span:
+    """The span with the parentheses that group it and nothing else: a kernel call needs none."""
+    line = source.text[source.line_starts[source.position(span.start)[0] - 1] : span.start]
+    grouped = source.text[span.end : span.end + 1] == b")" and _BEFORE_GROUP.search(line)
+    return Span(span.start - 1, span.end + 1) if grouped else span
 
 
 def _line_limit(source: SourceFile) -> int:

@@ -14,7 +14,7 @@ from regraft.verify import verify
 
 pytest.importorskip("torch")
 
-MODEL = '''
+MODEL = """
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -86,7 +86,7 @@ class Model(nn.Module):
 def driver(module):
     torch.manual_seed(0)
     return module.Model(), [(torch.randn(2, 5, 16),), (torch.randn(3, 7, 16),)]
-'''
+"""
 
 RMS = """
   $x.to(torch.float32) -> $h
