@@ -8,15 +8,15 @@ is the other branch.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from regraft.imports import Imports
+from regraft.layout import Layout, indent_unit, indentation, without_parentheses
 from regraft.match import Match
 from regraft.render import Renderer, Withheld
-from regraft.source import Edit, SourceFile, Span
+from regraft.source import Edit, Span
 from regraft.structure.model import Node, Statement, Value
 
 Mode = Literal["substitute", "sink", "version"]
@@ -63,10 +63,10 @@ class _Rewriter:
         self._check_places(root)
         plan = self._plan()
         self._check_effects()
-        span = _without_parentheses(self.source, self.source.span(root))
+        span = without_parentheses(self.source, self.source.span(root))
         if self.match.tests:
             return self._version(plan, span)
-        call, used = self._call(plan, span, _indent(self.source, span.start))
+        call, used = self._call(plan, span, indentation(self.source, span.start))
         edits = [Edit(span, call), *self._statement_edits(plan)]
         first = min([span.start, *(self.source.span(one.node).start for one in (*plan.deleted, *plan.kept))])
         extent = Span(first, self.source.span(self.root.statement.node).end)
@@ -202,7 +202,7 @@ class _Rewriter:
         kept = {value: _target(statement.node) or "" for statement, value in plan.kept.items()}
         self._check_kept(plan, kept)
         renderer = Renderer(self.match, self.imports, span, plan.deleted, kept)
-        layout = _Layout(self.source, span, indent)
+        layout = Layout(self.source, span, indent)
         text = renderer.call(self.match.pattern.target, layout.call)
         if [node.time for node in renderer.spliced] != sorted(node.time for node in renderer.spliced):
             raise self._withheld("the kernel would evaluate its arguments in another order", self.root)
@@ -236,8 +236,8 @@ class _Rewriter:
         statements = self._range(plan)
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         lines = self._block_lines(statements)
-        indent = _indent(self.source, first.start)
-        unit = _unit(self.source)
+        indent = indentation(self.source, first.start)
+        unit = indent_unit(self.source)
         subjects = Renderer(self.match, self.imports, span, plan.deleted, {})
         tests = [f"{subjects.spell(one.predicate)}({subjects.value(one.subject)})" for one in self.match.tests]
         condition = " and ".join(tests)
@@ -310,69 +310,6 @@ class _Rewriter:
 
     def _withheld(self, reason: str, node: Node) -> Withheld:
         return Withheld(reason, getattr(node.expr, "lineno", node.statement.node.lineno))
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Breaks a call over lines when it does not fit."""
-
-    source: SourceFile
-    span: Span
-    indent: str
-
-    def call(self, function: str, arguments: list[str]) -> str:
-        inline = f"{function}({', '.join(arguments)})"
-        line_start = self.source.line_starts[self.source.position(self.span.start)[0] - 1]
-        before = self.source.text[line_start : self.span.start].decode()
-        after = self.source.text[self.span.end :].split(b"\n", 1)[0].decode()
-        limit = _line_limit(self.source)
-        if len(self.indent + before.lstrip() + inline + after) <= limit or not arguments:
-            return inline
-        newline, deeper = self.source.newline, self.indent + _unit(self.source)
-        one_line = deeper + ", ".join(arguments)
-        if len(one_line) <= limit:
-            return f"{function}({newline}{one_line}{newline}{self.indent})"
-        nested = [_indented(argument, _unit(self.source)) for argument in arguments]
-        each = "".join(f"{deeper}{argument},{newline}" for argument in nested)
-        return f"{function}({newline}{each}{self.indent})"
-
-
-def _indented(argument: str, unit: str) -> str:
-    """Later lines of an argument one step deeper; an argument that may hold a string of several lines stays."""
-    if '"""' in argument or "'''" in argument:
-        return argument
-    return argument.replace("\n", "\n" + unit)
-
-
-_BEFORE_GROUP = re.compile(rb"(?:[=(\[{,+\-*/@:<>%&|^]|\b(?:return|in|and|or|not|if|else|is))\s*\($")
-
-
-def _without_parentheses(source: SourceFile, span: Span) -> Span:
-    """The span with the parentheses that group it and nothing else: a kernel call needs none."""
-    line = source.text[source.line_starts[source.position(span.start)[0] - 1] : span.start]
-    grouped = source.text[span.end : span.end + 1] == b")" and _BEFORE_GROUP.search(line)
-    return Span(span.start - 1, span.end + 1) if grouped else span
-
-
-def _line_limit(source: SourceFile) -> int:
-    """The line length that the file itself keeps to: 88, 100 or 119."""
-    longest = max((len(line) for line in source.text.splitlines()), default=0)
-    return next((limit for limit in (88, 100) if longest <= limit), 119)
-
-
-def _indent(source: SourceFile, offset: int) -> str:
-    line = source.line(source.position(offset)[0])
-    return line[: len(line) - len(line.lstrip())]
-
-
-def _unit(source: SourceFile) -> str:
-    """One step of indentation, as the file's first indented line has it."""
-    for line in source.text.splitlines():
-        if line.startswith(b"\t"):
-            return "\t"
-        if line.startswith(b" ") and line.strip() and not line.lstrip().startswith((b"#", b'"', b"'")):
-            return " " * min(len(line) - len(line.lstrip()), 4)
-    return "    "
 
 
 def _target(node: ast.stmt) -> str | None:
