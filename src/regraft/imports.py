@@ -111,7 +111,8 @@ def _insertion(source: SourceFile, lines: Sequence[str]) -> Edit:
     block = _last_block(source.tree.body)
     text = source.newline.join(lines)
     for node in block:
-        if isinstance(node, ast.ImportFrom) and (node.module or "") > lines[-1].split()[1]:
+        alone = node.col_offset == 0
+        if alone and isinstance(node, ast.ImportFrom) and (node.module or "") > lines[-1].split()[1]:
             start = source.line_starts[node.lineno - 1]
             return Edit(Span(start, start), text + source.newline)
     body = source.tree.body

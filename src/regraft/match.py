@@ -226,7 +226,7 @@ class _Matcher:
                 if use not in matched:
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
-        if any(node.statement.loop != match.root.statement.loop for node in match.nodes):
+        if any(node.loop != match.root.loop for node in match.nodes):
             return "the nodes are not in the same loop", match.root.expr
         if not guards.satisfiable(match.guard):
             return "the code runs only where the kernel does not apply", match.root.expr

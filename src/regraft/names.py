@@ -14,13 +14,15 @@ class Names:
 
     `qualified` maps a local name to its fully qualified name; `definitions` maps it to the class or function
     that the file defines; `stars` are the modules imported with `*`; `ambiguous` are names bound to different
-    things (the branches of `try: ... except ImportError: ...`), which resolve to nothing.
+    things (the branches of `try: ... except ImportError: ...`), which resolve to nothing; `bound` are all names that
+    the module's top level binds.
     """
 
     qualified: Mapping[str, str]
     definitions: Mapping[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]
     stars: tuple[str, ...] = ()
     ambiguous: frozenset[str] = field(default=frozenset())
+    bound: frozenset[str] = field(default=frozenset())
 
     def resolve(self, expression: ast.expr) -> str | None:
         """Qualified name of a dotted expression, or None when its root is not a module-level import or alias."""
@@ -74,8 +76,11 @@ def imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[
         yield (alias.asname or alias.name, module if alias.name == "*" else f"{module}.{alias.name}")
 
 
-def module_names(tree: ast.Module, package: str) -> Names:
-    """Collect what the module's top level binds, looking into `if`, `try` and `with` but not into functions."""
+def module_names(tree: ast.Module, package: str, declares_global: bool = True) -> Names:
+    """Collect what the module's top level binds, looking into `if`, `try` and `with` but not into functions.
+
+    Names that a function declares `global` are ambiguous; without `declares_global` there are none to look for.
+    """
     bound: dict[str, set[str]] = {}
     definitions: dict[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = {}
     stars: list[str] = []
@@ -90,11 +95,18 @@ def module_names(tree: ast.Module, package: str) -> Names:
             definitions[statement.name] = statement
             bound.setdefault(statement.name, set()).add("")
         elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            _other_stores(statement, bound)
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             alias = _alias(statement.value, bound)
             for target in targets:
                 if isinstance(target, ast.Name):
                     bound.setdefault(target.id, set()).add(alias)
+        else:
+            _other_stores(statement, bound)
+    for node in ast.walk(tree) if declares_global else ():
+        if isinstance(node, ast.Global):
+            for name in node.names:
+                bound.setdefault(name, set()).update(("", "?"))
     qualified_names = {name: next(iter(found)) for name, found in bound.items() if len(found) == 1}
     ambiguous = frozenset(name for name, found in bound.items() if len(found) > 1)
     return Names(
@@ -102,7 +114,20 @@ def module_names(tree: ast.Module, package: str) -> Names:
         {name: node for name, node in definitions.items() if name not in ambiguous},
         tuple(stars),
         ambiguous,
+        frozenset(bound),
     )
+
+
+def _other_stores(statement: ast.stmt, bound: dict[str, set[str]]) -> None:
+    """Names that a statement binds in its own head: loop targets, tuples, `with ... as`, walrus."""
+    if isinstance(statement, ast.If | ast.Try):
+        return
+    plain: list[object] = []
+    if isinstance(statement, ast.Assign | ast.AnnAssign):
+        plain += statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in plain:
+            bound.setdefault(node.id, set()).update(("", "?"))
 
 
 def _alias(value: ast.expr, bound: Mapping[str, set[str]]) -> str:

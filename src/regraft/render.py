@@ -72,7 +72,7 @@ class Renderer:
 
     def _is_default(self, operand: Operand, default: object) -> bool:
         value = self.match.bindings.get(operand.name) if isinstance(operand, Var) else None
-        if value is None or value.origin != "const":
+        if value is None or value.const is MISSING:
             return False
         return type(value.const) is type(default) and value.const == default
 

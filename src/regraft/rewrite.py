@@ -8,6 +8,7 @@ is the other branch.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -18,6 +19,8 @@ from regraft.match import Match
 from regraft.render import Renderer, Withheld
 from regraft.source import Edit, Span
 from regraft.structure.model import Node, Statement, Value
+
+_HOOKS = re.compile(rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook")
 
 Mode = Literal["substitute", "sink", "version"]
 _PURE = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
@@ -84,6 +87,10 @@ class _Rewriter:
         for outer in ast.walk(self.root.statement.node):
             if isinstance(outer, ast.JoinedStr) and any(inner is root for inner in ast.walk(outer)):
                 raise self._withheld("inside an f-string", self.root)
+            if isinstance(outer, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
+                raise self._withheld(f"the statement holds a {type(outer).__name__}", self.root)
+        if _HOOKS.search(self.source.text) and any(node.op == "dropout" and node.layer for node in self.match.nodes):
+            raise self._withheld("the file registers hooks, which may be on the dropout", self.root)
         self._check_comments(self.source.span(root), self.root)
         if self.match.body.compiled:
             raise self._withheld("TorchScript compiles this function, and would have to compile the kernel", self.root)
@@ -173,7 +180,8 @@ class _Rewriter:
             assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and value.node is not None
             span = self.source.span(node.value)
             self._check_comments(span, value.node)
-            edits.append(Edit(span, self.source.segment(value.node.expr)))
+            text = self.source.segment(value.node.expr)
+            edits.append(Edit(span, f"({text})" if "\n" in text else text))
         return edits
 
     def _deletion(self, statement: Statement) -> Edit:

@@ -189,7 +189,8 @@ def _starred(frame: Frame, expr: ast.Call, callee: Value | None) -> Value:
 def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Arguments) -> Value:
     name = callee.name
     op = calls.function_op(name)
-    if op is None and "." not in name:
+    stars_known = all(star.split(".")[0] == "torch" for star in frame.scope.names.stars)
+    if op is None and "." not in name and name not in frame.scope.names.bound and stars_known:
         for star in frame.scope.names.stars:
             op = op or frame.scope.table.spelled(f"{star}.{name}")
     if op is not None:
@@ -333,7 +334,7 @@ def _walrus(frame: Frame, expr: ast.expr) -> Value:
 
 def _lambda(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Lambda)
-    return glue(frame, "py.lambda", captured(frame, [expr.body]), expr).output
+    return glue(frame, "py.lambda", captured(frame, [expr]), expr).output
 
 
 def captured(frame: Frame, body: Sequence[ast.AST]) -> list[Value]:

@@ -52,6 +52,9 @@ class Frame:
         self.attributes: dict[tuple[int, str], Value] = {}
         self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
         self.opaque: list[Opaque] = []
+        self.captured: frozenset[str] = frozenset()  # names that nested functions read at a time of their own
+        self.volatile: frozenset[str] = frozenset()  # names that nested functions bind
+        self.loop_marks: list[int] = []
         self.shared: set[str] = set()  # names declared global or nonlocal: binding them is seen from outside
 
     # values
@@ -102,6 +105,7 @@ class Frame:
         self.time += 1
         output = self.value("node", kind)
         made = Node(op, args, output, self.guard, expr, self.statement, self.time, effect=effect, **more)  # type: ignore[arg-type]
+        made.loop = self.loop
         output.node = made
         for value in dict.fromkeys(args.values()):
             value.uses.append(made)
@@ -113,6 +117,8 @@ class Frame:
     # names
 
     def bind(self, name: str, value: Value) -> None:
+        if name in self.volatile:
+            value = self.value("unknown")
         self.time += 1
         old = self.env.get(name)
         self.trail.append((name, old))

@@ -20,12 +20,21 @@ _ANNOTATED = {
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def lower_function(scope: Scope, function: Function, name: str, method: bool) -> Body:
-    """The body of one function; `method` says that its first parameter is the instance."""
+def lower_function(
+    scope: Scope, function: Function, name: str, method: bool, enclosing: frozenset[str] = frozenset()
+) -> Body:
+    """The body of one function.
+
+    method     its first parameter is the instance
+    enclosing  names of the functions around it, which hide those of the module
+    """
     arguments = function.args
     parameters = [*arguments.posonlyargs, *arguments.args]
     receiver = parameters[0].arg if method and parameters else None
     frame = Frame(scope, receiver)
+    frame.captured, frame.volatile = _nested_names(scope, function)
+    for hidden in enclosing:
+        frame.bind(hidden, frame.value("unknown"))
     everything = [*parameters, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
     for parameter in everything:
         if parameter is not None:
@@ -44,6 +53,35 @@ def lower_function(scope: Scope, function: Function, name: str, method: bool) ->
         {op: tuple(nodes) for op, nodes in index.items()},
         any(_is_jit(scope, one) for one in function.decorator_list),
     )
+
+
+def local_names(function: Function) -> frozenset[str]:
+    """Parameters and names that a function binds."""
+    arguments = function.args
+    found = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    return frozenset(one.arg for one in found if one is not None).union(_stored(function.body))
+
+
+_LATE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
+_FRAME_READERS = frozenset({"locals", "vars", "eval", "exec"})
+
+
+def _nested_names(scope: Scope, function: Function) -> tuple[frozenset[str], frozenset[str]]:
+    """Names that nested functions, lambdas and generators read later, and names that they bind (`nonlocal`)."""
+    segment = scope.source.segment(function)[4:]
+    if not any(word in segment for word in ("lambda", "def ", "class ", " for ", "locals", "vars", "eval", "exec")):
+        return frozenset(), frozenset()
+    read: set[str] = set()
+    bound: set[str] = set()
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if isinstance(node, _LATE):
+                inner = list(ast.walk(node))
+                read.update(one.id for one in inner if isinstance(one, ast.Name))
+                bound.update(name for one in inner if isinstance(one, ast.Nonlocal) for name in one.names)
+            elif isinstance(node, ast.Name) and node.id in _FRAME_READERS:
+                read |= local_names(function)
+    return frozenset(read), frozenset(bound)
 
 
 def _is_jit(scope: Scope, decorator: ast.expr) -> bool:
@@ -83,6 +121,8 @@ def bind_target(frame: Frame, target: ast.expr, value: Value) -> None:
     """Assign a value to a name, an attribute, a subscript or a tuple of targets."""
     for one, part in unpack(frame, target, value):
         if isinstance(one, ast.Name):
+            if one.id in frame.captured:
+                calls.glue(frame, "py.use", (part,), one)
             if one.id in frame.shared:
                 frame.node("py.store", {"value": part}, one, effect=True, spelling=one.id)
             frame.bind(one.id, part)
@@ -154,7 +194,13 @@ def _return(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _leave(frame: Frame, statement: ast.stmt) -> Guard:
-    """raise, break, continue: what follows in the block does not run."""
+    """raise, break, continue: what follows in the block does not run.
+
+    break and continue carry what the loop has bound so far out of it, past the joins that follow here.
+    """
+    if isinstance(statement, ast.Break | ast.Continue) and frame.loop_marks:
+        names = dict.fromkeys(name for name, _ in frame.trail[frame.loop_marks[-1] :] if name in frame.env)
+        calls.glue(frame, "py.use", [frame.env[name].value for name in names], statement)
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.expr):
             calls.glue(frame, "py.use", (lower(frame, child),), statement)
@@ -178,7 +224,7 @@ def _import(frame: Frame, statement: ast.stmt) -> Guard:
 def _definition(frame: Frame, statement: ast.stmt) -> Guard:
     """A nested function or class reads what it captures; its own body is lowered as a function of its own."""
     assert isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-    value = calls.glue(frame, "py.lambda", captured(frame, statement.body), statement).output
+    value = calls.glue(frame, "py.lambda", captured(frame, [statement]), statement).output
     frame.bind(statement.name, value)
     return FALSE
 
@@ -255,7 +301,9 @@ def _loop(frame: Frame, statement: ast.stmt) -> Guard:
         condition(frame, statement.test)
     elif source is not None:
         bind_target(frame, statement.target, loop_element(frame, source, statement.iter))
+    frame.loop_marks.append(mark)
     block(frame, statement.body)
+    frame.loop_marks.pop()
     frame.loop, frame.guard = outer_loop, outer_guard
     final = frame.rewind(mark)
     runs = guards.Atom("opaque", f"loop#{frame.loops}", None, f"loop at line {statement.lineno} runs")
@@ -279,7 +327,9 @@ def _with(frame: Frame, statement: ast.stmt) -> Guard:
         frame.node("call", {"0": value}, item.context_expr, effect=True, spelling="__enter__")
         if item.optional_vars is not None:
             bind_target(frame, item.optional_vars, frame.value("unknown"))
+    started = frame.time
     exits = block(frame, statement.body)
+    _escape(frame, started, statement)
     frame.node("call", {}, statement, effect=True, spelling="__exit__")
     return exits
 
@@ -288,7 +338,9 @@ def _try(frame: Frame, statement: ast.stmt) -> Guard:
     """Handlers run under an unknown condition, from an unknown point of the body."""
     assert isinstance(statement, ast.Try)
     failed = guards.Atom("opaque", f"try#{statement.lineno}", None, f"the try at line {statement.lineno} fails")
+    started = frame.time
     exits, names = _branch(frame, guards.negate(failed), [*statement.body, *statement.orelse])
+    _escape(frame, started, statement)
     branches: list[tuple[Guard, Guard, dict[str, Value]]] = [(guards.negate(failed), exits, names)]
     for number, handler in enumerate(statement.handlers):
         which = guards.Atom("opaque", f"try#{statement.lineno}:{number}", None, f"handler {number} runs")
@@ -303,6 +355,12 @@ def _try(frame: Frame, statement: ast.stmt) -> Guard:
     _merge(frame, branches)
     block(frame, statement.finalbody)
     return FALSE if any(left != TRUE for _, left, _ in branches) else TRUE
+
+
+def _escape(frame: Frame, started: int, statement: ast.stmt) -> None:
+    """An exception may leave the body at any point: what was bound by then may be read afterwards."""
+    bound = [event.value for log in frame.log.values() for event in log if event.time > started and event.statement]
+    calls.glue(frame, "py.use", list(dict.fromkeys(bound)), statement)
 
 
 def _match(frame: Frame, statement: ast.stmt) -> Guard:

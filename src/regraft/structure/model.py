@@ -117,6 +117,7 @@ class Node:
     effect: bool = False
     random: bool = False
     defaults: frozenset[str] = frozenset()
+    loop: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

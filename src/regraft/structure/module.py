@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from regraft.names import Names, module_names, package_of
 from regraft.source import SourceFile
 from regraft.structure import guards
 from regraft.structure.frame import Scope
-from regraft.structure.lower import Function, lower_function
+from regraft.structure.lower import Function, local_names, lower_function
 from regraft.structure.model import Body, Layer, Structure, Value
 from regraft.structure.optable import table
+
+_DYNAMIC = re.compile(r"\bsetattr\(self\b|self\.(?:add_module|register_module|_modules|__dict__)\b|def __[gs]etattr")
 
 Wanted = Callable[[ast.AST], bool]
 
@@ -28,7 +31,7 @@ class Module:
 
     @cached_property
     def names(self) -> Names:
-        return module_names(self.source.tree, self.package)
+        return module_names(self.source.tree, self.package, b"global " in self.source.text)
 
     @cached_property
     def classes(self) -> Mapping[str, ast.ClassDef]:
@@ -95,7 +98,18 @@ class Module:
             # stored by a method that may run at any time: its type is not known
             if path in found:
                 found[path].append(Layer("", path))
+        for path in self._shadowed(cls, found):
+            found[path].append(Layer("", path))
         return {path: tuple(layers) for path, layers in found.items()}
+
+    def _shadowed(self, cls: ast.ClassDef, paths: Iterable[str]) -> Iterator[str]:
+        """Layers that something else than a plain assignment may set or hide: their type is not known."""
+        dynamic = _DYNAMIC.search(self.source.segment(cls)) is not None
+        names = {one.name for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        names |= {target.id for target in _targets(cls.body[:]) if isinstance(target, ast.Name)}
+        for path in paths:
+            if dynamic or path.split(".")[1] in names:
+                yield path
 
     def _reassigned(self, cls: ast.ClassDef, constructors: set[str]) -> set[str]:
         paths: set[str] = set()
@@ -125,13 +139,17 @@ class Module:
         for name, method in self.methods(cls).items():
             yield from self._nested(method, name, cls, wanted)
 
-    def _nested(self, function: Function, name: str, cls: ast.ClassDef | None, wanted: Wanted) -> Iterator[Body]:
+    def _nested(
+        self, function: Function, name: str, cls: ast.ClassDef | None, wanted: Wanted,
+        enclosing: frozenset[str] = frozenset(),
+    ) -> Iterator[Body]:  # fmt: skip
         if not wanted(function):
             return
         static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in function.decorator_list)
-        yield lower_function(self.scope(cls), function, name, method=cls is not None and not static)
+        yield lower_function(self.scope(cls), function, name, cls is not None and not static, enclosing)
+        around = enclosing | local_names(function)
         for inner in _inner_functions(function):
-            yield from self._nested(inner, f"{name}.{inner.name}", None, wanted)
+            yield from self._nested(inner, f"{name}.{inner.name}", None, wanted, around)
 
 
 def _targets(body: list[ast.stmt]) -> Iterator[ast.expr]:
