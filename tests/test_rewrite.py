@@ -135,6 +135,7 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
         ("return f'{F.softmax(x, dim=-1)}'", "inside an f-string"),
         ("h = self.drop(x); h = h + r\nreturn self.norm(h)", "share a line"),
         ("F = x\nreturn F * torch.rsqrt(F.pow(2).mean(-1, keepdim=True) + 1e-6)", "F is a local variable here"),
+        ("return self.norm(self.drop(h := x) + r)", "the statement holds a NamedExpr"),
         ("while self.act(self.fc(x)).any():\n    x = x + 1\nreturn x", "in the head of a while"),
     ],
 )
@@ -163,6 +164,19 @@ def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, re
         "h = self.drop(x)\ny = self.norm(h + r)\ndel h\nreturn y",  # `del h` needs h
         "global h\nh = self.drop(x)\nreturn self.norm(h + r)",  # others read h
         "h, z = self.drop(x), 1\nreturn self.norm(h + r)",  # the tuple sees the inner value
+        # values that are read on the way out, or at a time of their own
+        "h = r\nfor i in range(3):\n    if i == 1:\n        h = self.fc(x)\n        y = F.gelu(h)\n        break\nreturn h",  # noqa: E501
+        "h = r\nfor i in range(3):\n    if i == 1:\n        h = self.fc(x)\n        y = F.gelu(h)\n        continue\nreturn h",  # noqa: E501
+        "try:\n    h = self.fc(x)\n    y = F.gelu(h)\nexcept ValueError:\n    y = h\nreturn y",
+        "with suppress():\n    h = self.fc(x)\n    y = F.gelu(h)\nreturn h",
+        "f = lambda: h\nh = self.fc(x)\ny = F.gelu(h)\nreturn f()",
+        "h = self.fc(x)\ny = F.gelu(h)\nreturn lambda a=h: a",
+        "g = (h for _ in range(2))\nh = self.fc(x)\ny = F.gelu(h)\nreturn list(g)",
+        "h = self.fc(x)\ny = F.gelu(h)\nreturn locals()",
+        # moving into a comprehension would repeat it
+        "h = self.drop(x)\nreturn [self.norm(h + one) for one in r]",
+        # a nested function changes the dimension
+        "d = -1\ndef c():\n    nonlocal d\n    d = 0\nc()\nreturn F.softmax(x, dim=d)",
     ],
 )
 def test_look_alikes_are_left_alone(rules: tuple[CompiledRule, ...], body: str) -> None:
@@ -193,6 +207,39 @@ def test_withheld_for_the_whole_function(rules: tuple[CompiledRule, ...], code: 
     report = check_source(source_of(code), rules)
     assert [one.patch for one in report.findings] == [None]
     assert reason in report.findings[0].reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "setattr(self, 'fc', nn.Identity())",
+        "self.add_module('fc', nn.Identity())",
+        "self._modules['fc'] = nn.Identity()",
+    ],
+)
+def test_layers_that_change_by_other_means_are_not_trusted(rules: tuple[CompiledRule, ...], change: str) -> None:
+    code = (
+        HEAD.replace("        self.mlp =", f"        {change}\n        self.mlp =")
+        + "        return F.gelu(self.fc(x))\n"
+    )
+    assert check_source(source_of(code), rules).findings == ()
+
+
+def test_attributes_are_read_again_after_a_call(rules: tuple[CompiledRule, ...]) -> None:
+    found, _ = rewritten(rules, "a = self.h\nself.step()\nreturn self.norm(self.drop(self.h) + a)")
+    assert "self.h, a, self.norm" in found
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "from torch.nn.functional import *\ndef softmax(x, dim): return x\n",
+        "import torch.nn.functional as F\nF, _ = Mine, 0\nsoftmax = F.softmax\n",
+        "from torch.nn.functional import softmax\ndef f():\n    global softmax\n    softmax = None\n",
+    ],
+)
+def test_names_that_the_module_rebinds_are_not_trusted(rules: tuple[CompiledRule, ...], module: str) -> None:
+    assert check_source(source_of(module + "def g(x):\n    return softmax(x, dim=-1)\n"), rules).findings == ()
 
 
 def test_files_without_torch_are_left_alone(rules: tuple[CompiledRule, ...]) -> None:

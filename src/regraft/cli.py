@@ -274,7 +274,7 @@ def verify_command(
 
 
 def _changed_bytes(original: Path, changed: Path | None, select: str, ignore: str) -> bytes:
-    from regraft.scan import check_file, rewrite_file
+    from regraft.scan import RuleDefect, check_file, rewrite_file
 
     if changed is not None:
         try:
@@ -288,7 +288,10 @@ def _changed_bytes(original: Path, changed: Path | None, select: str, ignore: st
         for one in errors:
             _print_error(one)
         sys.exit(2)
-    return rewrite_file(report, rules)[0]
+    try:
+        return rewrite_file(report, rules)[0]
+    except RuleDefect as defect:
+        _stop(str(defect.error))
 
 
 @main.command()
@@ -313,7 +316,11 @@ def show(target: str, by_path: bool) -> None:
             if method in ("", body.name) and (method or body.name != "__init__"):
                 found = True
                 scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
-                click.echo("\n".join(_shown(scope, structure, body, by_path)) + "\n")
+                try:
+                    lines = list(_shown(scope, structure, body, by_path))
+                except RecursionError:
+                    _stop(f"{scope}: nested too deeply to show")
+                click.echo("\n".join(lines) + "\n")
     if not found:
         _stop(f"{file}: there is no {selector}" if selector else f"{file}: there is no class or function")
 

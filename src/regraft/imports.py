@@ -43,18 +43,25 @@ class Imports:
         return local
 
     @property
-    def conditional(self) -> bool:
-        """True when every import of torch stands under `if` or `try`."""
+    def obstacle(self) -> str:
+        """Why an import cannot be added safely; "" when it can."""
+        block = _last_block(self.source.tree.body)
+        lines = [node.lineno for node in self.source.tree.body if node not in block]
+        if any(node.end_lineno in lines for node in block):
+            return "an import shares its line with another statement"
         for node in self.source.tree.body:
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
             if any(module.split(".")[0] == "torch" for module in modules):
-                return False
-        return any(name.split(".")[0] == "torch" for name in self.names.qualified.values())
+                return ""
+        known = any(name.split(".")[0] == "torch" for name in self.names.qualified.values())
+        return "the file imports torch only under a condition" if known else ""
 
     def _taken(self, name: str) -> bool:
         """The file uses the name on its own; the text is searched first because walking the tree is slow."""
         pattern = rb"(?<![.\w])" + name.encode() + rb"\b"
+        if self.names.stars:
+            return True  # a star may bind any name
         return re.search(pattern, self.source.text) is not None and name in _identifiers(self.source.tree)
 
     def edits(self, used: Iterable[str]) -> tuple[Edit, ...]:

@@ -268,7 +268,8 @@ def same(left: Value, right: Value) -> bool:
         return True
     if left.const is not MISSING and right.const is not MISSING:
         return type(left.const) is type(right.const) and left.const == right.const
-    return left.origin == right.origin and left.origin in ("path", "global") and left.name == right.name
+    fixed_path = left.origin == "path" and bool(left.layers)  # other attributes may change between two reads
+    return left.origin == right.origin and (fixed_path or left.origin == "global") and left.name == right.name
 
 
 def _types(layers: tuple[Layer, ...]) -> frozenset[str]:

@@ -138,6 +138,8 @@ def _alias(value: ast.expr, bound: Mapping[str, set[str]]) -> str:
 
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in body:
+        if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
+            continue  # not bound when the program runs
         yield statement
         if isinstance(statement, ast.If | ast.Try | ast.With):
             for block in ("body", "orelse", "finalbody"):

@@ -153,6 +153,9 @@ class Renderer:
     def _path(self, value: Value) -> str:
         time = self.match.root.time
         parts = value.name.split(".")
+        between = (node for node in self.match.body.nodes if value.born < node.time < time and node.effect)
+        if not value.layers and any(one.op in ("call", "py.store") and one not in self.match.nodes for one in between):
+            raise self._withheld(f"{value.name} may have changed before the kernel is called")
         for length in range(2, len(parts) + 1):
             path = ".".join(parts[:length])
             stored = self.match.body.reaching(path, time, self.deleted)

@@ -94,8 +94,8 @@ class _Rewriter:
         self._check_comments(self.source.span(root), self.root)
         if self.match.body.compiled:
             raise self._withheld("TorchScript compiles this function, and would have to compile the kernel", self.root)
-        if self.imports.conditional:
-            raise self._withheld("the file imports torch only under a condition", self.root)
+        if self.imports.obstacle:
+            raise self._withheld(self.imports.obstacle, self.root)
 
     def _check_comments(self, span: Span, node: Node) -> None:
         if any(span.touches(comment) for comment in self.source.comments_near(span)):
@@ -258,7 +258,7 @@ class _Rewriter:
             edits = (Edit(Span(lines.start, lines.start), head),)
         else:
             self._check_indentable(statements)
-            block = "".join(unit + line if line.strip() else line for line in original.splitlines(keepends=True))
+            block = "".join(unit + line if line.strip() else line for line in re.findall(r".*?\n|.+", original))
             edits = (Edit(lines, f"{head}{indent}else:{newline}{block}"),)
         return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(subjects.used | more))
 
@@ -298,6 +298,7 @@ class _Rewriter:
                 node = kept[statement].node
                 assert node is not None
                 inner, text = self.source.span(statement.value), self.source.segment(node.expr)
+                text = f"({text})" if "\n" in text else text
             else:
                 inner, text = span, call
             before = self.source.text[whole.start : inner.start].decode()

@@ -59,7 +59,10 @@ class Finding:
 
     @property
     def guard(self) -> str:
-        return guards.text(self.match.guard)
+        try:
+            return guards.text(self.match.guard)
+        except RecursionError:
+            return "(too many conditions to print)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +179,7 @@ def check_source(source: SourceFile, rules: Sequence[CompiledRule], home: str = 
                     findings += found
                     misses += missed
     except RecursionError:
-        error = SourceError(source.path, 0, 0, "an expression is nested too deeply to analyse")
+        error = SourceError(source.path, 0, 0, "nested too deeply to analyse")
         return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
     findings.sort(key=lambda one: (one.start, one.rule.id))
     misses.sort(key=lambda one: (one.line, one.column))

@@ -169,6 +169,8 @@ def _encoding(data: bytes) -> str:
 def read(path: Path) -> SourceFile | SourceError:
     """Read and parse one file."""
     try:
+        if path.exists() and not path.is_file():
+            return SourceError(str(path), 0, 0, "not a regular file")
         if path.stat().st_size > MAX_BYTES:
             return SourceError(
                 str(path), 0, 0, f"file has {path.stat().st_size:,} bytes, more than the limit of {MAX_BYTES:,}"

@@ -61,7 +61,9 @@ class Frame:
 
     def value(self, origin: str, kind: Kind = "unknown", name: str = "", const: object = MISSING) -> Value:
         self.values += 1
-        return Value(self.values, origin, kind, name, const)  # type: ignore[arg-type]
+        made = Value(self.values, origin, kind, name, const)  # type: ignore[arg-type]
+        made.born = self.time
+        return made
 
     def constant(self, const: object) -> Value:
         key = (type(const), const)
@@ -112,7 +114,18 @@ class Frame:
         if made.layer is not None:
             made.layer.uses.append(made)
         self.nodes.append(made)
+        if effect and op in ("call", "py.store"):
+            self._forget()
         return made
+
+    def _forget(self) -> None:
+        """Attributes may have changed; modules are taken to stay what they are."""
+        self.paths = {path: value for path, value in self.paths.items() if value.layers}
+        self.attributes.clear()
+        for path in dict.fromkeys(path for path, *_ in self.stores):
+            bound = self.env.get(path)
+            if bound is not None and not bound.value.layers:
+                self.bind(path, self.value("path", name=path))
 
     # names
 

@@ -336,7 +336,7 @@ def _with(frame: Frame, statement: ast.stmt) -> Guard:
 
 def _try(frame: Frame, statement: ast.stmt) -> Guard:
     """Handlers run under an unknown condition, from an unknown point of the body."""
-    assert isinstance(statement, ast.Try)
+    assert isinstance(statement, _TRY)
     failed = guards.Atom("opaque", f"try#{statement.lineno}", None, f"the try at line {statement.lineno} fails")
     started = frame.time
     exits, names = _branch(frame, guards.negate(failed), [*statement.body, *statement.orelse])
@@ -355,6 +355,9 @@ def _try(frame: Frame, statement: ast.stmt) -> Guard:
     _merge(frame, branches)
     block(frame, statement.finalbody)
     return FALSE if any(left != TRUE for _, left, _ in branches) else TRUE
+
+
+_TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # `except*` came with Python 3.11
 
 
 def _escape(frame: Frame, started: int, statement: ast.stmt) -> None:
@@ -408,5 +411,5 @@ _DISPATCH: dict[type[ast.stmt], Callable[[Frame, ast.stmt], Guard]] = {
     ast.Return: _return, ast.Raise: _leave, ast.Break: _leave, ast.Continue: _leave, ast.Assert: _assert,
     ast.Import: _import, ast.ImportFrom: _import, ast.FunctionDef: _definition, ast.AsyncFunctionDef: _definition,
     ast.ClassDef: _definition, ast.Delete: _delete, ast.If: _if, ast.For: _loop, ast.AsyncFor: _loop,
-    ast.While: _loop, ast.With: _with, ast.AsyncWith: _with, ast.Try: _try, ast.Match: _match,
+    ast.While: _loop, ast.With: _with, ast.AsyncWith: _with, **dict.fromkeys(_TRY, _try), ast.Match: _match,
 }  # fmt: skip

@@ -52,6 +52,7 @@ class Value:
     uses: list[Node] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     joins: list[Value] = field(default_factory=list)
+    born: int = 0
 
     def every_use(self) -> tuple[Node, ...]:
         """Nodes that may take this value, directly or through φ values."""

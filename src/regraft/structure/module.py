@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -102,13 +102,17 @@ class Module:
             found[path].append(Layer("", path))
         return {path: tuple(layers) for path, layers in found.items()}
 
-    def _shadowed(self, cls: ast.ClassDef, paths: Iterable[str]) -> Iterator[str]:
+    def _shadowed(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> Iterator[str]:
         """Layers that something else than a plain assignment may set or hide: their type is not known."""
         dynamic = _DYNAMIC.search(self.source.segment(cls)) is not None
         names = {one.name for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
         names |= {target.id for target in _targets(cls.body[:]) if isinstance(target, ast.Name)}
-        for path in paths:
-            if dynamic or path.split(".")[1] in names:
+        text = self.source.segment(cls)
+        for path, layers in paths.items():
+            changed = any(one.type == "torch.nn.Sequential" for one in layers) and re.search(
+                re.escape(path) + r"(?:\.(?:append|insert|extend|pop)\(|\[)", text
+            )
+            if dynamic or changed or path.split(".")[1] in names:
                 yield path
 
     def _reassigned(self, cls: ast.ClassDef, constructors: set[str]) -> set[str]:
