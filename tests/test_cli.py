@@ -284,3 +284,11 @@ def test_one_file_takes_less_than_half_a_second_after_start_up(transformers: Pat
         for _ in range(3)
     ]
     assert min(seconds) < 0.5
+
+
+def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:
+    number = "0x" + "f" * 5000
+    path = write("m.py", f"import torch\n\ndef f(x):\n    return torch.nn.Dropout({number})(x).softmax({number})\n")
+    done = regraft("check", path, write("good.py", CODE))
+    assert "Traceback" not in done.stderr
+    assert "good.py:6:12" in done.stdout

@@ -181,6 +181,9 @@ def check_source(source: SourceFile, rules: Sequence[CompiledRule], home: str = 
     except RecursionError:
         error = SourceError(source.path, 0, 0, "nested too deeply to analyse")
         return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
+    except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
+        error = SourceError(source.path, 0, 0, f"cannot be analysed: {problem}")
+        return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
     findings.sort(key=lambda one: (one.start, one.rule.id))
     misses.sort(key=lambda one: (one.line, one.column))
     seconds = time.perf_counter() - started
