@@ -180,9 +180,13 @@ class _Rewriter:
             assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and value.node is not None
             span = self.source.span(node.value)
             self._check_comments(span, value.node)
-            text = self.source.segment(value.node.expr)
-            edits.append(Edit(span, f"({text})" if "\n" in text else text))
+            edits.append(Edit(span, self._kept_text(value.node)))
         return edits
+
+    def _kept_text(self, node: Node) -> str:
+        """An inner expression as a statement of its own; one of several lines needs parentheses there."""
+        text = self.source.segment(node.expr)
+        return f"({text})" if "\n" in text else text
 
     def _deletion(self, statement: Statement) -> Edit:
         """Take a statement out with its lines; a comment behind it stays, on a line of its own."""
@@ -297,8 +301,7 @@ class _Rewriter:
                 assert isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
                 node = kept[statement].node
                 assert node is not None
-                inner, text = self.source.span(statement.value), self.source.segment(node.expr)
-                text = f"({text})" if "\n" in text else text
+                inner, text = self.source.span(statement.value), self._kept_text(node)
             else:
                 inner, text = span, call
             before = self.source.text[whole.start : inner.start].decode()

@@ -104,10 +104,10 @@ class Module:
 
     def _shadowed(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> Iterator[str]:
         """Layers that something else than a plain assignment may set or hide: their type is not known."""
-        dynamic = _DYNAMIC.search(self.source.segment(cls)) is not None
-        names = {one.name for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-        names |= {target.id for target in _targets(cls.body[:]) if isinstance(target, ast.Name)}
         text = self.source.segment(cls)
+        dynamic = _DYNAMIC.search(text) is not None
+        names = {one.name for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        names |= {target.id for target in _targets(cls.body) if isinstance(target, ast.Name)}
         for path, layers in paths.items():
             changed = any(one.type == "torch.nn.Sequential" for one in layers) and re.search(
                 re.escape(path) + r"(?:\.(?:append|insert|extend|pop)\(|\[)", text
