@@ -210,6 +210,9 @@ def test_unreadable_file(write: Write) -> None:
         (["--fix", "--diff"], "exclude each other"),
         (["--verify"], "go with --fix"),
         (["--output-format", "xml"], "xml"),
+        (["--output-format", "json", "--diff"], "choose one"),
+        (["--select", ""], "names no rule"),
+        ([""], "the path is empty"),
     ],
 )
 def test_wrong_options_exit_2(write: Write, arguments: list[str], words: str) -> None:
@@ -292,3 +295,17 @@ def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:
     done = regraft("check", path, write("good.py", CODE))
     assert "Traceback" not in done.stderr
     assert "good.py:6:12" in done.stdout
+    done = regraft("show", path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs a device that is always full")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "regraft", "check", str(write("m.py", CODE))]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert "cannot write the output" in done.stderr
+    assert "Traceback" not in done.stderr

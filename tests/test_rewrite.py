@@ -58,25 +58,22 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
         # the removed assignments give their names back
         (
             "x = self.drop(x)\nx = x + r\nreturn self.norm(x)",
-            "return dropout_add_layer_norm(\n    x, r, self.norm, p=self.drop.p, training=self.drop.training\n)",
+            "return dropout_add_layer_norm(x, r, self.norm, self.drop)",
         ),
         # an inner statement keeps what the rule does not cover
         (
             "h = self.drop(self.fc(x))\nreturn self.norm(r + h)",
-            "h = self.fc(x)\nreturn dropout_add_layer_norm(\n"
-            "    h, r, self.norm, p=self.drop.p, training=self.drop.training\n)",
+            "h = self.fc(x)\nreturn dropout_add_layer_norm(h, r, self.norm, self.drop)",
         ),
         # an expression without a name moves into the call
         (
             "return self.norm(self.drop(x) + r.mean(0))",
-            "return dropout_add_layer_norm(\n"
-            "    x, r.mean(0), self.norm, p=self.drop.p, training=self.drop.training\n)",
+            "return dropout_add_layer_norm(x, r.mean(0), self.norm, self.drop)",
         ),
         # comments stay
         (
             "h = self.drop(x)  # why\n# more\ny = self.norm(h + r)  # end\nreturn y",
-            "# why\n# more\ny = dropout_add_layer_norm(\n"
-            "    x, r, self.norm, p=self.drop.p, training=self.drop.training\n)  # end\nreturn y",
+            "# why\n# more\ny = dropout_add_layer_norm(x, r, self.norm, self.drop)  # end\nreturn y",
         ),
         # a condition at run time: the original is the other branch
         (
@@ -98,8 +95,7 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
         # two rules on the same lines
         (
             "x = self.drop(F.gelu(self.fc(x)))\nreturn self.norm(x + r).softmax(-1)",
-            "x = linear_gelu(x, self.fc)\nreturn softmax(\n    dropout_add_layer_norm(\n"
-            "        x, r, self.norm, p=self.drop.p, training=self.drop.training\n    ),\n)",
+            "x = linear_gelu(x, self.fc)\nreturn softmax(dropout_add_layer_norm(x, r, self.norm, self.drop))",
         ),
         # dead support goes, live support stays
         (

@@ -161,10 +161,10 @@ def test_files_that_are_not_text(tmp_path: Path, suffix: str) -> None:
         ("regraft.ops.softmax($x, -1, None, 1)", "regraft.ops.softmax takes 3 positional arguments"),
         ("regraft.ops.softmax($x, x=$x)", "regraft.ops.softmax gets x twice"),
         ("regraft.ops.softmax(dim=-1)", "regraft.ops.softmax needs x"),
-        ("regraft.ops.dropout_add_layer_norm($x, $x, $x, p=0.1)", "regraft.ops.dropout_add_layer_norm needs training"),
+        ("regraft.ops.dropout_add_layer_norm($x, $x, p=0.1)", "regraft.ops.dropout_add_layer_norm needs norm"),
         (
-            "regraft.ops.dropout_add_layer_norm($x, $x, $x, 0.1, training=True)",
-            "regraft.ops.dropout_add_layer_norm takes 3 positional arguments",
+            "regraft.ops.dropout_add_layer_norm($x, $x, $x, $x, 0.1, training=True)",
+            "regraft.ops.dropout_add_layer_norm takes 4 positional arguments",
         ),
         ("torch.nn.functional.rms_norm($x, ($x.shape,), epsilon=1)", "torch.nn.functional.rms_norm has no parameter"),
     ],

@@ -1,5 +1,5 @@
 """`python -m regraft`."""
 
-from regraft.cli import main
+from regraft.cli import entry
 
-main()
+entry()

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
@@ -21,10 +21,18 @@ if TYPE_CHECKING:
     from regraft.source import SourceError
     from regraft.verify import Verdict
 
-PATH = click.Path(path_type=Path)
-SELECT = click.option(
-    "--select", default="", metavar="RULES", help="Only these rules: pack, pack/rule or rule, comma-separated."
-)
+
+class _PathType(click.Path):
+    """A path that is not empty: an empty one (an unset shell variable) would mean the current directory."""
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not os.fspath(value):
+            self.fail("the path is empty", param, ctx)
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+PATH = _PathType(path_type=Path)
+SELECT = click.option("--select", metavar="RULES", help="Only these rules: pack, pack/rule or rule, comma-separated.")
 IGNORE = click.option("--ignore", default="", metavar="RULES", help="Leave these rules out.")
 FORMAT = click.option(
     "--output-format", "form", type=click.Choice(["full", "concise", "json"]), default="full", show_default=True
@@ -35,6 +43,15 @@ FORMAT = click.option(
 @click.version_option(__version__, prog_name="regraft")
 def main() -> None:
     """Make PyTorch models faster by rewriting their source, and prove every rewrite by running it."""
+
+
+def entry() -> None:
+    """The command `regraft`: output that cannot be written is an error like any other."""
+    try:
+        main()
+    except OSError as error:
+        click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
+        os._exit(2)  # the interpreter would try to flush the broken stream once more
 
 
 @main.command()
@@ -51,7 +68,7 @@ def main() -> None:
 @click.option("--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not.")
 @FORMAT
 def check(
-    paths: tuple[Path, ...], select: str, ignore: str, show_diff: bool, fix: bool, prove: bool, unsafe: bool,
+    paths: tuple[Path, ...], select: str | None, ignore: str, show_diff: bool, fix: bool, prove: bool, unsafe: bool,
     vendor: bool, explain: bool, form: str,
 ) -> None:  # fmt: skip
     """Find places where an optimized kernel can replace hand-written code.
@@ -62,6 +79,8 @@ def check(
         raise click.UsageError("--diff and --fix exclude each other")
     if (prove or vendor) and not (fix or (show_diff and vendor)):
         raise click.UsageError("--verify and --vendor go with --fix")
+    if show_diff and form == "json":
+        raise click.UsageError("--diff prints a diff, --output-format json prints JSON: choose one")
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
@@ -84,11 +103,13 @@ def check(
     sys.exit(2 if total.errors else 1 if len(total.findings) > done else 0)
 
 
-def _rules(select: str, ignore: str) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+def _rules(select: str | None, ignore: str) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
     from regraft.rules import load_rules
     from regraft.scan import compile_rules
 
-    rules, problems = load_rules(_words(select), _words(ignore))
+    if select is not None and not _words(select):
+        raise click.UsageError("--select names no rule")
+    rules, problems = load_rules(_words(select or ""), _words(ignore))
     compiled, more = compile_rules(rules)
     return compiled, [*problems, *more]
 
@@ -123,7 +144,7 @@ def _home(path: Path, vendor: bool) -> str:
 
 def _progress(items: list[Path | SourceError]) -> Iterable[Path | SourceError]:
     """The items, with a progress bar on a terminal when there are many."""
-    if len(items) < 20 or not sys.stderr.isatty():
+    if len(items) < 20 or not _is_terminal(sys.stderr):
         return items
     from rich.console import Console
     from rich.progress import track
@@ -131,8 +152,12 @@ def _progress(items: list[Path | SourceError]) -> Iterable[Path | SourceError]:
     return track(items, description="Scanning", console=Console(stderr=True), transient=True)
 
 
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # a closed stream is None
+
+
 def _paint(text: str, **style: object) -> str:
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+    if not _is_terminal(sys.stdout) or os.environ.get("NO_COLOR"):
         return text
     return click.style(text, **style)  # type: ignore[arg-type]
 
@@ -253,7 +278,13 @@ def _stop(message: str) -> NoReturn:
 @click.option("--time-limit", default=300.0, show_default=True, metavar="SECONDS")
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def verify_command(
-    original: Path, changed: Path | None, select: str, ignore: str, driver: str | None, time_limit: float, form: str
+    original: Path,
+    changed: Path | None,
+    select: str | None,
+    ignore: str,
+    driver: str | None,
+    time_limit: float,
+    form: str,
 ) -> None:
     """Run ORIGINAL against CHANGED, or against itself with all of Regraft's findings applied.
 
@@ -273,7 +304,7 @@ def verify_command(
     sys.exit(0 if all(verdict.status == "proved" for verdict in verdicts) else 1)
 
 
-def _changed_bytes(original: Path, changed: Path | None, select: str, ignore: str) -> bytes:
+def _changed_bytes(original: Path, changed: Path | None, select: str | None, ignore: str) -> bytes:
     from regraft.scan import RuleDefect, check_file, rewrite_file
 
     if changed is not None:
@@ -303,24 +334,25 @@ def show(target: str, by_path: bool) -> None:
     from regraft.structure import Module
 
     file, _, selector = target.partition("::")
+    if not file:
+        raise click.UsageError("the path is empty")
     source = read(Path(file))
     if isinstance(source, SourceError):
         _print_error(source)
         sys.exit(2)
     name, _, method = selector.partition(".")
     found = False
-    for structure in Module(source).structures():
-        if name not in ("", structure.name):
-            continue
-        for body in structure.bodies:
-            if method in ("", body.name) and (method or body.name != "__init__"):
-                found = True
-                scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
-                try:
-                    lines = list(_shown(scope, structure, body, by_path))
-                except RecursionError:
-                    _stop(f"{scope}: nested too deeply to show")
-                click.echo("\n".join(lines) + "\n")
+    try:
+        for structure in Module(source).structures():
+            for body in structure.bodies if name in ("", structure.name) else ():
+                if method in ("", body.name) and (method or body.name != "__init__"):
+                    found = True
+                    scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
+                    click.echo("\n".join(_shown(scope, structure, body, by_path)) + "\n")
+    except RecursionError:
+        _stop(f"{file}: nested too deeply to show")
+    except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
+        _stop(f"{file}: cannot be shown: {problem}")
     if not found:
         _stop(f"{file}: there is no {selector}" if selector else f"{file}: there is no class or function")
 
@@ -360,7 +392,7 @@ def rule_command(name: str) -> None:
     for one in rules:
         text = one.path.read_text("utf-8")
         page = f"{one.page.rstrip()}\n\n## Rule\n\n```\n{text.rstrip()}\n```"
-        if sys.stdout.isatty():
+        if _is_terminal(sys.stdout):
             from rich.console import Console
             from rich.markdown import Markdown
 
@@ -371,4 +403,4 @@ def rule_command(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    entry()

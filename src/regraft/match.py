@@ -268,7 +268,7 @@ def same(left: Value, right: Value) -> bool:
         return True
     if left.const is not MISSING and right.const is not MISSING:
         return type(left.const) is type(right.const) and left.const == right.const
-    fixed_path = left.origin == "path" and bool(left.layers)  # other attributes may change between two reads
+    fixed_path = left.origin == "path" and left.is_layer  # other attributes may change between two reads
     return left.origin == right.origin and (fixed_path or left.origin == "global") and left.name == right.name
 
 

@@ -15,7 +15,7 @@ class Names:
     `qualified` maps a local name to its fully qualified name; `definitions` maps it to the class or function
     that the file defines; `stars` are the modules imported with `*`; `ambiguous` are names bound to different
     things (the branches of `try: ... except ImportError: ...`), which resolve to nothing; `bound` are all names that
-    the module's top level binds.
+    the module's top level binds, `rebound` those that functions declare `global`.
     """
 
     qualified: Mapping[str, str]
@@ -23,6 +23,7 @@ class Names:
     stars: tuple[str, ...] = ()
     ambiguous: frozenset[str] = field(default=frozenset())
     bound: frozenset[str] = field(default=frozenset())
+    rebound: frozenset[str] = field(default=frozenset())
 
     def resolve(self, expression: ast.expr) -> str | None:
         """Qualified name of a dotted expression, or None when its root is not a module-level import or alias."""
@@ -92,8 +93,9 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
                 else:
                     bound.setdefault(local, set()).add(qualified)
         elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            twice = statement.name in definitions
             definitions[statement.name] = statement
-            bound.setdefault(statement.name, set()).add("")
+            bound.setdefault(statement.name, set()).update(("", "?") if twice else ("",))
         elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             _other_stores(statement, bound)
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -103,10 +105,14 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
                     bound.setdefault(target.id, set()).add(alias)
         else:
             _other_stores(statement, bound)
-    for node in ast.walk(tree) if declares_global else ():
-        if isinstance(node, ast.Global):
-            for name in node.names:
-                bound.setdefault(name, set()).update(("", "?"))
+    rebound = {
+        name
+        for node in (ast.walk(tree) if declares_global else ())
+        if isinstance(node, ast.Global)
+        for name in node.names
+    }
+    for name in rebound:
+        bound.setdefault(name, set()).update(("", "?"))
     qualified_names = {name: next(iter(found)) for name, found in bound.items() if len(found) == 1}
     ambiguous = frozenset(name for name, found in bound.items() if len(found) > 1)
     return Names(
@@ -115,6 +121,7 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
         tuple(stars),
         ambiguous,
         frozenset(bound),
+        frozenset(rebound),
     )
 
 

@@ -39,10 +39,33 @@ class Renderer:
     used: set[str] = field(default_factory=set)
     spliced: list[Node] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)
+    read: list[tuple[int, Value]] = field(default_factory=list)  # attributes, with how many expressions precede them
 
     def __post_init__(self) -> None:
         for node in self.match.nodes:
             self.mentioned.update(one.id for one in ast.walk(node.expr) if isinstance(one, ast.Name))
+
+    def in_order(self) -> bool:
+        """Whether the call evaluates what it repeats, and reads attributes, in the order of the original."""
+        times = [node.time for node in self.spliced]
+        late = any(
+            other.effect and other.time <= value.born and other.statement is self.match.root.statement
+            for position, value in self.read
+            for node in self.spliced[position:]
+            for other in self._within(node)
+        )
+        return times == sorted(times) and not late
+
+    def _within(self, node: Node) -> list[Node]:
+        source = self.imports.source
+        outer = source.span(node.expr)
+        inside = []
+        for other in self.match.body.nodes:
+            if other.statement is node.statement and isinstance(other.expr, ast.expr):
+                span = source.span(other.expr)
+                if outer.start <= span.start and span.end <= outer.end:
+                    inside.append(other)
+        return inside
 
     def call(self, target: Apply, wrap: Callable[[str, list[str]], str]) -> str:
         """The call of the kernel; `wrap` lays out function and arguments on the lines."""
@@ -152,9 +175,12 @@ class Renderer:
 
     def _path(self, value: Value) -> str:
         time = self.match.root.time
+        self.read.append((len(self.spliced), value))
         parts = value.name.split(".")
         between = (node for node in self.match.body.nodes if value.born < node.time < time and node.effect)
-        if not value.layers and any(one.op in ("call", "py.store") and one not in self.match.nodes for one in between):
+        if not value.is_layer and any(
+            one.op in ("call", "py.store") and one not in self.match.nodes for one in between
+        ):
             raise self._withheld(f"{value.name} may have changed before the kernel is called")
         for length in range(2, len(parts) + 1):
             path = ".".join(parts[:length])

@@ -20,6 +20,11 @@ from regraft.render import Renderer, Withheld
 from regraft.source import Edit, Span
 from regraft.structure.model import Node, Statement, Value
 
+# `a.b.NAME =`, `a[0].NAME =`, `other.NAME =`, `setattr(other, "NAME"`
+_SET_OUTSIDE = (
+    rb"(?:\w\.\w+|[\])])\.NAME\s*=(?!=)|(?<![\w.])(?!self\b)\w+\.NAME\s*=(?!=)"
+    rb"|\bsetattr\((?!\s*self\b)[^,\n]*,\s*[\"']NAME\b"
+)
 _HOOKS = re.compile(rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook")
 
 Mode = Literal["substitute", "sink", "version"]
@@ -89,13 +94,24 @@ class _Rewriter:
                 raise self._withheld("inside an f-string", self.root)
             if isinstance(outer, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
                 raise self._withheld(f"the statement holds a {type(outer).__name__}", self.root)
-        if _HOOKS.search(self.source.text) and any(node.op == "dropout" and node.layer for node in self.match.nodes):
-            raise self._withheld("the file registers hooks, which may be on the dropout", self.root)
+        for node in self._elided_layers():
+            name = node.layer.name.split("[")[0].rpartition(".")[2] if node.layer is not None else ""
+            if _HOOKS.search(self.source.text):
+                raise self._withheld(
+                    f"the file registers hooks, which may be on {name}, which is no longer called", node
+                )
+            if re.search(_SET_OUTSIDE.replace(b"NAME", re.escape(name.encode())), self.source.text):
+                raise self._withheld(f"another object's {name} is set in this file: its type is not certain", node)
         self._check_comments(self.source.span(root), self.root)
         if self.match.body.compiled:
             raise self._withheld("TorchScript compiles this function, and would have to compile the kernel", self.root)
         if self.imports.obstacle:
             raise self._withheld(self.imports.obstacle, self.root)
+
+    def _elided_layers(self) -> list[Node]:
+        """Layers' nodes that the kernel computes without being given the module, so that it cannot look at it."""
+        given = {value for value in self.match.bindings.values() if value.kind == "module"}
+        return [node for node in self.match.nodes if node.layer is not None and node.layer not in given]
 
     def _check_comments(self, span: Span, node: Node) -> None:
         if any(span.touches(comment) for comment in self.source.comments_near(span)):
@@ -216,7 +232,7 @@ class _Rewriter:
         renderer = Renderer(self.match, self.imports, span, plan.deleted, kept)
         layout = Layout(self.source, span, indent)
         text = renderer.call(self.match.pattern.target, layout.call)
-        if [node.time for node in renderer.spliced] != sorted(node.time for node in renderer.spliced):
+        if not renderer.in_order():
             raise self._withheld("the kernel would evaluate its arguments in another order", self.root)
         self._check_lost(renderer, span)
         return text, renderer.used

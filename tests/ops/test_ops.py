@@ -50,7 +50,14 @@ def test_dropout_add_layer_norm_has_the_bits_of_the_composition(dtype: Any, trai
         lambda: composition(x, residual, norm, p, training),
         [x, residual, *norm.parameters()],
     )
+    dropout = nn.Dropout(p).train(training)
+    same_bits(
+        lambda: dropout_add_layer_norm(x, residual, norm, dropout),
+        lambda: norm(dropout(x) + residual),
+        [x, residual, *norm.parameters()],
+    )
     assert implementation("dropout_add_layer_norm", x, residual, norm) == "torch-native"
+    assert implementation("dropout_add_layer_norm", x, residual, norm, dropout) == "torch-native"
 
 
 @pytest.mark.parametrize("options", [{"elementwise_affine": False}, {"bias": False}, {"eps": 0.5}])
@@ -93,10 +100,12 @@ def test_linear_gelu_has_the_bits_of_the_composition(dtype: Any, approximate: st
     x, _ = inputs(dtype)
     linear = nn.Linear(8, 4, bias=bias).to(dtype)
     same_bits(
-        lambda: linear_gelu(x, linear, approximate),
+        lambda: linear_gelu(x, linear, approximate=approximate),
         lambda: F.gelu(linear(x), approximate=approximate),
         [x, *linear.parameters()],
     )
+    layer = nn.GELU(approximate)
+    same_bits(lambda: linear_gelu(x, linear, layer), lambda: layer(linear(x)), [x, *linear.parameters()])
     assert implementation("linear_gelu", x, linear) == ("torch-native" if bias else "reference")
 
 

@@ -68,12 +68,12 @@ def test_changed_modules_are_called(change: Callable[[Any], Any]) -> None:
 
 
 def test_hooks_fire_once_a_call() -> None:
-    norm, linear, calls = nn.LayerNorm(8), nn.Linear(8, 4), []
-    for module in (norm, linear):
+    norm, linear, dropout, gelu, calls = nn.LayerNorm(8), nn.Linear(8, 4), nn.Dropout(0.1), nn.GELU(), []
+    for module in (norm, linear, dropout, gelu):
         module.register_forward_hook(lambda module, *_: calls.append(module))
-    dropout_add_layer_norm(X, X, norm, p=0.1, training=True)
-    linear_gelu(X, linear)
-    assert calls == [norm, linear]
+    dropout_add_layer_norm(X, X, norm, dropout)
+    linear_gelu(X, linear, gelu)
+    assert calls == [dropout, norm, linear, gelu]
 
 
 def test_subclasses_and_wrappers_are_called() -> None:
@@ -82,6 +82,15 @@ def test_subclasses_and_wrappers_are_called() -> None:
     assert implementation("linear_gelu", X, linear) == "reference"
     assert torch.equal(dropout_add_layer_norm(X, X, norm, p=0.1, training=False), norm(X + X))
     assert torch.equal(linear_gelu(X, linear), F.gelu(linear(X)))
+
+
+@pytest.mark.parametrize("other", [nn.Identity(), nn.Dropout1d(1.0), nn.ReLU()], ids=type)
+def test_replaced_dropouts_and_activations_are_called(other: nn.Module) -> None:
+    norm, linear = nn.LayerNorm(8), nn.Linear(8, 4)
+    assert implementation("dropout_add_layer_norm", X, X, norm, other) == "reference"
+    assert implementation("linear_gelu", X, linear, other) == "reference"
+    assert torch.equal(dropout_add_layer_norm(X, X, norm, other), norm(other(X) + X))
+    assert torch.equal(linear_gelu(X, linear, other), other(linear(X)))
 
 
 def test_callables_that_are_no_modules_are_called() -> None:

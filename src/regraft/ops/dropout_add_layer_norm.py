@@ -13,18 +13,21 @@ from regraft.ops.plain import compiles, is_plain
 
 
 def dropout_add_layer_norm(
-    x: torch.Tensor, residual: torch.Tensor, norm: Any, *, p: float, training: bool
+    x: torch.Tensor, residual: torch.Tensor, norm: Any, dropout: Any = None, *, p: float = 0.5, training: bool = True
 ) -> torch.Tensor:
-    """`norm(dropout(x, p, training) + residual)`.
+    """`norm(dropout(x) + residual)`; without `dropout`, that of `torch.nn.functional` with `p` and `training`.
 
-    Shapes: `x` and `residual` broadcast to `(..., *norm.normalized_shape)`; so does the result. `norm` is the model's
-    own module and not its bare weights, because users replace or wrap modules after construction (LoRA adapters,
-    quantisation, offloading and other hooks): whatever is not a plain `torch.nn.LayerNorm` is called like the
-    original does, so nothing is bypassed. On CUDA a plain one runs as a compiled region, whose dropout draws other
-    random numbers than the eager one; everywhere else the bits are those of the original.
+    Shapes: `x` and `residual` broadcast to `(..., *norm.normalized_shape)`; so does the result. `norm` and `dropout`
+    are the model's own modules and not their bare weights and rates, because users replace or wrap modules after
+    construction (LoRA adapters, quantisation, offloading and other hooks): whatever is not a plain
+    `torch.nn.LayerNorm` or `torch.nn.Dropout` is called like the original does, so nothing is bypassed. On CUDA plain
+    ones run as a compiled region, whose dropout draws other random numbers than the eager one; everywhere else the
+    bits are those of the composition.
     """
-    if dropout_add_layer_norm_implementation(x, residual, norm) != "torch.compile":
-        return dropout_add_layer_norm_reference(x, residual, norm, p=p, training=training)
+    if dropout_add_layer_norm_implementation(x, residual, norm, dropout) != "torch.compile":
+        return dropout_add_layer_norm_reference(x, residual, norm, dropout, p=p, training=training)
+    if dropout is not None:
+        p, training = dropout.p, dropout.training
     rate = p if training else 0.0  # one compiled variant less for each rate in evaluation
     result: torch.Tensor = _compiled_dropout_add_layer_norm()(
         x, residual, norm.normalized_shape, norm.weight, norm.bias, norm.eps, rate, training
@@ -33,16 +36,20 @@ def dropout_add_layer_norm(
 
 
 def dropout_add_layer_norm_reference(
-    x: torch.Tensor, residual: torch.Tensor, norm: Any, *, p: float, training: bool
+    x: torch.Tensor, residual: torch.Tensor, norm: Any, dropout: Any = None, *, p: float = 0.5, training: bool = True
 ) -> torch.Tensor:
-    """The composition that the op replaces, with the module called as the model calls it."""
-    result: torch.Tensor = norm(functional.dropout(x, p, training) + residual)
+    """The composition that the op replaces, with the modules called as the model calls them."""
+    dropped = functional.dropout(x, p, training) if dropout is None else dropout(x)
+    result: torch.Tensor = norm(dropped + residual)
     return result
 
 
-def dropout_add_layer_norm_implementation(x: torch.Tensor, residual: torch.Tensor, norm: Any) -> str:
+def dropout_add_layer_norm_implementation(
+    x: torch.Tensor, residual: torch.Tensor, norm: Any, dropout: Any = None
+) -> str:
     """Name of what runs for these arguments: "torch.compile", "torch-native" or "reference"."""
-    if torch.compiler.is_compiling() or not is_plain(norm, nn.LayerNorm):
+    plain = is_plain(norm, nn.LayerNorm) and (dropout is None or is_plain(dropout, nn.Dropout))
+    if torch.compiler.is_compiling() or not plain:
         return "reference"  # the compiler around it fuses, and sees the hooks
     return "torch.compile" if compiles(x, residual) else "torch-native"
 

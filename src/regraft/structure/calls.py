@@ -52,6 +52,7 @@ PURE_FUNCTIONS = frozenset(
         "compiler.is_compiling",
     ]
 )
+CONSUMERS = frozenset({"list", "tuple", "set", "dict", "sum", "min", "max", "sorted", "any", "all"})
 PURE_MODULES = ("math.", "operator.", "itertools.")
 
 CONTAINERS = ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict")
@@ -117,6 +118,8 @@ def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr
         )
         return glue(frame, "py.binary", (left, right), expr, kind).output
     kind = "tensor" if "tensor" in (left.kind, right.kind) else "unknown"
+    if kind == "unknown":
+        customised(frame, "__add__", expr)
     if op == "mul" and left is right:
         op, args = "pow", {"input": left, "exponent": frame.constant(2)}
     elif op == "pow":
@@ -157,8 +160,21 @@ def _cast(
     return frame.node("to", args, expr, "tensor", spelling=spelling).output
 
 
+def customised(frame: Frame, name: str, expr: ast.AST) -> None:
+    """Note an effect where the file itself defines what happens: an operator, a property, a generator."""
+    if name in frame.scope.custom:
+        frame.node("call", {}, expr, effect=True, spelling=name)
+
+
+def iterate(frame: Frame, source: Value, expr: ast.AST) -> None:
+    """Iterating over something runs the code of its iterator."""
+    if source.kind not in ("tensor", "tuple") and not source.layers:
+        customised(frame, "__iter__", expr)
+
+
 def attribute(frame: Frame, base: Value, name: str, expr: ast.AST) -> Value:
     """An attribute of a value; reading it twice gives the same value."""
+    customised(frame, name, expr)
     key = (base.id, name)
     found = frame.attributes.get(key)
     if found is not None:

@@ -95,6 +95,8 @@ def _name(frame: Frame, expr: ast.expr) -> Value:
     if bound is not None:
         return bound.value
     qualified = frame.scope.names.qualified.get(expr.id, expr.id)
+    if expr.id in frame.scope.names.rebound:
+        return frame.node("call", {}, expr, effect=True, spelling=expr.id).output  # any call may change it
     return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
 
 
@@ -104,6 +106,8 @@ def _attribute(frame: Frame, expr: ast.expr) -> Value:
     if path is not None:
         root, rest = path
         if root == frame.receiver and root in frame.env and frame.env[root].value.origin == "param":
+            for name in rest.split("."):
+                calls.customised(frame, name, expr)
             return frame.path(f"self.{rest}")
         if root not in frame.env and root in frame.scope.names.qualified:
             qualified = f"{frame.scope.names.qualified[root]}.{rest}"
@@ -208,6 +212,11 @@ def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Argumen
         return node.output
     if name in calls.PURE_BUILTINS:
         positional, keywords = arguments
+        if name in calls.CONSUMERS:
+            for value in positional:
+                calls.iterate(frame, value, expr)
+        elif name == "getattr" and len(positional) > 1:
+            calls.customised(frame, str(positional[1].const), expr)
         node = glue(frame, "py.call", (*positional, *keywords.values()), expr, calls.PURE_BUILTINS[name])
         node.spelling = name
         return node.output
@@ -299,6 +308,8 @@ def _subscript(frame: Frame, expr: ast.expr) -> Value:
         glue(frame, "py.item", (base, index), expr)
         return base.items[index.const]
     kind = "tensor" if base.kind == "tensor" else "unknown"
+    if base.kind == "unknown":
+        calls.customised(frame, "__add__", expr)
     if base.kind == "tuple" and base.attribute() is not None:
         kind = "tuple" if isinstance(expr.slice, ast.Slice) else "int"  # of x.shape
     return frame.node("py.item", {"base": base, "index": index}, expr, kind).output  # type: ignore[arg-type]
@@ -349,10 +360,15 @@ def captured(frame: Frame, body: Sequence[ast.AST]) -> list[Value]:
 
 def _comprehension(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp)
+    leaked = [one.target.id for one in ast.walk(expr) if isinstance(one, ast.NamedExpr)]  # a walrus binds outside
+    for name in leaked:
+        glue(frame, "py.use", [frame.env[name].value] if name in frame.env else [], expr)
+        frame.bind(name, frame.fresh(name))
     mark, outer, loop = len(frame.trail), frame.guard, frame.loop
     frame.loops += 1
     for generator in expr.generators:
         source = lower(frame, generator.iter)
+        calls.iterate(frame, source, generator.iter)
         frame.loop = frame.loops
         _bind_names(frame, generator.target, loop_element(frame, source, generator.iter))
         for test in generator.ifs:
@@ -361,6 +377,8 @@ def _comprehension(frame: Frame, expr: ast.expr) -> Value:
     values = [lower(frame, one) for one in parts]
     frame.guard, frame.loop = outer, loop
     frame.rewind(mark)
+    for name in leaked:
+        frame.bind(name, frame.fresh(name))
     value = glue(
         frame, "py.comprehension", values, expr, "tuple" if isinstance(expr, ast.ListComp) else "unknown"
     ).output

@@ -16,13 +16,17 @@ from regraft.structure.optable import OpTable
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a function can see besides its own names: the file, the module's names, and its class."""
+    """What a function can see besides its own names: the file, the module's names, and its class.
+
+    custom  operators, properties and iteration that classes and generators of the file define: they may run any code
+    """
 
     source: SourceFile
     names: Names
     table: OpTable
     layers: Mapping[str, tuple[Layer, ...]]
     methods: frozenset[str] = frozenset()
+    custom: frozenset[str] = frozenset()
 
 
 _CONST_KINDS: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "scalar"), (str, "str"))
@@ -88,10 +92,15 @@ class Frame:
         found = self.paths.get(path)
         if found is None:
             found = self.paths[path] = self.value("path", name=path)
-            found.layers = self.scope.layers.get(path, ())
-            if found.layers:
+            layers = self.scope.layers.get(path, ())
+            if any(layer.type or layer.choice for layer in layers):
+                found.layers = layers
                 found.kind = "module"
         return found
+
+    def fresh(self, name: str) -> Value:
+        """A value that nothing is known of, for a name or an attribute (`self.x`)."""
+        return self.value("path", name=name) if "." in name else self.value("unknown")
 
     # nodes
 
@@ -120,12 +129,12 @@ class Frame:
 
     def _forget(self) -> None:
         """Attributes may have changed; modules are taken to stay what they are."""
-        self.paths = {path: value for path, value in self.paths.items() if value.layers}
+        self.paths = {path: value for path, value in self.paths.items() if value.is_layer}
         self.attributes.clear()
         for path in dict.fromkeys(path for path, *_ in self.stores):
             bound = self.env.get(path)
-            if bound is not None and not bound.value.layers:
-                self.bind(path, self.value("path", name=path))
+            if bound is not None and not bound.value.is_layer:
+                self.bind(path, self.fresh(path))
 
     # names
 

@@ -247,8 +247,8 @@ def _other(frame: Frame, statement: ast.stmt) -> Guard:
     elif not isinstance(statement, ast.Pass):
         frame.give_up(statement, f"{type(statement).__name__} is not followed")
         frame.node("call", {}, statement, effect=True)
-        for name in _stored([statement]):
-            frame.bind(name, frame.value("unknown"))
+        for name in _stored([statement], frame.receiver):
+            frame.bind(name, frame.fresh(name))
     return FALSE
 
 
@@ -291,15 +291,17 @@ def _loop(frame: Frame, statement: ast.stmt) -> Guard:
     frame.loops += 1
     frame.loop = frame.loops
     carried: dict[str, Value] = {}
-    for name in _stored(statement.body):
+    targets = () if isinstance(statement, ast.While) else (statement.target,)
+    for name in _stored((*targets, *statement.body), frame.receiver):
         bound = frame.env.get(name)
-        entry[name] = bound.value if bound else frame.value("unknown")
+        entry[name] = bound.value if bound else frame.fresh(name)
         carried[name] = frame.value("phi", entry[name].kind, name)
         frame.bind(name, carried[name])
     if isinstance(statement, ast.While):
         # the test runs before every step, the first included, so the body's guard does not say which
         condition(frame, statement.test)
     elif source is not None:
+        calls.iterate(frame, source, statement.iter)
         bind_target(frame, statement.target, loop_element(frame, source, statement.iter))
     frame.loop_marks.append(mark)
     block(frame, statement.body)
@@ -346,15 +348,29 @@ def _try(frame: Frame, statement: ast.stmt) -> Guard:
         which = guards.Atom("opaque", f"try#{statement.lineno}:{number}", None, f"handler {number} runs")
         guard = guards.conjoin(failed, which)
         mark = len(frame.trail)
-        for name in _stored(statement.body):
-            frame.bind(name, frame.value("unknown"))
+        for name in _stored(statement.body, frame.receiver):
+            frame.bind(name, frame.fresh(name))
         if handler.name:
             frame.bind(handler.name, frame.value("unknown"))
         left, bound = _branch(frame, guard, handler.body)
         branches.append((guard, left, {**frame.rewind(mark), **bound}))
     _merge(frame, branches)
-    block(frame, statement.finalbody)
+    if statement.finalbody and _finally(frame, statement) == TRUE:
+        return TRUE
     return FALSE if any(left != TRUE for _, left, _ in branches) else TRUE
+
+
+def _finally(frame: Frame, statement: ast.Try) -> Guard:
+    """`finally` runs from any point before it; what it binds is bound afterwards."""
+    mark = len(frame.trail)
+    before = [*statement.body, *statement.orelse, *(one for handler in statement.handlers for one in handler.body)]
+    for name in _stored(before, frame.receiver):
+        frame.bind(name, frame.fresh(name))
+    left, names = _branch(frame, TRUE, statement.finalbody)
+    frame.rewind(mark)
+    for name, value in names.items():
+        frame.bind(name, value)
+    return left
 
 
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # `except*` came with Python 3.11
@@ -391,14 +407,18 @@ def _match(frame: Frame, statement: ast.stmt) -> Guard:
     return FALSE
 
 
-def _stored(body: Iterable[ast.AST]) -> tuple[str, ...]:
-    """Names that the statements bind, not looking into nested functions."""
+def _stored(body: Iterable[ast.AST], receiver: str | None = None) -> tuple[str, ...]:
+    """Names that the statements bind, and attributes of the `receiver` (`self.x`); nested functions are left out."""
     found: dict[str, None] = {}
     stack: list[ast.AST] = list(body)
     while stack:
         node = stack.pop()
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             found[node.id] = None
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+            path = dotted(node)
+            if path is not None and path[0] == receiver:
+                found[f"self.{path[1]}"] = None
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found[node.name] = None
         elif not isinstance(node, ast.Lambda):

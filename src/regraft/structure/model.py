@@ -54,6 +54,11 @@ class Value:
     joins: list[Value] = field(default_factory=list)
     born: int = 0
 
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is certainly a module that the constructor built: attributes that are stay what they are."""
+        return bool(self.layers) and all(layer.type or layer.choice for layer in self.layers)
+
     def every_use(self) -> tuple[Node, ...]:
         """Nodes that may take this value, directly or through φ values."""
         found, seen, pending = dict.fromkeys(self.uses), {self}, list(self.joins)

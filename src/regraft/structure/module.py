@@ -18,6 +18,11 @@ from regraft.structure.optable import table
 
 _DYNAMIC = re.compile(r"\bsetattr\(self\b|self\.(?:add_module|register_module|_modules|__dict__)\b|def __[gs]etattr")
 
+_SUPER = re.compile(r"\bsuper\([^()]*\)\.(?!__init__)(\w+)\(")
+_OPERATORS = re.compile(
+    rb"\bdef __(?:[ri]?(?:add|sub|mul|truediv|pow|matmul)|neg|getitem|setitem|getattr|getattribute)__"
+)
+
 Wanted = Callable[[ast.AST], bool]
 
 
@@ -28,6 +33,7 @@ class Module:
         self.source = source
         self.package = package_of(Path(source.path)) if package is None else package
         self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
+        self._constructors: dict[ast.AST, Body] = {}
 
     @cached_property
     def names(self) -> Names:
@@ -60,65 +66,111 @@ class Module:
                 found.setdefault(base.name, []).append(cls)
         return {name: tuple(classes) for name, classes in found.items()}
 
+    @cached_property
+    def custom(self) -> frozenset[str]:
+        """What the file defines for itself: names of properties, `__iter__` for iteration, `__add__` for operators."""
+        text = self.source.text
+        found = set()
+        if b"yield" in text or b"def __iter__" in text or b"def __next__" in text:
+            found.add("__iter__")
+        if _OPERATORS.search(text):
+            found.add("__add__")
+        if b"property" in text:
+            functions = (node for node in ast.walk(self.source.tree) if isinstance(node, ast.FunctionDef))
+            found.update(one.name for one in functions if _is_active_property(one))
+        return frozenset(found)
+
     def methods(self, cls: ast.ClassDef) -> dict[str, Function]:
         return {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
 
     def scope(self, cls: ast.ClassDef | None) -> Scope:
         if cls is None:
-            return Scope(self.source, self.names, table(), {})
+            return Scope(self.source, self.names, table(), {}, custom=self.custom)
         methods = frozenset(name for one in self.bases(cls) for name in self.methods(one))
-        return Scope(self.source, self.names, table(), self.layers(cls), methods)
+        return Scope(self.source, self.names, table(), self.layers(cls), methods, self.custom)
 
     def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
         """Layers of a class by path (`self.dropout`), its base classes' included."""
         found = self._layers.get(cls.name)
         if found is None:
             self._layers[cls.name] = {}  # a class that refers to itself while its layers are made
-            merged: dict[str, tuple[Layer, ...]] = {}
-            for one in reversed(self.bases(cls)):
-                merged.update(self._own_layers(one))
-            found = self._layers[cls.name] = merged
+            found = self._layers[cls.name] = self._build(cls)
         return found
 
-    def _own_layers(self, cls: ast.ClassDef) -> dict[str, tuple[Layer, ...]]:
-        methods = self.methods(cls)
-        pending, seen = ["__init__"], set()
+    def _build(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
+        """Layers that the constructors of a class and its bases leave, methods resolved as in an instance."""
+        order = self.bases(cls)
+        merged: dict[str, list[Layer]] = {}
+        ran: set[ast.AST] = set()
+        for one in reversed(order):
+            merged.update(self._constructed(one, order, ran))
+        for one in order:
+            for path in (*self._reassigned(one, ran), *self._shadowed(one, merged)):
+                # stored by a method that may run at any time, or by other means: its type is not known
+                if path in merged:
+                    merged[path].append(Layer("", path))
+        return {path: tuple(layers) for path, layers in merged.items()}
+
+    def _constructed(
+        self, cls: ast.ClassDef, order: tuple[ast.ClassDef, ...], ran: set[ast.AST]
+    ) -> dict[str, list[Layer]]:
+        """What the `__init__` of one class stores, with the methods that it calls on the instance."""
         found: dict[str, list[Layer]] = {}
-        scope = Scope(self.source, self.names, table(), {}, frozenset(methods))
+        pending = [(cls, self.methods(cls)["__init__"])] if "__init__" in self.methods(cls) else []
+        seen: set[ast.AST] = set()
         while pending:
-            name = pending.pop()
-            if name in seen or name not in methods:
+            owner, function = pending.pop()
+            if function in seen:
                 continue
-            seen.add(name)
-            body = lower_function(scope, methods[name], name, method=True)
-            pending += [node.spelling[5:] for node in body.index.get("call", ()) if node.spelling.startswith("self.")]
+            seen.add(function)
+            body = self._constructor_body(owner, function)
+            pending += self._called(owner, order, function, body)
             for path, guard, value, statement in body.stores:
                 found.setdefault(path, []).extend(_stored_layers(path, guard, value, statement))
-        for path in self._reassigned(cls, seen):
-            # stored by a method that may run at any time: its type is not known
-            if path in found:
-                found[path].append(Layer("", path))
-        for path in self._shadowed(cls, found):
-            found[path].append(Layer("", path))
-        return {path: tuple(layers) for path, layers in found.items()}
+        ran |= seen
+        return found
 
-    def _shadowed(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> Iterator[str]:
+    def _constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
+        body = self._constructors.get(function)
+        if body is None:
+            scope = Scope(self.source, self.names, table(), {}, frozenset(self.methods(owner)), self.custom)
+            body = self._constructors[function] = lower_function(scope, function, function.name, method=True)
+        return body
+
+    def _called(
+        self, owner: ast.ClassDef, order: tuple[ast.ClassDef, ...], function: Function, body: Body
+    ) -> Iterator[tuple[ast.ClassDef, Function]]:
+        """Methods that a constructor calls: `self.build()` as the instance's class has it, `super().build()` above."""
+        named = [
+            (node.spelling[5:], order) for node in body.index.get("call", ()) if node.spelling.startswith("self.")
+        ]
+        above = order[order.index(owner) + 1 :]
+        text = self.source.segment(function)
+        named += [(match[1], above) for match in _SUPER.finditer(text)]
+        for name, classes in named:
+            found = next((one for one in classes if name in self.methods(one)), None)
+            if found is not None:
+                yield found, self.methods(found)[name]
+
+    def _shadowed(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> list[str]:
         """Layers that something else than a plain assignment may set or hide: their type is not known."""
         text = self.source.segment(cls)
         dynamic = _DYNAMIC.search(text) is not None
         names = {one.name for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
         names |= {target.id for target in _targets(cls.body) if isinstance(target, ast.Name)}
+        found = []
         for path, layers in paths.items():
             changed = any(one.type == "torch.nn.Sequential" for one in layers) and re.search(
                 re.escape(path) + r"(?:\.(?:append|insert|extend|pop)\(|\[)", text
             )
             if dynamic or changed or path.split(".")[1] in names:
-                yield path
+                found.append(path)
+        return found
 
-    def _reassigned(self, cls: ast.ClassDef, constructors: set[str]) -> set[str]:
+    def _reassigned(self, cls: ast.ClassDef, constructors: set[ast.AST]) -> set[str]:
         paths: set[str] = set()
-        for name, method in self.methods(cls).items():
-            if name in constructors or not method.args.args:
+        for method in self.methods(cls).values():
+            if method in constructors or not method.args.args:
                 continue
             receiver = method.args.args[0].arg
             for target in _targets(method.body):
@@ -154,6 +206,15 @@ class Module:
         around = enclosing | local_names(function)
         for inner in _inner_functions(function):
             yield from self._nested(inner, f"{name}.{inner.name}", None, wanted, around)
+
+
+def _is_active_property(node: ast.FunctionDef) -> bool:
+    """A property that does more than read: its body is not one `return` without a call."""
+    if not any("property" in ast.unparse(one) for one in node.decorator_list):
+        return False
+    body = [one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
+    reads = len(body) == 1 and isinstance(body[0], ast.Return)
+    return not reads or any(isinstance(one, ast.Call | ast.Yield | ast.NamedExpr) for one in ast.walk(body[0]))
 
 
 def _targets(body: list[ast.stmt]) -> Iterator[ast.expr]:

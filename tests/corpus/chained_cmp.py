@@ -1,0 +1,7 @@
+class M(nn.Module):
+    # layers
+
+    def forward(self, x, res):
+        h = self.dense(x)
+        y = F.gelu(h)
+        return y, 0 < h.sum() < 10

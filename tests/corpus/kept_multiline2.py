@@ -1,0 +1,10 @@
+class M(nn.Module):
+    # layers
+
+    def forward(self, x, res):
+        h = self.dropout(
+            x +
+            res
+        )
+        y = self.norm(h + res)
+        return y

@@ -1,0 +1,17 @@
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.dropout = nn.Dropout(0.5)
+        self.norm = nn.LayerNorm(4)
+        self.dense = nn.Linear(4, 4)
+        self.act = nn.GELU()
+        self.seq = nn.Sequential(nn.Linear(4, 4))
+        self.seq.append(nn.LayerNorm(4))
+        self.h = torch.arange(8.).reshape(2, 4)
+
+    def post(self):
+        pass
+
+    def forward(self, x, res):
+        return F.gelu(self.seq(x))

@@ -1,0 +1,15 @@
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.dropout = nn.Dropout(0.5)
+        self.norm = nn.LayerNorm(4)
+        self.dense = nn.Linear(4, 4)
+        self.act = nn.GELU()
+        self.seen = []
+        self.sm = nn.Softmax(dim=-1)
+        self.sm.register_forward_hook(lambda m, i, o: self.seen.append(o.sum()))
+        self.h = torch.arange(8.).reshape(2, 4)
+
+    def forward(self, x, res):
+        return F.softmax(self.sm(x), dim=-1), self.sm(x), self.seen
