@@ -31,10 +31,11 @@ def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
     """`norm(conv(x))`.
 
     Shapes: `x` is `(N, conv.in_channels, *space)`, the result `(N, conv.out_channels, *space)`. `conv` and `norm` are
-    the model's own modules. In training, and wherever the statistics of the batch are used, they are called like the
-    original does, bit for bit. In evaluation the running statistics are folded into the weights of the convolution,
-    which then runs alone, if both are plain, everything is float32 or everything is float64, and the result is larger
-    than the weights (else folding costs more than it saves). It is differentiable in the input and all parameters.
+    the model's own modules; where nothing is folded they are called like the original does, bit for bit. In
+    evaluation the running statistics are folded into the weights of the convolution, which then runs alone, if both
+    modules are plain, everything is float32 or everything is float64, no gradient of `norm.weight` is wanted, and the
+    result is at least as large as the weights (else folding costs more than it saves). It is differentiable in the
+    input and all parameters.
     """
     if conv_batch_norm_implementation(x, conv, norm) != "folded":
         return conv_batch_norm_reference(x, conv, norm)

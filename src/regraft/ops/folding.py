@@ -16,7 +16,7 @@ _FOLDED_TYPES = (torch.float32, torch.float64)
 def folds(
     x: torch.Tensor, layer: nn.Module, norm: Any, kind: type[nn.Module], channels: int, positions: int
 ) -> bool:
-    """True if `norm(layer(x))` is `layer` with other weights, and making these costs less than normalising.
+    """True if `norm(layer(x))` is `layer` with other weights, as exact and, by the size of things, cheaper.
 
     layer      a plain convolution or Linear, with `weight` and `bias` (or None)
     kind       the batch normalisation that fits it; another one, or one that uses the statistics of the batch, does not
@@ -27,6 +27,8 @@ def folds(
         return False  # the compiler around it folds, and sees the hooks
     if type(x) not in (torch.Tensor, nn.Parameter) or x.dtype not in _FOLDED_TYPES or not is_plain(norm, kind):
         return False
+    if torch.is_grad_enabled() and norm.weight is not None and norm.weight.requires_grad:
+        return False  # through folded weights this gradient is a difference of large sums
     device = x.device.type
     if norm.training or (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
         return False

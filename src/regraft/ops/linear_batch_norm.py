@@ -16,11 +16,11 @@ def linear_batch_norm(x: torch.Tensor, linear: Any, norm: Any) -> torch.Tensor:
     """`norm(linear(x))`.
 
     Shapes: `x` is `(N, linear.in_features)`, the result `(N, linear.out_features)`; with more dimensions `norm`
-    normalises another axis than the features, and both are called as they are. `linear` and `norm` are the model's
-    own modules. In training, and wherever the statistics of the batch are used, they are called like the original
-    does, bit for bit. In evaluation the running statistics are folded into the weights, if both are plain, everything
-    is float32 or everything is float64, and there are at least as many rows as input features (else folding costs
-    more than it saves). It is differentiable in the input and all parameters.
+    normalises another axis than the features. `linear` and `norm` are the model's own modules; where nothing is
+    folded they are called like the original does, bit for bit. In evaluation the running statistics are folded into
+    the weights, if both modules are plain, everything is float32 or everything is float64, no gradient of
+    `norm.weight` is wanted, and there are at least as many rows as input features (else folding costs more than it
+    saves). It is differentiable in the input and all parameters.
     """
     if linear_batch_norm_implementation(x, linear, norm) != "folded":
         return linear_batch_norm_reference(x, linear, norm)
