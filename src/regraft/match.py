@@ -235,7 +235,8 @@ class _Matcher:
         for node in match.nodes:
             if node is match.root:
                 continue
-            for use in _uses_under(match.guard, node.output):
+            same_block = node.statement.block == match.root.statement.block
+            for use in node.output.every_use() if same_block else _uses_under(match.guard, node.output):
                 if use not in matched:
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
@@ -269,7 +270,10 @@ class _Matcher:
 
 
 def _uses_under(guard: Guard, value: Value) -> tuple[Node, ...]:
-    """Nodes that may take the value where the guard holds, directly or through φ values."""
+    """Nodes that may take the value where the guard holds, directly or through φ values.
+
+    For a value that is made before the branch with the root: the branch decides once which of them it reaches.
+    """
     found = [use for use in value.uses if guards.satisfiable(guards.conjoin(guard, use.guard))]
     seen, pending = {value}, [value]
     while pending:

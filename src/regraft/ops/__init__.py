@@ -59,5 +59,5 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
 
 
 def implementation(name: str, *arguments: Any) -> str:
-    """What the op `name` runs for these positional arguments: "folded", "torch-native", "torch.compile" or "reference"."""
+    """What the op `name` runs for these arguments: "folded", "torch-native", "torch.compile" or "reference"."""
     return _IMPLEMENTATIONS[name](*arguments)

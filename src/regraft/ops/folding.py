@@ -13,13 +13,11 @@ from regraft.ops.plain import is_plain
 _FOLDED_TYPES = (torch.float32, torch.float64)
 
 
-def folds(
-    x: torch.Tensor, layer: nn.Module, norm: Any, kind: type[nn.Module], channels: int, positions: int
-) -> bool:
+def folds(x: torch.Tensor, layer: nn.Module, norm: Any, kind: type[nn.Module], channels: int, positions: int) -> bool:
     """True if `norm(layer(x))` is `layer` with other weights, as exact and, by the size of things, cheaper.
 
     layer      a plain convolution or Linear, with `weight` and `bias` (or None)
-    kind       the batch normalisation that fits it; another one, or one that uses the statistics of the batch, does not
+    kind       the batch normalisation that fits it; one that uses the statistics of the batch is not folded
     channels   outputs of `layer`
     positions  elements of the result for each channel: with fewer than weights for each channel nothing is gained
     """
