@@ -61,6 +61,8 @@ LAYER_OPS = {
     "ELU": "elu", "Hardswish": "hardswish", "Hardsigmoid": "hardsigmoid", "Mish": "mish", "Softplus": "softplus",
     "ReLU6": "relu6", "Softmin": "softmin", "GLU": "glu",
     "Conv1d": "conv1d", "Conv2d": "conv2d", "Conv3d": "conv3d",
+    "ConvTranspose1d": "conv_transpose1d", "ConvTranspose2d": "conv_transpose2d",
+    "ConvTranspose3d": "conv_transpose3d",
     "BatchNorm1d": "batch_norm", "BatchNorm2d": "batch_norm", "BatchNorm3d": "batch_norm",
     "AvgPool2d": "avg_pool2d", "MaxPool2d": "max_pool2d", "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
     "AdaptiveAvgPool1d": "adaptive_avg_pool1d", "Dropout2d": "dropout2d", "Identity": "identity",
@@ -172,6 +174,8 @@ def _python_signature(signature: inspect.Signature) -> list[list[Any]]:
 
 
 def _plain(value: object) -> object:
+    if inspect.isfunction(value):
+        return f"{value.__module__}.{value.__qualname__}"  # its text has an address that differs from run to run
     return value if isinstance(value, int | float | str | bool | type(None)) else str(value)
 
 

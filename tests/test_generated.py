@@ -38,7 +38,7 @@ STATEMENTS = [
     "x = self.drop(x)", "x = self.fc(x)", "r = x", "x = x + r", "r = r + x", "x = self.norm(x)", "x = self.act(x)",
     "x = F.gelu(x)", "x = torch.softmax(x, -1)", "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)",
     "x = self.norm(self.drop(x) + r)", "r = self.act(self.fc(x))", "x, r = r, x", "x += r", "self.cache(x)",
-    "x = x.to(torch.float32)", "d = x.dtype", "x = x.to(d)",
+    "x = x.to(torch.float32)", "d = x.dtype", "x = x.to(d)", "x = self.bn(x)", "r = self.bn(self.fc(x))",
 ]  # fmt: skip
 HEAD = """import torch
 import torch.nn.functional as F
@@ -50,6 +50,7 @@ class M(nn.Module):
         super().__init__()
         self.fc = nn.Linear(dim, dim)
         self.norm = nn.LayerNorm(dim)
+        self.bn = nn.BatchNorm1d(dim)
         self.drop = nn.Dropout(0.0)
         self.act = TABLE[act]
 
@@ -64,16 +65,23 @@ class M(nn.Module):
 def program(seed: int) -> str:
     generator = random.Random(seed)
     lines: list[str] = []
+    opened: list[bool] = []  # whether each open block is an `if` that may get an `else`
     depth = 0
     for _ in range(generator.randint(4, 14)):
         if depth < 2 and generator.random() < 0.15:
-            lines.append("    " * depth + generator.choice(["if r.sum() > 0:", "for _ in range(2):"]))
+            opened.append(generator.random() < 0.5)
+            lines.append("    " * depth + ("if r.sum() > 0:" if opened[-1] else "for _ in range(2):"))
             depth += 1
             lines.append("    " * depth + generator.choice(STATEMENTS))
         else:
             lines.append("    " * depth + generator.choice(STATEMENTS))
             if depth and generator.random() < 0.4:
                 depth -= 1
+                if opened.pop() and generator.random() < 0.5:
+                    lines.append("    " * depth + "else:")
+                    depth += 1
+                    opened.append(False)
+                    lines.append("    " * depth + generator.choice(STATEMENTS))
     lines.append("return x, r")
     return HEAD + "".join(f"        {line}\n" for line in lines)
 
@@ -97,9 +105,11 @@ def test_rewritten_random_programs_compute_the_same(start: int) -> None:
                 names = {"TABLE": {"gelu": torch.nn.GELU(), "relu": torch.nn.ReLU()}}
                 exec(compile(text, "m.py", "exec"), names)
                 torch.manual_seed(seed)
-                model = names["M"](8, act)  # type: ignore[operator]
-                x, r = torch.randn(2, 8), torch.randn(2, 8)
-                results.append((*model(x, r), x, r, getattr(model, "seen", torch.zeros(()))))
+                model = names["M"](8, act).train(seed % 2 == 0)  # type: ignore[operator]
+                x, r = torch.randn(9, 8), torch.randn(9, 8)
+                with torch.no_grad():
+                    outputs = model(x, r)
+                results.append((*outputs, x, r, getattr(model, "seen", torch.zeros(())), *model.buffers()))
             for one, other in zip(*results, strict=True):
                 torch.testing.assert_close(
                     one, other, rtol=1e-4, atol=1e-5, equal_nan=True, msg=lambda m, c=code: f"{c}\n{m}"

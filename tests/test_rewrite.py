@@ -22,6 +22,7 @@ class M(nn.Module):
         super().__init__()
         self.fc = nn.Linear(dim, dim)
         self.norm = nn.LayerNorm(dim)
+        self.bn = nn.BatchNorm1d(dim)
         self.drop = nn.Dropout(0.1)
         self.act = TABLE[act]
         self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.GELU())
@@ -81,6 +82,22 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
             "if is_gelu(self.act):\n    h = linear_gelu(x, self.fc)\nelse:\n"
             "    h = self.fc(x)\n    h = self.act(h)\nreturn h",
         ),
+        # a branch that follows: the other one gets what has moved
+        (
+            "h = self.drop(x)\nh = h + r  # why\n\nif r.any():\n    h = self.norm(h)\nreturn h",
+            "# why\n\nif r.any():\n    h = dropout_add_layer_norm(\n"
+            "        x, r, self.norm, p=self.drop.p, training=self.drop.training\n    )\n"
+            "else:\n    h = self.drop(x)\n    h = h + r\nreturn h",
+        ),
+        (
+            "h = self.fc(\n    x\n)\nif r is None:\n    # nothing\n    r = h\nelse:\n    return self.bn(h)\nreturn r",
+            "if r is None:\n    # nothing\n    h = self.fc(\n        x\n    )\n    r = h\nelse:\n"
+            "    return linear_batch_norm(x, self.fc, self.bn)\nreturn r",
+        ),
+        (
+            "h = self.fc(x)\nif r is None:\n    return self.bn(h)\nreturn h",
+            "if r is None:\n    return linear_batch_norm(x, self.fc, self.bn)\nelse:\n    h = self.fc(x)\nreturn h",
+        ),
         # with a return there is no need for `else`
         (
             "return self.act(self.fc(x))",
@@ -127,6 +144,18 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
         ("h = self.drop(x)\nself.cache(r)\nreturn self.norm(h + r)", "stands between the nodes and may have effects"),
         ("h = self.drop(x)\nr[0] = 1\nreturn self.norm(h + r)", "may have effects"),
         ("h = self.drop(x)\nif r.any():\n    h = self.norm(h + r)\n    return h\nreturn r", "in different branches"),
+        # what would move into the other branch cannot, or not all of it
+        ("h = self.fc(x)\nif r.any():\n    y = F.gelu(h)\nelse:\n    y = h\nreturn y", "in different branches"),
+        ("h = self.fc(x)\nz = 1\nif r.any():\n    h = F.gelu(h)\nreturn h, z", "in different branches"),
+        ("h = self.fc(x)\nif (z := r.any()):\n    h = F.gelu(h)\nreturn h, z", "in different branches"),
+        ("h = self.fc(x)\nif self.cache(r):\n    h = F.gelu(h)\nreturn h", "may have effects"),
+        (
+            "h = self.fc(x)\nif r.any():\n    return self.bn(h)\nelif x.any():\n    return r\nreturn h",
+            "lines of its own",
+        ),
+        ("h = self.fc(x)\nif r.any(): h = F.gelu(h)\nreturn h", "lines of its own"),
+        ("h = self.fc(x + r)\nif r.any():\n    return self.bn(h)\nreturn h", "more than the rule covers"),
+        ("h = self.fc(x)\nif r is None:\n    h = self.act(h)\nreturn h", "in different branches"),
         ("return F.softmax(\n    x,  # scores\n    dim=-1,\n)", "a comment stands inside"),
         ("return f'{F.softmax(x, dim=-1)}'", "inside an f-string"),
         ("h = self.drop(x); h = h + r\nreturn self.norm(h)", "share a line"),
@@ -152,6 +181,11 @@ def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, re
         "h = x\nif r is None:\n    h = self.fc(x)\n    y = F.gelu(h)\nreturn h",  # leaves through the join
         "h = self.drop(x)\nh += r\nreturn self.norm(h)",  # in place: others may see it
         "return self.norm(self.drop(x) - r)",
+        # made before the branch, needed after it or for its test
+        "h = self.fc(x)\nif r.any():\n    y = F.gelu(h)\nreturn h",
+        "h = self.fc(x)\nif h.any():\n    h = F.gelu(h)\nreturn h",
+        # the test may have another result the second time
+        "if self.on:\n    h = self.fc(x)\n    y = F.gelu(h)\n    self.cache(y)\n    if not self.on:\n        y = h\nreturn y",  # noqa: E501
         "return self.norm(torch.add(self.drop(x), r, alpha=2))",
         "return self.norm(F.dropout(x, 0.1, self.training, inplace=True) + r)",
         "return torch.softmax(x, 1)",

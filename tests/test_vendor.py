@@ -14,7 +14,7 @@ from regraft import __version__
 from regraft.kernels import OPS
 from regraft.vendor import vendor_source, vendored_names
 
-ALL = ("dropout_add_layer_norm", "is_gelu", "linear_gelu", "softmax")
+ALL = ("conv_batch_norm", "dropout_add_layer_norm", "is_gelu", "linear_batch_norm", "linear_gelu", "softmax")
 
 # Runs beside a vendored module that must do without Regraft, and prints what it computes.
 PROGRAM = """
@@ -22,7 +22,7 @@ import sys
 BLOCK
 import torch
 from torch import nn
-from MODULE import dropout_add_layer_norm, is_gelu, linear_gelu, softmax
+from MODULE import conv_batch_norm, dropout_add_layer_norm, is_gelu, linear_batch_norm, linear_gelu, softmax
 torch.manual_seed(0)
 x, norm, linear = torch.randn(3, 8), nn.LayerNorm(8), nn.Linear(8, 4)
 norm.register_forward_hook(lambda *_: print("hook"))
@@ -33,6 +33,11 @@ print(dropout_add_layer_norm(x, x, nn.LayerNorm(8), nn.Dropout(0.5)).tolist())
 print(linear_gelu(x, linear, nn.GELU()).tolist())
 print(linear_gelu(x, linear).tolist(), linear_gelu(x, linear, approximate="tanh").tolist(), softmax(x).tolist())
 print([is_gelu(one) for one in (nn.GELU(), nn.GELU("tanh"), nn.functional.gelu, nn.ReLU())])
+conv, transposed = nn.Conv1d(8, 4, 1), nn.ConvTranspose1d(4, 4, 2)
+first, second = nn.BatchNorm1d(4).eval(), nn.BatchNorm1d(4)
+with torch.no_grad():
+    print(conv_batch_norm(conv_batch_norm(torch.randn(2, 8, 30), conv, first), transposed, first).tolist())
+    print(linear_batch_norm(torch.randn(9, 8), linear, first).tolist(), linear_batch_norm(x, linear, second).tolist())
 model = lambda x: linear_gelu(x, linear) if is_gelu(nn.functional.gelu) else x
 print(torch.compile(model, fullgraph=True, backend="eager")(x).tolist())
 """

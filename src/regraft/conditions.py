@@ -53,6 +53,16 @@ def _used_once(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def _called_once(args: Arguments, scope: Scope) -> str:
+    """A layer that the function calls at one place; variables of other alternatives are not bound."""
+    for operand in args:
+        value = scope.value(operand)
+        calls = [use for use in value.uses if use.layer is value] if value is not None else []
+        if len(calls) > 1:
+            return f"{_show_var(operand)} is called {len(calls)} times"
+    return ""
+
+
 def _constant(args: Arguments, scope: Scope) -> str:
     value = scope.value(args[0])
     return "" if value is not None and value.const is not MISSING else f"{_show_var(args[0])} is not a constant"
@@ -100,6 +110,7 @@ def _show_var(operand: Operand) -> str:
 # Every condition with the least and the greatest number of its arguments.
 PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "used_once": (1, 9, _used_once),
+    "called_once": (1, 9, _called_once),
     "constant": (1, 1, _constant),
     "equals": (2, 2, _equals),
     "tensor": (1, 1, _tensor),

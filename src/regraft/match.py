@@ -10,7 +10,7 @@ from regraft.conditions import fixed, show, unmet
 from regraft.dsl.syntax import Attr, Operand, Predicate, Var, Wildcard
 from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode
 from regraft.structure import guards
-from regraft.structure.calls import computes
+from regraft.structure.calls import changes_input, computes
 from regraft.structure.guards import Atom, Guard
 from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
 from regraft.structure.module import Module
@@ -79,7 +79,17 @@ def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
     found = body.index.get(pattern.root.op, ())
     if pattern.root.op in RUN_TIME_TESTS:
         found = tuple(sorted((*found, *body.index.get("call", ())), key=lambda node: node.time))
+    if pattern.root.layer in pattern.whole:
+        found += tuple(node for node in body.index.get("call", ()) if _may_be(node, pattern.root.name))
     return found
+
+
+def _may_be(node: Node, layer_type: str) -> bool:
+    """A call of a layer that is of this type, or of another one of `torch.nn`: the constructor decides."""
+    if node.layer is None or len(node.layer.layers) < 2 or node.args.keys() != {"0"}:
+        return False
+    types = {layer.type for layer in node.layer.layers}
+    return layer_type in types and all(table().layer(one) is not None for one in types)
 
 
 class _Matcher:
@@ -128,13 +138,16 @@ class _Matcher:
         args: Mapping[str, Value] = node.args
         if node.op != wanted.op or (wanted.op == "call" and not _named(node, wanted.name)):
             predicate = RUN_TIME_TESTS.get(wanted.op)
-            if predicate is None or not _chosen(node, wanted.op):
+            if wanted.layer in self.pattern.whole and _may_be(node, wanted.name):
+                args = {"input": node.args["0"]}
+            elif predicate is None or not _chosen(node, wanted.op):
                 self._fail(depth, f"{describe(node)} where {wanted.op} is wanted", node.expr)
                 return
-            assert node.layer is not None
-            tests = (*tests, Test(predicate, node.layer))
-            args = {"input": node.args["0"], **_default_arguments(wanted.op)}
-        if node.effect and node.op != "call":
+            else:
+                assert node.layer is not None
+                tests = (*tests, Test(predicate, node.layer))
+                args = {"input": node.args["0"], **_default_arguments(wanted.op)}
+        if node.op != "call" and changes_input(node.op, node.args):
             self._fail(depth, f"{describe(node)} changes its input in place", node.expr)
             return
         if wanted.name and wanted.op != "call":
@@ -158,7 +171,7 @@ class _Matcher:
         if node.layer is None:
             return f"{describe(node)} is a function where a {wanted.name} layer is wanted", bindings
         found = {layer.type for layer in node.layer.layers}
-        if found != {wanted.name}:
+        if found != {wanted.name} and not (wanted.layer in self.pattern.whole and _may_be(node, wanted.name)):
             return f"the layer is {', '.join(sorted(found))} where {wanted.name} is wanted", bindings
         if not wanted.layer:
             return "", bindings
@@ -166,7 +179,7 @@ class _Matcher:
         if other is not None and not same(other, node.layer):
             return f"${wanted.layer} would be two layers", bindings
         bindings = {**bindings, wanted.layer: node.layer}
-        for layer in node.layer.layers:
+        for layer in (one for one in node.layer.layers if one.type == wanted.name):
             bound = _constructor(self.pattern.layers[wanted.layer], layer, bindings)
             if isinstance(bound, str):
                 return bound, bindings
@@ -222,7 +235,8 @@ class _Matcher:
         for node in match.nodes:
             if node is match.root:
                 continue
-            for use in node.output.every_use():
+            same_block = node.statement.block == match.root.statement.block
+            for use in node.output.every_use() if same_block else _uses_under(match.guard, node.output):
                 if use not in matched:
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
@@ -253,6 +267,24 @@ class _Matcher:
     def _holds(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
         reason = unmet(predicate, match.bindings, self.structure)
         return (reason, match.root.expr) if reason else None
+
+
+def _uses_under(guard: Guard, value: Value) -> tuple[Node, ...]:
+    """Nodes that may take the value where the guard holds, directly or through φ values.
+
+    For a value that is made before the branch with the root: the branch decides once which of them it reaches.
+    """
+    found = [use for use in value.uses if guards.satisfiable(guards.conjoin(guard, use.guard))]
+    seen, pending = {value}, [value]
+    while pending:
+        one = pending.pop()
+        for phi in one.joins:
+            chosen = (condition for condition, option in phi.options if option is one)
+            if phi not in seen and any(guards.satisfiable(guards.conjoin(guard, condition)) for condition in chosen):
+                seen.add(phi)
+                found += phi.uses
+                pending.append(phi)
+    return tuple(dict.fromkeys(found))
 
 
 def describe(node: Node) -> str:

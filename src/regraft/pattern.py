@@ -55,12 +55,17 @@ class LayerPattern:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One alternative of a rule: nodes (the last is the root), layers, and the kernel call that replaces them."""
+    """One alternative of a rule: nodes (the last is the root), layers, and the kernel call that replaces them.
+
+    whole  layer variables that an op of Regraft gets as they are: it calls what is not the plain layer
+    ops    operations without which a body has no match
+    """
 
     nodes: tuple[PatternNode, ...]
     producers: Mapping[str, PatternNode]
     layers: Mapping[str, LayerPattern]
     target: Apply
+    whole: frozenset[str] = field(default=frozenset())
     ops: frozenset[str] = field(default=frozenset())
 
     @property
@@ -119,10 +124,11 @@ def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern])
     if not nodes:
         _fail("`forward` has no node to find", transformation.at)
     _check_connected(nodes, producers, transformation.at)
-    return Pattern(
-        nodes, producers, layers, _target(transformation, nodes[-1].output),
-        frozenset(node.op for node in nodes) - {"call", *RUN_TIME_TESTS},
-    )  # fmt: skip
+    target = _target(transformation, nodes[-1].output)
+    ours = isinstance(target.callee, Ref) and target.callee.path.startswith("regraft.ops.")
+    whole = frozenset(one.name for one in target.args if ours and isinstance(one, Var) and one.name in layers)
+    ops = frozenset(node.op for node in nodes if node.layer not in whole) - {"call", *RUN_TIME_TESTS}
+    return Pattern(nodes, producers, layers, target, whole, ops)
 
 
 def _target(transformation: Transformation, output: str) -> Apply:

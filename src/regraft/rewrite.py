@@ -1,7 +1,8 @@
 """Rewriting: a match becomes byte edits, or a reason why not.
 
-Two modes. *substitute*: the root expression becomes the kernel call and statements that only made inner values go
-away. *version*: the kernel runs under a condition that is tested where it stands, and the original block, unchanged,
+Three modes. *substitute*: the root expression becomes the kernel call and statements that only made inner values go
+away. *sink*: the same where the root is in one branch of an `if` that follows these statements; the other branch gets
+them. *version*: the kernel runs under a condition that is tested where it stands, and the original block, unchanged,
 is the other branch.
 """
 
@@ -63,6 +64,7 @@ class _Rewriter:
         self.match, self.imports, self.source = match, imports, imports.source
         self.root = match.root
         self.matched = frozenset(match.nodes)
+        self.branching = self._branching()
 
     def patch(self) -> Patch:
         root = self.root.expr
@@ -77,8 +79,12 @@ class _Rewriter:
         call, used = self._call(plan, span, indentation(self.source, span.start))
         edits = [Edit(span, call), *self._statement_edits(plan)]
         first = min([span.start, *(self.source.span(one.node).start for one in (*plan.deleted, *plan.kept))])
-        extent = Span(first, self.source.span(self.root.statement.node).end)
-        return Patch(self.match, "substitute", tuple(sorted(edits)), extent, frozenset(used))
+        last = self.source.span(self.root.statement.node).end
+        if self.branching is not None:
+            edits.append(self._sunk(plan, self.branching))
+            last = self.source.span(self.branching).end
+        mode: Mode = "substitute" if self.branching is None else "sink"
+        return Patch(self.match, mode, tuple(sorted(edits)), Span(first, last), frozenset(used))
 
     # checks
 
@@ -87,7 +93,7 @@ class _Rewriter:
         for node in self.match.nodes:
             if places.setdefault(id(node.expr), node) is not node:
                 raise self._withheld("the layers are inside one nn.Sequential call", node)
-            if node.statement.block != self.root.statement.block:
+            if node.statement.block != self.root.statement.block and self.branching is None:
                 raise self._withheld("the nodes are in different branches", node)
         for outer in ast.walk(self.root.statement.node):
             if isinstance(outer, ast.JoinedStr) and any(inner is root for inner in ast.walk(outer)):
@@ -223,6 +229,45 @@ class _Rewriter:
         if text[start : span.start].strip() or (rest and not rest.startswith(b"#")):
             raise self._withheld("several statements share a line", _first(self.match, statement))
         return Span(start, end)
+
+    # mode sink
+
+    def _branching(self) -> ast.If | None:
+        """The `if` that holds the root in a branch, when all other matched statements stand directly before it."""
+        others = list(dict.fromkeys(node.statement for node in self.match.nodes if node is not self.root))
+        if self.match.tests or not others or any(one.block == self.root.statement.block for one in others):
+            return None
+        around = _siblings(self.match.body.node, others[-1].node)
+        position = around.index(others[0].node)
+        following = around[position + len(others)] if position + len(others) < len(around) else None
+        root = self.root.statement.node
+        adjacent = all(one.node is here for one, here in zip(others, around[position:], strict=False))
+        if not (adjacent and isinstance(following, ast.If) and root in (*following.body, *following.orelse)):
+            return None
+        # what the moved statements bind is unbound, or something else, after the branch with the kernel
+        left = isinstance(root, ast.Return) or all(_target(one.node) == _target(root) for one in others)
+        quiet = not any(isinstance(one, ast.NamedExpr | ast.Await) for one in ast.walk(following.test))
+        pure = not any(node.effect for node in self.matched if node is not self.root)
+        return following if left and quiet and pure else None
+
+    def _sunk(self, plan: _Plan, branching: ast.If) -> Edit:
+        """The deleted statements again, at the head of the branch without the kernel."""
+        statements = sorted((one.node for one in plan.deleted), key=lambda one: one.lineno)
+        if plan.kept:
+            raise self._withheld("an inner statement computes more than the rule covers", self.root)
+        self._check_indentable(list(statements))
+        lines, newline = self._block_lines([branching]), self.source.newline
+        outer = indentation(self.source, lines.start)
+        other = branching.orelse if self.root.statement.node in branching.body else branching.body
+        place = self.source.span((other or branching.body)[0]).start
+        head, inner = self.source.line_starts[self.source.position(place)[0] - 1], indentation(self.source, place)
+        if self.source.text[head:place].strip() or self.source.text[place:].startswith(b"elif"):
+            raise self._withheld("the other branch has no lines of its own", self.root)
+        texts = (self.source.segment(one).replace("\n" + outer, "\n" + inner) for one in statements)
+        moved = "".join(f"{inner}{text}{newline}" for text in texts)
+        if other:
+            return Edit(Span(head, head), moved)
+        return Edit(Span(lines.end, lines.end), f"{outer}else:{newline}{moved}")
 
     # the kernel call
 

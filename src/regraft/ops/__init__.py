@@ -9,26 +9,49 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from regraft.ops.conv_batch_norm import (
+    conv_batch_norm,
+    conv_batch_norm_implementation,
+    conv_batch_norm_reference,
+)
 from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm,
     dropout_add_layer_norm_implementation,
     dropout_add_layer_norm_reference,
 )
+from regraft.ops.linear_batch_norm import (
+    linear_batch_norm,
+    linear_batch_norm_implementation,
+    linear_batch_norm_reference,
+)
 from regraft.ops.linear_gelu import is_gelu, linear_gelu, linear_gelu_implementation, linear_gelu_reference
 from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
 
-__all__ = ["REFERENCES", "dropout_add_layer_norm", "implementation", "is_gelu", "linear_gelu", "softmax"]
+__all__ = [
+    "REFERENCES",
+    "conv_batch_norm",
+    "dropout_add_layer_norm",
+    "implementation",
+    "is_gelu",
+    "linear_batch_norm",
+    "linear_gelu",
+    "softmax",
+]
 
 REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
+        "conv_batch_norm": conv_batch_norm_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
+        "linear_batch_norm": linear_batch_norm_reference,
         "linear_gelu": linear_gelu_reference,
         "softmax": softmax_reference,
     }
 )
 _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
+        "conv_batch_norm": conv_batch_norm_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
+        "linear_batch_norm": linear_batch_norm_implementation,
         "linear_gelu": linear_gelu_implementation,
         "softmax": softmax_implementation,
     }
@@ -36,5 +59,5 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
 
 
 def implementation(name: str, *arguments: Any) -> str:
-    """What the op `name` runs for these positional arguments: "torch-native", "torch.compile" or "reference"."""
+    """What the op `name` runs for these arguments: "folded", "torch-native", "torch.compile" or "reference"."""
     return _IMPLEMENTATIONS[name](*arguments)

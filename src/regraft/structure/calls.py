@@ -102,7 +102,7 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
     if op == "pow" and args["exponent"].const == -0.5:
         op, args = "rsqrt", {"input": args["input"]}
     node = frame.node(
-        op, args, expr, operation.kind, effect=_changes_input(op, args),  # type: ignore[arg-type]
+        op, args, expr, operation.kind, effect=changes_input(op, args) or op == "batch_norm",  # type: ignore[arg-type]
         spelling=spelling, defaults=defaults, random=operation.random,
     )  # fmt: skip
     return node.output
@@ -135,7 +135,8 @@ def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr
     return frame.node(op, args, expr, kind, spelling=op, defaults=defaults).output  # type: ignore[arg-type]
 
 
-def _changes_input(op: str, args: Mapping[str, Value]) -> bool:
+def changes_input(op: str, args: Mapping[str, Value]) -> bool:
+    """True when the operation may write into its input."""
     inplace = args.get("inplace")
     return op.endswith("_") or (inplace is not None and inplace.const is not False)
 
@@ -260,7 +261,7 @@ def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST)
     for parameter in operation.signatures[0]:
         if parameter.name in defaults:
             args[parameter.name] = frame.constant(parameter.default)
-    effect = _changes_input(layer_type.op, args) or layer_type.op == "batch_norm"
+    effect = changes_input(layer_type.op, args) or layer_type.op == "batch_norm"
     node = frame.node(
         layer_type.op, args, expr, "tensor", effect=effect,
         spelling=layers[0].type, layer=callee, defaults=defaults, random=operation.random,

@@ -76,12 +76,20 @@ def _nested_names(scope: Scope, function: Function) -> tuple[frozenset[str], fro
     for statement in function.body:
         for node in ast.walk(statement):
             if isinstance(node, _LATE):
-                inner = list(ast.walk(node))
+                inner = [one for part in _late_parts(node) for one in ast.walk(part)]
                 read.update(one.id for one in inner if isinstance(one, ast.Name))
                 bound.update(name for one in inner if isinstance(one, ast.Nonlocal) for name in one.names)
             elif isinstance(node, ast.Name) and node.id in _FRAME_READERS:
                 read |= local_names(function)
     return frozenset(read), frozenset(bound)
+
+
+def _late_parts(node: ast.AST) -> list[ast.AST]:
+    """What of a nested function or generator runs later: a generator takes its first iterable at once."""
+    if not isinstance(node, ast.GeneratorExp):
+        return [node]
+    first, *others = node.generators
+    return [node.elt, first.target, *first.ifs, *others]
 
 
 def _is_jit(scope: Scope, decorator: ast.expr) -> bool:

@@ -1,0 +1,70 @@
+"""A convolution and the batch normalisation after it: in evaluation one convolution."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regraft.ops.folding import folds, scale_and_shift
+from regraft.ops.plain import is_plain
+
+_TRANSPOSED = {
+    nn.ConvTranspose1d: functional.conv_transpose1d,
+    nn.ConvTranspose2d: functional.conv_transpose2d,
+    nn.ConvTranspose3d: functional.conv_transpose3d,
+}
+_NORM_AFTER = {
+    nn.Conv1d: nn.BatchNorm1d,
+    nn.Conv2d: nn.BatchNorm2d,
+    nn.Conv3d: nn.BatchNorm3d,
+    nn.ConvTranspose1d: nn.BatchNorm1d,
+    nn.ConvTranspose2d: nn.BatchNorm2d,
+    nn.ConvTranspose3d: nn.BatchNorm3d,
+}
+
+
+def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
+    """`norm(conv(x))`.
+
+    Shapes: `x` is `(N, conv.in_channels, *space)`, the result `(N, conv.out_channels, *space)`. `conv` and `norm` are
+    the model's own modules; where nothing is folded they are called like the original does, bit for bit. In
+    evaluation the running statistics are folded into the weights of the convolution, which then runs alone, if both
+    modules are plain, everything is float32 or everything is float64, no gradient of `norm.weight` is wanted, and the
+    result is at least as large as the weights (else folding costs more than it saves). It is differentiable in the
+    input and all parameters.
+    """
+    if conv_batch_norm_implementation(x, conv, norm) != "folded":
+        return conv_batch_norm_reference(x, conv, norm)
+    scale, shift = scale_and_shift(norm, conv.bias)
+    weight = conv.weight
+    if type(conv) in _TRANSPOSED:
+        # its weight is (in, out / groups, *kernel), and the input channels are those of one group after the other
+        scale = scale.reshape(conv.groups, 1, -1, *[1] * (weight.dim() - 2))
+        weight = (weight.unflatten(0, (conv.groups, -1)) * scale).flatten(0, 1)
+        result: torch.Tensor = _TRANSPOSED[type(conv)](
+            x, weight, shift, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
+        )
+        return result
+    result = conv._conv_forward(x, weight * scale.reshape(-1, *[1] * (weight.dim() - 1)), shift)
+    return result
+
+
+def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
+    """The composition that the op replaces, with the modules called as the model calls them."""
+    result: torch.Tensor = norm(conv(x))
+    return result
+
+
+def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str:
+    """Name of what runs for these arguments: "folded" or "reference"."""
+    kind = _NORM_AFTER.get(type(conv))
+    if kind is None or not is_plain(conv, type(conv)) or x.dim() != conv.weight.dim():
+        return "reference"  # without a batch dimension the normalisation refuses the result, or takes another axis
+    steps = math.prod(conv.stride)
+    space = x.shape[0] * math.prod(x.shape[2:])
+    positions = space * steps if type(conv) in _TRANSPOSED else space // steps
+    return "folded" if folds(x, conv, norm, kind, conv.out_channels, positions) else "reference"
