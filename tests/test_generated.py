@@ -39,10 +39,26 @@ STATEMENTS = [
     "x = F.gelu(x)", "x = torch.softmax(x, -1)", "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)",
     "x = self.norm(self.drop(x) + r)", "r = self.act(self.fc(x))", "x, r = r, x", "x += r", "self.cache(x)",
     "x = x.to(torch.float32)", "d = x.dtype", "x = x.to(d)", "x = self.bn(x)", "r = self.bn(self.fc(x))",
+    "x = self.dropped(x)", "x = self.finish(self.drop(x), r)", "r = soft(x, -1)", "x, r = swap(x, r)",
+    "x = act(self.fc(x))",
 ]  # fmt: skip
 HEAD = """import torch
 import torch.nn.functional as F
 from torch import nn
+
+
+def soft(x, dim, other=None):
+    if other is not None:
+        return other
+    return F.softmax(x, dim=dim)
+
+
+def swap(x, r):
+    return r, x
+
+
+def act(h):
+    return F.gelu(h)
 
 
 class M(nn.Module):
@@ -57,6 +73,13 @@ class M(nn.Module):
     def cache(self, x):
         self.seen = x.sum()
 
+    def dropped(self, x):
+        return self.drop(x)
+
+    def finish(self, x, r):
+        self.seen = r.sum()
+        return self.norm(x + r)
+
     def forward(self, x, r):
         d = x.dtype
 """
@@ -70,7 +93,7 @@ def program(seed: int) -> str:
     for _ in range(generator.randint(4, 14)):
         if depth < 2 and generator.random() < 0.15:
             opened.append(generator.random() < 0.5)
-            lines.append("    " * depth + ("if r.sum() > 0:" if opened[-1] else "for _ in range(2):"))
+            lines.append("    " * depth + ("if r[0, 0] > 0:" if opened[-1] else "for _ in range(2):"))
             depth += 1
             lines.append("    " * depth + generator.choice(STATEMENTS))
         else:

@@ -85,8 +85,7 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
         # a branch that follows: the other one gets what has moved
         (
             "h = self.drop(x)\nh = h + r  # why\n\nif r.any():\n    h = self.norm(h)\nreturn h",
-            "# why\n\nif r.any():\n    h = dropout_add_layer_norm(\n"
-            "        x, r, self.norm, p=self.drop.p, training=self.drop.training\n    )\n"
+            "# why\n\nif r.any():\n    h = dropout_add_layer_norm(x, r, self.norm, self.drop)\n"
             "else:\n    h = self.drop(x)\n    h = h + r\nreturn h",
         ),
         (

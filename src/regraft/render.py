@@ -203,6 +203,8 @@ class Renderer:
 
     def _splice(self, value: Value) -> str:
         assert value.node is not None
+        if self.match.body.compound.get(value.node.expr, value) is not value:
+            raise self._withheld("the kernel needs a value from inside a call")
         if value.node in self.spliced:
             raise self._withheld("the kernel needs an expression twice that has no name")
         self.spliced.append(value.node)

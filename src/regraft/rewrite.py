@@ -89,10 +89,8 @@ class _Rewriter:
     # checks
 
     def _check_places(self, root: ast.expr) -> None:
-        places: dict[int, Node] = {}
+        self._check_compound()
         for node in self.match.nodes:
-            if places.setdefault(id(node.expr), node) is not node:
-                raise self._withheld("the layers are inside one nn.Sequential call", node)
             if node.statement.block != self.root.statement.block and self.branching is None:
                 raise self._withheld("the nodes are in different branches", node)
         for outer in ast.walk(self.root.statement.node):
@@ -113,6 +111,26 @@ class _Rewriter:
             raise self._withheld("TorchScript compiles this function, and would have to compile the kernel", self.root)
         if self.imports.obstacle:
             raise self._withheld(self.imports.obstacle, self.root)
+
+    def _check_compound(self) -> None:
+        """A call that computes several nodes (a `Sequential`, an inlined function) goes as a whole or not at all."""
+        body = self.match.body
+        for expr, value in body.compound.items():
+            mine = [node for node in self.match.nodes if node.expr is expr]
+            if not mine:
+                continue
+            name = body.inlined.get(expr)
+            if name is None:
+                raise self._withheld("the layers are inside one nn.Sequential call", mine[0])
+            if name.startswith("self."):
+                raise self._withheld(f"{name}, which a subclass may override, would no longer be called", mine[0])
+            others = [one for one in body.nodes if one.expr is expr and one not in self.matched]
+            if self.root not in mine or self.root.output is not value or any(map(self._matters, others)):
+                raise self._withheld(f"{name} computes more than the rule covers, or a part of it", mine[0])
+
+    def _matters(self, node: Node) -> bool:
+        """Whether a node beside the matched ones of a call does more than pass values on."""
+        return node.effect or not node.op.startswith("py.")
 
     def _elided_layers(self) -> list[Node]:
         """Layers' nodes that the kernel computes without being given the module, so that it cannot look at it."""

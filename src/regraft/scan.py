@@ -165,7 +165,7 @@ def check_source(source: SourceFile, rules: Sequence[CompiledRule], home: str = 
     try:
         module = Module(source)
         imports = Imports(source, module.names, home)
-        findings: list[Finding] = []
+        found: list[tuple[Rule, Match]] = []
         misses: list[Miss] = []
         opaque: list[Opaque] = []
         classes = nodes = 0
@@ -175,9 +175,10 @@ def check_source(source: SourceFile, rules: Sequence[CompiledRule], home: str = 
                 nodes += len(body.nodes)
                 opaque += body.opaque
                 for rule in rules:
-                    found, missed = _apply_rule(rule, module, structure, body, imports)
-                    findings += found
+                    matches, missed = _apply_rule(rule, module, structure, body)
+                    found += ((rule.rule, match) for match in matches)
                     misses += missed
+        findings = [_finding(rule, match, imports) for rule, match in _at_home(found)]
     except RecursionError:
         error = SourceError(source.path, 0, 0, "nested too deeply to analyse")
         return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
@@ -190,9 +191,20 @@ def check_source(source: SourceFile, rules: Sequence[CompiledRule], home: str = 
     return FileReport(source.path, source, tuple(findings), tuple(misses), tuple(opaque), (), classes, nodes, seconds)
 
 
+def _at_home(found: Sequence[tuple[Rule, Match]]) -> Iterator[tuple[Rule, Match]]:
+    """The matches without those that inlining repeats: what the called function shows by itself is found there."""
+    home = {(rule.id, match.root.expr) for rule, match in found if match.root.inner is None}
+    seen: set[tuple[str, ast.AST, ast.AST | None]] = set()
+    for rule, match in found:
+        key = (rule.id, match.root.expr, match.root.inner)
+        if (match.root.inner is None or (rule.id, match.root.inner) not in home) and key not in seen:
+            seen.add(key)
+            yield rule, match
+
+
 def _apply_rule(
-    compiled: CompiledRule, module: Module, structure: Structure, body: Body, imports: Imports
-) -> tuple[list[Finding], list[Miss]]:
+    compiled: CompiledRule, module: Module, structure: Structure, body: Body
+) -> tuple[list[Match], list[Miss]]:
     """Matches of one rule in one body: an earlier alternative, then a match of more nodes, wins a shared node."""
     matches: list[tuple[int, Match]] = []
     missed: dict[Node, NoMatch] = {}
@@ -204,18 +216,18 @@ def _apply_rule(
             elif result.depth > 0 and result.depth > getattr(missed.get(result.root), "depth", 0):
                 missed[result.root] = result
     taken: set[Node] = set()
-    findings = []
+    chosen = []
     for _, match in sorted(matches, key=lambda one: (one[0], -len(one[1].nodes), one[1].root.time)):
         if taken.isdisjoint(match.nodes):
             taken.update(match.nodes)
-            findings.append(_finding(compiled.rule, match, imports))
+            chosen.append(match)
     scope = f"{structure.name}.{body.name}" if structure.cls is not None else body.name
     misses = [
         Miss(compiled.rule, module.source.path, *_place(module.source, miss.at), scope, miss.reason)
         for root, miss in missed.items()
-        if root not in taken
+        if root not in taken and root.inner is None
     ]
-    return findings, misses
+    return chosen, misses
 
 
 def _place(source: SourceFile, node: ast.AST) -> tuple[int, int]:
@@ -236,7 +248,9 @@ def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
 
 def _lines(node: Node) -> Iterator[int]:
     """Source lines of a node and of the constructor of its layer."""
-    yield from range(node.expr.lineno, (node.expr.end_lineno or node.expr.lineno) + 1)  # type: ignore[attr-defined]
+    for expr in (node.expr, node.inner):
+        if expr is not None:
+            yield from range(expr.lineno, (expr.end_lineno or expr.lineno) + 1)  # type: ignore[attr-defined]
     for layer in node.layer.layers if node.layer is not None else ():
         if layer.lines[0]:
             yield from range(layer.lines[0], layer.lines[1] + 1)

@@ -243,6 +243,7 @@ def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST)
             inner = frame.value("path", "module", f"{callee.name}[{number}]" if callee.name else "")
             inner.layers = (item,)
             value = layer_call(frame, inner, ((value,), {}), expr)
+        frame.compound[frame.site or expr] = value
         return value
     types = {layer.type for layer in layers}
     function = function_op(layers[0].type) if len(types) == 1 else None

@@ -9,8 +9,9 @@ from regraft.names import dotted
 from regraft.structure import calls, guards
 from regraft.structure.calls import Arguments, attribute, glue
 from regraft.structure.containers import element, loop_element, unpack
-from regraft.structure.frame import Frame
+from regraft.structure.frame import Frame, Function
 from regraft.structure.guards import Atom, Guard
+from regraft.structure.inline import inline
 from regraft.structure.model import MISSING, Layer, Value
 from regraft.structure.optable import is_dtype
 
@@ -140,6 +141,10 @@ def _call(frame: Frame, expr: ast.expr) -> Value:
         return _starred(frame, expr, callee)
     if callee.origin == "global":
         return _global_call(frame, expr, callee, arguments)
+    if callee in frame.local:
+        found = _inlined(frame, expr, frame.local[callee], frame.local[callee].name, arguments, closure=True)
+        if found is not None:
+            return found
     return calls.call(frame, callee, arguments, expr, callee.name)
 
 
@@ -170,8 +175,22 @@ def _own_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
     if name not in frame.scope.methods:
         return None
     arguments = _arguments(frame, expr)
+    if arguments is not None and name in frame.scope.final:
+        method = frame.scope.methods[name]
+        receiver = None if method.decorator_list else frame.env[frame.receiver or ""].value
+        found = _inlined(frame, expr, method, f"self.{name}", arguments, receiver)
+        if found is not None:
+            return found
     args = arguments if arguments is not None else ((_starred(frame, expr, None),), {})
     return calls.call(frame, None, args, expr, f"self.{name}")
+
+
+def _inlined(
+    frame: Frame, expr: ast.Call, function: Function, name: str, arguments: Arguments,
+    receiver: Value | None = None, closure: bool = False,
+) -> Value | None:  # fmt: skip
+    assert frame.lower_block is not None
+    return inline(frame, expr, function, name, arguments, frame.lower_block, receiver, closure)
 
 
 def _arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
@@ -227,9 +246,14 @@ def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Argumen
 
 
 def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value:
-    """A class of the file is a module type; a function of the file stays opaque."""
+    """A class of the file is a module type; a function of the file is inlined where possible."""
+    function = frame.scope.names.definitions[name]
+    if not isinstance(function, ast.ClassDef):
+        found = _inlined(frame, expr, function, name, arguments)
+        if found is not None:
+            return found
     value = calls.call(frame, None, arguments, expr, name)
-    if isinstance(frame.scope.names.definitions[name], ast.ClassDef):
+    if isinstance(function, ast.ClassDef):
         positional, keywords = arguments
         args = {**dict(calls.enumerate_args(positional)), **keywords}
         lines = (expr.lineno, expr.end_lineno or expr.lineno)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from regraft.names import Names
 from regraft.source import SourceFile
@@ -13,23 +14,47 @@ from regraft.structure.guards import Guard
 from regraft.structure.model import MISSING, Binding, Kind, Layer, Node, Opaque, Statement, Value
 from regraft.structure.optable import OpTable
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What a function can see besides its own names: the file, the module's names, and its class.
 
-    custom  operators, properties and iteration that classes and generators of the file define: they may run any code
+    methods    those of the class and its bases, as an instance has them; no class here overrides the `final` ones
+    custom     operators, properties and iteration that classes and generators of the file define: they run any code
+    inlines    whether calls of the file's functions are inlined; `inlinable` remembers which can be
     """
 
     source: SourceFile
     names: Names
     table: OpTable
     layers: Mapping[str, tuple[Layer, ...]]
-    methods: frozenset[str] = frozenset()
+    methods: Mapping[str, Function] = field(default_factory=dict)
     custom: frozenset[str] = frozenset()
+    final: frozenset[str] = frozenset()
+    inlines: bool = False
+    inlinable: dict[ast.AST, bool] = field(default_factory=dict)
 
 
 _CONST_KINDS: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "scalar"), (str, "str"))
+
+
+class Outer(NamedTuple):
+    """State of the caller while a function is inlined."""
+
+    env: dict[str, Binding]
+    log: dict[str, list[Binding]]
+    trail: list[tuple[str, Binding | None]]
+    receiver: str | None
+    captured: frozenset[str]
+    volatile: frozenset[str]
+    shared: set[str]
+    loop_marks: list[int]
+    site: ast.AST | None
+    active: tuple[ast.AST, ...]
+    returns: list[tuple[Guard, Value]]
+    guard: Guard
 
 
 class Frame:
@@ -60,6 +85,13 @@ class Frame:
         self.volatile: frozenset[str] = frozenset()  # names that nested functions bind
         self.loop_marks: list[int] = []
         self.shared: set[str] = set()  # names declared global or nonlocal: binding them is seen from outside
+        self.compound: dict[ast.AST, Value] = {}
+        self.inlined: dict[ast.AST, str] = {}
+        self.site: ast.AST | None = None  # the call that is being inlined
+        self.active: tuple[ast.AST, ...] = ()  # functions that are being inlined
+        self.returns: list[tuple[Guard, Value]] = []  # of the innermost of them
+        self.local: dict[Value, Function] = {}  # functions that this one defines
+        self.lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard] | None = None
 
     # values
 
@@ -115,7 +147,8 @@ class Frame:
     ) -> Node:
         self.time += 1
         output = self.value("node", kind)
-        made = Node(op, args, output, self.guard, expr, self.statement, self.time, effect=effect, **more)  # type: ignore[arg-type]
+        made = Node(op, args, output, self.guard, self.site or expr, self.statement, self.time, effect=effect, **more)  # type: ignore[arg-type]
+        made.inner = expr if self.site is not None else None
         made.loop = self.loop
         output.node = made
         for value in dict.fromkeys(args.values()):
@@ -198,6 +231,34 @@ class Frame:
             if value.names and not merged.name:
                 merged.name = value.names[0]
         return merged
+
+    # inlined functions
+
+    def enter(self, site: ast.AST, function: Function, bound: Mapping[str, Value], closure: bool) -> Outer:
+        """Start the body of an inlined function with names of its own; attributes of the instance stay."""
+        outer = Outer(
+            self.env, self.log, self.trail, self.receiver, self.captured, self.volatile, self.shared,
+            self.loop_marks, self.site, self.active, self.returns, self.guard,
+        )  # fmt: skip
+        visible = {name: one for name, one in self.env.items() if closure or "." in name}
+        self.env = {**visible, **{name: Binding(value, self.time, None) for name, value in bound.items()}}
+        self.log, self.trail, self.loop_marks, self.returns = {}, [], [], []
+        self.captured = self.volatile = frozenset()
+        self.shared = set()
+        self.site, self.active = site, (*self.active, function)
+        return outer
+
+    def leave(self, outer: Outer) -> None:
+        """Back to the caller; what the function stored in attributes is bound there."""
+        stored = {name: one.value for name, one in self.env.items() if "." in name}
+        (
+            self.env, self.log, self.trail, self.receiver, self.captured, self.volatile, self.shared,
+            self.loop_marks, self.site, self.active, self.returns, self.guard,
+        ) = outer  # fmt: skip
+        for name, value in stored.items():
+            bound = self.env.get(name)
+            if bound is None or bound.value is not value:
+                self.bind(name, value)
 
     def give_up(self, node: ast.AST, reason: str) -> None:
         """Record a place that cannot be followed."""

@@ -9,15 +9,13 @@ from regraft.names import dotted, imported
 from regraft.structure import calls, guards
 from regraft.structure.containers import loop_element, unpack
 from regraft.structure.expressions import captured, condition, lower
-from regraft.structure.frame import Frame, Scope
+from regraft.structure.frame import Frame, Function, Scope
 from regraft.structure.guards import FALSE, TRUE, Guard
 from regraft.structure.model import Body, Node, Statement, Value
 
 _ANNOTATED = {
     "torch.Tensor": "tensor", "Tensor": "tensor", "int": "int", "float": "scalar", "bool": "bool", "str": "str",
 }  # fmt: skip
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def lower_function(
@@ -32,6 +30,7 @@ def lower_function(
     parameters = [*arguments.posonlyargs, *arguments.args]
     receiver = parameters[0].arg if method and parameters else None
     frame = Frame(scope, receiver)
+    frame.lower_block = block
     frame.captured, frame.volatile = _nested_names(scope, function)
     for hidden in enclosing:
         frame.bind(hidden, frame.value("unknown"))
@@ -52,6 +51,8 @@ def lower_function(
         tuple(frame.opaque),
         {op: tuple(nodes) for op, nodes in index.items()},
         any(_is_jit(scope, one) for one in function.decorator_list),
+        frame.compound,
+        frame.inlined,
     )
 
 
@@ -105,11 +106,14 @@ def _parameter(frame: Frame, parameter: ast.arg) -> Value:
 def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
     """Lower a statement list; returns the condition, relative to its entry, under which control leaves it early."""
     outer_guard, outer_block = frame.guard, frame.block
-    frame.blocks += 1
-    frame.block = frame.blocks
+    if frame.site is None:
+        frame.blocks += 1
+        frame.block = frame.blocks
     left: Guard = FALSE
     for statement in body:
-        frame.statement = made = Statement(statement, frame.block, frame.loop, frame.time)
+        made = Statement(statement, frame.block, frame.loop, frame.time)
+        if frame.site is None:
+            frame.statement = made
         exits = _DISPATCH.get(type(statement), _other)(frame, statement)
         made.end = frame.time
         if exits is not FALSE:
@@ -196,7 +200,10 @@ def _aug_assign(frame: Frame, statement: ast.stmt) -> Guard:
 
 def _return(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.Return)
-    if statement.value is not None:
+    if frame.site is not None:
+        value = lower(frame, statement.value) if statement.value is not None else frame.constant(None)
+        frame.returns.append((frame.guard, value))
+    elif statement.value is not None:
         calls.glue(frame, "py.return", (lower(frame, statement.value),), statement)
     return TRUE
 
@@ -233,6 +240,8 @@ def _definition(frame: Frame, statement: ast.stmt) -> Guard:
     """A nested function or class reads what it captures; its own body is lowered as a function of its own."""
     assert isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     value = calls.glue(frame, "py.lambda", captured(frame, [statement]), statement).output
+    if isinstance(statement, ast.FunctionDef):
+        frame.local[value] = statement
     frame.bind(statement.name, value)
     return FALSE
 

@@ -109,6 +109,8 @@ class Node:
     effect    it may change something that others see, so nothing is moved across it
     layer     the value of the module that is called, for a layer's node
     spelling  how the source names it, fully qualified where known
+    expr      its expression in the lowered function; for what an inlined function computes, the call of it
+    inner     the expression inside the inlined function, else None
     """
 
     op: str
@@ -124,6 +126,7 @@ class Node:
     random: bool = False
     defaults: frozenset[str] = frozenset()
     loop: int = 0
+    inner: ast.AST | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,6 +172,8 @@ class Body:
     """The lowered form of one function: nodes in order, and who was bound to what when.
 
     compiled  a decorator of `torch.jit` compiles the function
+    compound  calls that compute several nodes (a `Sequential`, an inlined function), with the value of the whole
+    inlined   calls that were inlined, with the function's name; `self.` before a method's
     """
 
     name: str
@@ -179,6 +184,8 @@ class Body:
     opaque: tuple[Opaque, ...]
     index: Mapping[str, tuple[Node, ...]]
     compiled: bool = False
+    compound: Mapping[ast.AST, Value] = field(default_factory=dict)
+    inlined: Mapping[ast.AST, str] = field(default_factory=dict)
 
     def reaching(self, name: str, time: int, deleted: Collection[Statement] = ()) -> Value | None:
         """The value that `name` holds just before `time`, were the `deleted` statements gone."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from regraft.names import Names, module_names, package_of
 from regraft.source import SourceFile
 from regraft.structure import guards
-from regraft.structure.frame import Scope
-from regraft.structure.lower import Function, local_names, lower_function
+from regraft.structure.frame import Function, Scope
+from regraft.structure.lower import local_names, lower_function
 from regraft.structure.model import Body, Layer, Structure, Value
 from regraft.structure.optable import table
 
@@ -29,8 +29,10 @@ Wanted = Callable[[ast.AST], bool]
 class Module:
     """Structures of one file, made on demand."""
 
-    def __init__(self, source: SourceFile, package: str | None = None) -> None:
+    def __init__(self, source: SourceFile, package: str | None = None, inlines: bool = True) -> None:
         self.source = source
+        self.inlines = inlines
+        self._inlinable: dict[ast.AST, bool] = {}
         self.package = package_of(Path(source.path)) if package is None else package
         self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
         self._constructors: dict[ast.AST, Body] = {}
@@ -85,9 +87,16 @@ class Module:
 
     def scope(self, cls: ast.ClassDef | None) -> Scope:
         if cls is None:
-            return Scope(self.source, self.names, table(), {}, custom=self.custom)
-        methods = frozenset(name for one in self.bases(cls) for name in self.methods(one))
-        return Scope(self.source, self.names, table(), self.layers(cls), methods, self.custom)
+            return Scope(
+                self.source, self.names, table(), {}, custom=self.custom, inlines=self.inlines,
+                inlinable=self._inlinable,
+            )  # fmt: skip
+        methods = {name: method for one in reversed(self.bases(cls)) for name, method in self.methods(one).items()}
+        overridden = {name for sub in self.subclasses.get(cls.name, ()) for name in self.methods(sub)}
+        return Scope(
+            self.source, self.names, table(), self.layers(cls), methods, self.custom,
+            frozenset(methods.keys() - overridden), self.inlines, self._inlinable,
+        )  # fmt: skip
 
     def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
         """Layers of a class by path (`self.dropout`), its base classes' included."""
@@ -133,7 +142,7 @@ class Module:
     def _constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
         body = self._constructors.get(function)
         if body is None:
-            scope = Scope(self.source, self.names, table(), {}, frozenset(self.methods(owner)), self.custom)
+            scope = Scope(self.source, self.names, table(), {}, self.methods(owner), self.custom)
             body = self._constructors[function] = lower_function(scope, function, function.name, method=True)
         return body
 

@@ -1,0 +1,125 @@
+"""Inlining: the body of a called function of the same file, lowered in the place of its call.
+
+Only plain functions are inlined: no generators, no nested functions, no `return` inside a loop. A function is not
+inlined into itself, and a body takes up a bounded number of nodes in this way, so lowering stays linear in the code.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+
+from regraft.structure import guards
+from regraft.structure.frame import Frame, Function
+from regraft.structure.model import Value
+
+Arguments = tuple[Sequence[Value], Mapping[str, Value]]
+Block = Callable[[Frame, Sequence[ast.stmt]], guards.Guard]
+
+MAX_DEPTH = 3
+MAX_NODES = 4000  # in one body; from there on calls stay opaque
+
+_REFUSED = (
+    ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef,
+    ast.ClassDef, ast.GeneratorExp, ast.Try, ast.With, ast.AsyncWith, ast.AsyncFor, ast.While, ast.Match, ast.Delete,
+)  # fmt: skip
+
+
+def inline(
+    frame: Frame, expr: ast.AST, function: Function, name: str, arguments: Arguments, lower_block: Block,
+    receiver: Value | None = None, closure: bool = False,
+) -> Value | None:  # fmt: skip
+    """The value of a call of `function`; None when it cannot be inlined, with nothing lowered.
+
+    receiver  the instance, for a method
+    closure   the function is local, and sees the names of the caller
+    """
+    if not frame.scope.inlines or len(frame.active) >= MAX_DEPTH or function in frame.active:
+        return None
+    if len(frame.nodes) > MAX_NODES or not _inlinable(frame, function):
+        return None
+    bound = _bind(frame, function, arguments, receiver)
+    if bound is None:
+        return None
+    site = frame.site or expr
+    outer = frame.enter(site, function, bound, closure)
+    if receiver is not None:
+        frame.receiver = function.args.args[0].arg
+    elif not closure:
+        frame.receiver = None
+    left = lower_block(frame, function.body)
+    returns = frame.returns
+    rest = guards.conjoin(outer.guard, guards.negate(left))
+    if left != guards.TRUE and guards.satisfiable(rest):
+        returns.append((rest, frame.constant(None)))
+    frame.leave(outer)
+    value = _result(frame, returns, expr)
+    if frame.site is None:
+        frame.compound[site] = value
+        frame.inlined[site] = name
+    return value
+
+
+def _result(frame: Frame, returns: Sequence[tuple[guards.Guard, Value]], expr: ast.AST) -> Value:
+    if not returns:
+        return frame.value("unknown")  # it always raises
+    if all(value is returns[0][1] for _, value in returns):
+        return returns[0][1]
+    value = frame.phi(tuple(returns))
+    value.node = frame.node("py.result", {}, expr)
+    value.node.output = value
+    return value
+
+
+def _inlinable(frame: Frame, function: Function) -> bool:
+    known = frame.scope.inlinable.get(function)
+    if known is None:
+        known = frame.scope.inlinable[function] = _is_plain(function)
+    return known
+
+
+def _is_plain(function: Function) -> bool:
+    arguments = function.args
+    static = all(isinstance(one, ast.Name) and one.id == "staticmethod" for one in function.decorator_list)
+    if not static or isinstance(function, ast.AsyncFunctionDef) or arguments.vararg or arguments.kwarg:
+        return False
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if isinstance(node, _REFUSED):
+                return False
+            if isinstance(node, ast.For) and any(isinstance(one, ast.Return) for one in ast.walk(node)):
+                return False
+    return True
+
+
+def _bind(frame: Frame, function: Function, arguments: Arguments, receiver: Value | None) -> dict[str, Value] | None:
+    """Parameters with the values that the call gives them; None when the call does not fit."""
+    positional, keywords = arguments
+    parameters = [*function.args.posonlyargs, *function.args.args]
+    values = [*([receiver] if receiver is not None else []), *positional]
+    if len(values) > len(parameters):
+        return None
+    bound = {parameter.arg: value for parameter, value in zip(parameters, values, strict=False)}
+    everything = {one.arg for one in (*parameters, *function.args.kwonlyargs)}
+    for name, value in keywords.items():
+        if name in bound or name not in everything:
+            return None
+        bound[name] = value
+    defaults = dict(
+        zip(
+            (one.arg for one in parameters[len(parameters) - len(function.args.defaults) :]),
+            function.args.defaults,
+            strict=True,
+        )
+    )
+    defaults.update(
+        (one.arg, default)
+        for one, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+        if default is not None
+    )
+    for name in everything - bound.keys():
+        if name not in defaults:
+            return None
+        default = defaults[name]
+        bound[name] = frame.constant(default.value) if isinstance(default, ast.Constant) else frame.value("unknown")
+    return bound
