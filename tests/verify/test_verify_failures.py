@@ -127,6 +127,22 @@ def test_syntax_error_names_its_place(project):
     assert (caught.value.line, caught.value.file) == (2, str(project / "model.py"))
 
 
+@pytest.mark.parametrize("side", ["original", "changed"])
+def test_text_that_parses_but_does_not_compile(project, side):
+    late = SOURCE.replace("import math\n", "import math\nfrom __future__ import annotations\n")
+    texts = {"original": SOURCE, "changed": SOURCE.replace("math.sqrt", "math.cbrt"), side: late}
+    (project / "model.py").write_text(texts["original"])
+    with pytest.raises(VerifyError, match="does not compile") as caught:
+        verify(project / "model.py", texts["changed"].encode())
+    assert caught.value.line == 3
+    (project / "changed.py").write_text(texts["changed"])
+    done = subprocess.run(
+        [sys.executable, "-m", "regraft", "verify", "model.py", "changed.py"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr, done.stderr.count("\n")) == (2, False, 1)
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(VerifyError, match="cannot read"):
         verify(tmp_path / "none.py", b"")

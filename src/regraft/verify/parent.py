@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,14 +41,14 @@ def verify(
     `memory_limit` in bytes, for the child process run by `python`. Reproducers of differences are written below
     `.cache/regraft/reproducers` of the current folder.
 
-    Raises VerifyError for a missing file, text that does not parse, or an interpreter without torch. A crash, a
+    Raises VerifyError for a missing file, text that does not compile, or an interpreter without torch. A crash, a
     hang or a model that cannot be built is a verdict.
     """
     before = _read(original)
     if before == changed:
         return ()
-    _parse(before, original)
-    _parse(changed, original)
+    _check_syntax(before, original)
+    _check_syntax(changed, original)
     changes = find_changes(before, changed)
     if not changes:
         return ()
@@ -87,13 +88,21 @@ def _read(path: Path) -> bytes:
         raise VerifyError(f"cannot read the file: {error.strerror}", file=str(path)) from error
 
 
-def _parse(text: bytes, path: Path) -> None:
+def _check_syntax(text: bytes, path: Path) -> None:
+    """Raise VerifyError for text that does not parse, and for what only the compiler refuses (`return` outside of a
+    function, a late `from __future__`).
+    """
+    what = "parse"
     try:
-        ast.parse(text)
+        tree = ast.parse(text)
+        what = "compile"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(tree, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise VerifyError(f"does not parse: {error.msg}", str(path), error.lineno or 0, error.offset or 0) from error
+        raise VerifyError(f"does not {what}: {error.msg}", str(path), error.lineno or 0, error.offset or 0) from error
     except ValueError as error:
-        raise VerifyError(f"does not parse: {error}", str(path)) from error
+        raise VerifyError(f"does not {what}: {error}", str(path)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
