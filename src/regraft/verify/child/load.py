@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 SUFFIX = "__regraft"
+AGAIN = "__again"
 
 
 def package_of(path: Path) -> tuple[Path, str]:
@@ -41,6 +42,12 @@ def load_changed(source: Path, original: Path) -> ModuleType:
     """Import the changed text as a sibling module, so that its relative imports resolve as the original's do."""
     _, name = package_of(original)
     return load_source(source, name + SUFFIX)
+
+
+def load_again(original: Path) -> ModuleType:
+    """Import the original a second time, as a sibling module."""
+    _, name = package_of(original)
+    return load_source(original, name + AGAIN)
 
 
 def load_source(path: Path, name: str) -> ModuleType:

@@ -13,6 +13,7 @@ from typing import Any
 from regraft.verify.changes import Change
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
 from regraft.verify.types import MODULE
 
@@ -26,6 +27,21 @@ class Session:
     changes: tuple[Change, ...]
     tracer: Tracer
     ledger: Ledger
+    imported: tuple[Watch, Watch]
+
+    @classmethod
+    def start(
+        cls, original: ModuleType, changed: ModuleType, changes: tuple[Change, ...], tracer: Tracer, ledger: Ledger
+    ) -> Session:
+        """Return the session of two versions as they are right after their import."""
+        names = frozenset(change.definition for change in changes)
+        imported = Watch(None, original, names), Watch(None, changed, names)
+        return cls(original, changed, changes, tracer, ledger, imported)
+
+    def rewind(self) -> None:
+        """Give the variables of both files, definitions aside, the values that they had after their import."""
+        for watch in self.imported:
+            watch.rewind()
 
     @contextmanager
     def traced(self, definition: str, what: str) -> Iterator[None]:
