@@ -231,6 +231,9 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         return "nothing brought it to life" + (f": {skipped}" if skipped else "")
     if gaps:
         return "; ".join(text for _, text in gaps[:5]) + (f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else "")
+    strangers = result.get("strangers", {}).get(change.definition, [])
+    if strangers:
+        return "; ".join(strangers[:5]) + (f": {skipped}" if skipped else "")
     return _thin(record, result.get("skipped", []))
 
 
@@ -269,6 +272,7 @@ def _evidence(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         "gradient comparisons": record.get("gradients", 0),
         "lines executed": ran if record else [],
         "lines not executed": sorted(missing),
+        "relatives not run": result.get("strangers", {}).get(change.definition, []),
         "implementations": result.get("implementations", []),
         "skipped": result.get("skipped", []),
         **({"failure": failure} if failure else {}),

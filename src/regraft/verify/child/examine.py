@@ -16,7 +16,7 @@ from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe
 from regraft.verify.child.ledger import Record
 from regraft.verify.child.pair import Pair, build
-from regraft.verify.child.record import Recorded, recording
+from regraft.verify.child.record import Recorded, Recorder, recording
 from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge, unsteady, without
 from regraft.verify.child.session import Session
 from regraft.verify.child.state import is_state
@@ -66,14 +66,17 @@ def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, 
     setting = Setting(subject, pair, seed, str(dtype).removeprefix("torch."), training)
     # Evaluation keeps a high dropout rate: a version that drops there shows itself. Training is exact at rate 0.
     with pair.mode(training, 0.0 if training else weights.RATE):
-        recorded = _record(setting, session)
-        if recorded is None:
+        recorder = _record(setting, session)
+        if recorder is None:
             return bool(dtype != torch.float32)
+        recorded = recorder.found
         for entry in recorded:
             if entry.definition in session.ledger.open():
                 _replay_all(entry, setting, session)
     session.restore(tuple(n for n, r in session.ledger.records.items() if r.refuted))
     _whole(setting, session, frozenset(entry.definition for entry in recorded))
+    for name in recorder.ran:
+        session.ran.setdefault(name, set()).add(setting.mode)
     session.ledger.save()
     return True
 
@@ -93,11 +96,12 @@ def _difference(made: Pair | Difference | None) -> Difference | None:
     return made if isinstance(made, Difference) else None
 
 
-def _record(setting: Setting, session: Session) -> list[Recorded] | None:
+def _record(setting: Setting, session: Session) -> Recorder | None:
     """Run the original on all calls; None where it does not run."""
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)
-    with recording(session.original, session.ledger.open(), model) as recorder:
+    noted = frozenset(relative.name for relative in session.unmet())
+    with recording(session.original, session.ledger.open(), model, noted) as recorder:
         for call in setting.subject.calls(setting.seed):
             with session.ledger.step("original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"):
                 outcome = execute(target, _fitted(call, setting), Plan(seed=setting.seed, gradients=False))
@@ -105,7 +109,7 @@ def _record(setting: Setting, session: Session) -> list[Recorded] | None:
                 text = f"{name} ({setting.subject.driver}): the original does not run in {setting.dtype}"
                 session.ledger.skip(f"{text}: {type(outcome.error).__name__}: {str(outcome.error)[:200]}")
                 return None
-    return recorder.found
+    return recorder
 
 
 def _fitted(call: Call, setting: Setting) -> Call:
@@ -352,7 +356,8 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
         return
     setting = Setting(subject, pair, SEEDS[0], "float32", True)
     with pair.mode(True, weights.RATE):
-        for entry in _record(setting, session) or ():
+        recorder = _record(setting, session)
+        for entry in recorder.found if recorder is not None else ():
             record = session.ledger.records[entry.definition]
             if record.refuted or not _has_counterpart(entry, setting, session):
                 continue

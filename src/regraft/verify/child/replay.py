@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -66,6 +67,22 @@ class Plan:
     dtype: Any = None
 
 
+def reseed(seed: int) -> None:
+    """Seed the random numbers of every device there is.
+
+    `torch.manual_seed` formats a stack trace for each kind of device that is absent, which adds up over a run.
+    """
+    if _accelerated():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+@functools.cache
+def _accelerated() -> bool:
+    return bool(torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available())
+
+
 def execute(target: Target, call: Call, plan: Plan) -> Outcome:
     """Run a call with fresh copies of its arguments; what it leaves behind is noted and then taken back."""
     watch = Watch(target.module, target.scope)
@@ -80,7 +97,7 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
 
 def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     live = tree.thaw(call, target.model, gradients=plan.gradients, dtype=plan.dtype)
-    torch.manual_seed(plan.seed)
+    reseed(plan.seed)
     with torch.set_grad_enabled(plan.gradients):
         result = target.callable(*live.args, **live.kwargs)
     flat = tree.flatten(result)
@@ -99,7 +116,7 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
 
 def _second(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
     live = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype)
-    torch.manual_seed(plan.seed + 1)
+    reseed(plan.seed + 1)
     with torch.no_grad():
         flat = tree.flatten(target.callable(*live.args, **live.kwargs))
     again = {path: _copy(value) for path, value in flat.items()}

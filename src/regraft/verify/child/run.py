@@ -44,6 +44,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             if session.done():
                 break
         ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
+        ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
         ledger.implementations = session.tracer.kernels
         if session.ledger.late():
             ledger.skip("the time limit left no room for more models")

@@ -11,7 +11,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -22,8 +22,10 @@ from regraft.verify.child import tree
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+_FIXED = frozenset({bool, int, float, str, type(None), type, FunctionType, BuiltinFunctionType, ModuleType})
 _SEQUENCES: tuple[type, ...] = (list, deque)
 _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict)
+GONE = "<deleted>"
 _DEPTH = 6
 _PARENTS = 3
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -91,7 +93,7 @@ def identical(a: Any, b: Any) -> bool:
     """Whether two tensors hold the same values in the same format; NaN equals NaN."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return bool(((a == b) | (torch.isnan(a) & torch.isnan(b))).all())
+    return torch.equal(a, b) or bool(((a == b) | (torch.isnan(a) & torch.isnan(b))).all())
 
 
 def _rewind(kept: _Kept) -> None:
@@ -133,31 +135,32 @@ class _Place:
         self.prefix = prefix
         self.owner = owner
         self.reported = reported
-        self._home = home
         self._skipped = skipped
-        self._before = {name: _keep(value, home) for name, value in owner.items() if self._watched(name)}
+        self._before = self._now()
+        kept = {name: _keep(value, home) for name, value in self._before.items() if type(value) not in _FIXED}
+        self._kept = {name: one for name, one in kept.items() if one.content is not None}
 
-    def _watched(self, name: str) -> bool:
-        return name not in self._skipped and not name.startswith("__")
+    def _now(self) -> dict[str, Any]:
+        skipped = self._skipped  # thousands of these are made: no call for each name
+        return {name: value for name, value in self.owner.items() if name not in skipped and name[:2] != "__"}
 
     def changed(self) -> Iterator[tuple[str, Any]]:
         """Yield the names that are new or hold another value, with it, and those that are gone, with `GONE`."""
-        for name in sorted(filter(self._watched, {**self._before, **self.owner})):
-            if name not in self.owner:
-                yield self.prefix + name, GONE
-            elif name not in self._before or not _same(self._before[name], self.owner[name]):
-                yield self.prefix + name, self.owner[name]
+        now, before, kept = self._now(), self._before, self._kept
+        moved = [name for name, value in now.items() if name in kept or value is not before.get(name, GONE)]
+        found = [name for name in moved if not _same(kept.get(name) or _Kept(before.get(name, GONE)), now[name])]
+        for name in sorted(found + [name for name in before if name not in now]):
+            yield self.prefix + name, now.get(name, GONE)
 
     def rewind(self) -> None:
-        for name in [name for name in self.owner if self._watched(name) and name not in self._before]:
+        now = self._now()
+        for name in now.keys() - self._before.keys():
             del self.owner[name]
-        for name, kept in self._before.items():
-            if self.owner.get(name, GONE) is not kept.value:
-                self.owner[name] = kept.value
+        for name, value in self._before.items():
+            if now.get(name, GONE) is not value:
+                self.owner[name] = value
+        for kept in self._kept.values():
             _rewind(kept)
-
-
-GONE = "<deleted>"
 
 
 class Watch:
@@ -172,7 +175,8 @@ class Watch:
             prefix = f"{ATTRIBUTE}{path}." if path else ATTRIBUTE
             self._places.append(_Place(prefix, vars(part), home, _INTERNAL, True))
             self._places.append(_Place(prefix, part._modules, home, frozenset(), True))
-            self._places.append(_Place(prefix, part._buffers, home, frozenset(), False))
+            if part._buffers:
+                self._places.append(_Place(prefix, part._buffers, home, frozenset(), False))
 
     @contextmanager
     def printing(self) -> Iterator[None]:
