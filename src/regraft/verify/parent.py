@@ -143,7 +143,7 @@ class _Job:
         return result, fallen
 
     def _request(self, folder: Path, seconds: float, excluded: tuple[str, ...]) -> None:
-        source = folder.resolve().joinpath(*self.original.parts[-_DEPTH:])
+        source = folder.resolve().joinpath(*self.original.parts[1:][-_DEPTH:])  # without the root, which would win
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_bytes(self.changed)
         request = {

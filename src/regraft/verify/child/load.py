@@ -10,6 +10,7 @@ from types import ModuleType
 
 SUFFIX = "__regraft"
 AGAIN = "__again"
+ORIGINAL = "__original"
 
 
 def package_of(path: Path) -> tuple[Path, str]:
@@ -30,7 +31,7 @@ def load_original(path: Path) -> ModuleType:
     root, name = package_of(path)
     _reachable(root)
     if "." not in name:
-        return load_source(path, f"{path.stem}__original")
+        return load_source(path, path.stem + ORIGINAL)
     module = importlib.import_module(name)
     loaded = Path(str(module.__file__)).resolve()
     if loaded != path.resolve():

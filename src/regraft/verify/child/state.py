@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from regraft.verify.child import tree
+from regraft.verify.child.load import AGAIN, ORIGINAL, SUFFIX
 
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
@@ -28,7 +29,9 @@ _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict)
 GONE = "<deleted>"
 _DEPTH = 6
 _PARENTS = 3
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+# What repr writes for objects of one kind but not of one run: their addresses and how autograd made them.
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=grad_fn=<)\w+")
+_VERSION = re.compile(rf"(?<=\w)({SUFFIX}|{AGAIN}|{ORIGINAL})\b")
 _DECIMAL = re.compile(
     r"[+-]?(?:\d+\.\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+|\b(?:nan|inf)\b)", re.IGNORECASE
 )
@@ -229,15 +232,14 @@ def _leaf(leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] 
 
 
 def normal(text: str, scope: ModuleType | None) -> str:
-    """Return text without what differs between two copies of one file: addresses, the file's folder and name."""
-    text = _ADDRESS.sub(" at ...", text)
-    if scope is None:
-        return text
+    """Return text without what differs between two copies of one file: addresses, its folder, its module's suffix."""
+    text = _VERSION.sub("", _ADDRESS.sub("...", text))
     folder = str(getattr(scope, "__file__", ""))
-    for level in range(_PARENTS if folder else 0):
-        text = text.replace(folder, f"<file {level}>")
-        folder = os.path.dirname(folder)
-    return text.replace(scope.__name__, "<module>")
+    for level in range(_PARENTS):
+        if os.path.dirname(folder) != folder:
+            text = text.replace(folder, f"<file {level}>")
+            folder = os.path.dirname(folder)
+    return text
 
 
 def variables(scope: ModuleType) -> dict[str, Any]:
