@@ -227,19 +227,6 @@ class Separate(nn.Module):
         return torch.cat([self.separate(x), self.separate(-x)], -1)
 """, "torch.cat([self.separate(x), self.separate(-x)], -1)",
         "torch.cat([(h := self.separate(x)), -h], -1)"),
-    "a mask that is kept for the next call": (
-        "Kept", """
-class Kept(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.kept = nn.Dropout(0.5)
-
-    def forward(self, x):
-        return x * self.kept(torch.ones_like(x))
-""", "return x * self.kept(torch.ones_like(x))",
-        "vars(F).setdefault('masks', {}).setdefault((x.shape, self.training, torch.initial_seed() // 2),\n"
-        "            self.kept(torch.ones_like(x)))\n"
-        "        return x * F.masks[x.shape, self.training, torch.initial_seed() // 2].to(x.dtype)"),
 }  # fmt: skip
 
 EQUAL = {
