@@ -1,5 +1,7 @@
 """Which definitions, lines and branches count as changed."""
 
+import pytest
+
 from regraft.verify.changes import find_changes
 
 SOURCE = b"""import os
@@ -73,3 +75,84 @@ def test_condition_without_else_has_to_be_false_once():
 
 def test_line_ends_and_marks_do_not_matter():
     assert find_changes(SOURCE, SOURCE.replace(b"\n", b"\r\n")) == ()
+
+
+FAMILY = b"""
+class A(Module):
+    def forward(self, x):
+        return self.act(self.dense(x))
+
+
+Alias = A
+
+
+class B(Alias):
+    pass
+
+
+def make():
+    return A()
+
+
+class Builds(Module):
+    def __init__(self):
+        self.a = make()
+
+
+class BuildsMore(Builds):
+    pass
+
+
+class Uses(Module):
+    def __init__(self):
+        self.b = Builds()
+        self.act = self.dense = None
+        self.b.a.unrelated = 1
+
+
+class ChangesDeep(Module):
+    def __init__(self):
+        self.b = Builds()
+        %s
+
+
+class Stranger(Module):
+    def __init__(self):
+        self.other.act = None
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        b"self.b.a.act = None",
+        b"block = self.b.a; block.act = None",
+        b"setattr(self.b.a, 'act', None)",
+        b"setattr(self.b.a, name, None)",
+        b"self.b.a.dense[0] = None",
+        b"self.b.a._modules['act'] = None",
+        b"self.b.a.forward = None",
+        b"self.b.a.dense.append(None)",
+        b"del self.b.a.act",
+        b"self.b.a.add_module('act', None)",
+        b"self.b.a.dense.register_forward_hook(None)",
+        b"weight_norm(self.b.a.dense)",
+    ],
+    ids=bytes.decode,
+)
+def test_relatives(statement):
+    text = FAMILY % statement
+    (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
+    assert [(one.name, one.why) for one in change.relatives] == [
+        ("B", "inherits from it"),
+        ("Builds", "builds it"),
+        ("BuildsMore", "builds it"),
+        ("ChangesDeep", "can modify it"),
+    ]
+
+
+@pytest.mark.parametrize("statement", [b"self.b.a.other = 1", b"self.b(self.b.a.act)", b"setattr(self.b, 'x', 1)"])
+def test_a_class_further_out_that_only_uses_is_no_relative(statement):
+    text = FAMILY % statement
+    (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
+    assert [one.name for one in change.relatives] == ["B", "Builds", "BuildsMore"]

@@ -1,9 +1,11 @@
 """What goes wrong outside the comparison: crashes, hangs, user errors, lines that never run."""
 
+import json
 import subprocess
 import sys
 import time
 import venv
+from pathlib import Path
 
 import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
@@ -125,6 +127,42 @@ def test_syntax_error_names_its_place(project):
     with pytest.raises(VerifyError) as caught:
         verify(project / "model.py", SOURCE.replace("import math", "import math,,").encode())
     assert (caught.value.line, caught.value.file) == (2, str(project / "model.py"))
+
+
+@pytest.mark.parametrize("side", ["original", "changed"])
+def test_text_that_parses_but_does_not_compile(project, side):
+    late = SOURCE.replace("import math\n", "import math\nfrom __future__ import annotations\n")
+    texts = {"original": SOURCE, "changed": SOURCE.replace("math.sqrt", "math.cbrt"), side: late}
+    (project / "model.py").write_text(texts["original"])
+    with pytest.raises(VerifyError, match="does not compile") as caught:
+        verify(project / "model.py", texts["changed"].encode())
+    assert caught.value.line == 3
+    (project / "changed.py").write_text(texts["changed"])
+    done = subprocess.run(
+        [sys.executable, "-m", "regraft", "verify", "model.py", "changed.py"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr, done.stderr.count("\n")) == (2, False, 1)
+
+
+def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path):
+    from regraft.verify.parent import _Job
+
+    root = Path(tmp_path.anchor)
+    for original in (root / "regraft_test_model.py", root / "regraft_test" / "model.py"):
+        job = _Job(
+            original=original,
+            changed=b"x = 1\n",
+            changes=(),
+            driver=None,
+            time_limit=1.0,
+            memory_limit=None,
+            python="",
+        )
+        job._request(tmp_path, 1.0, ())
+        written = Path(json.loads((tmp_path / "request.json").read_text())["changed"])
+        assert tmp_path.resolve() in written.parents
+        assert written.read_bytes() == b"x = 1\n"
 
 
 def test_missing_file(tmp_path):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
+from regraft.verify.relatives import Family, Relative
 from regraft.verify.types import MODULE
 
 Span = tuple[int, int]
@@ -36,7 +37,10 @@ class Fallthrough:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One changed top-level definition and what has to run before it can be proved."""
+    """One changed top-level definition and what has to run before it can be proved.
+
+    `relatives` are the other definitions of the file that have to run too, because they decide what this class does.
+    """
 
     definition: str
     kind: str
@@ -44,6 +48,7 @@ class Change:
     statements: tuple[Span, ...]
     arms: tuple[Arm, ...]
     fallthroughs: tuple[Fallthrough, ...]
+    relatives: tuple[Relative, ...] = ()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Change:
@@ -55,6 +60,7 @@ class Change:
             tuple((start, end) for start, end in data["statements"]),
             tuple(Arm(**arm) for arm in data["arms"]),
             tuple(Fallthrough((h[0], h[1]), (b[0], b[1])) for h, b in _spans(data["fallthroughs"])),
+            tuple(Relative(**relative) for relative in data["relatives"]),
         )
 
 
@@ -81,12 +87,17 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
     old_lines, new_lines = _lines(original), _lines(changed)
     old, new = _chunks(old_tree), _chunks(new_tree)
     runnable = executable_lines(compile(changed, FRAGMENT, "exec", dont_inherit=True))
+    family = Family(new_tree, {name: chunk.node for name, chunk in new.items()})
+    earlier = Family(old_tree, {name: chunk.node for name, chunk in old.items()})
     found = []
     for name, chunk in new.items():
         before = old_lines[old[name].first - 1 : old[name].last] if name in old else []
         lines = _changed_lines(before, new_lines[chunk.first - 1 : chunk.last], chunk.first)
         if lines:
-            found.append(_change(name, chunk, lines, new_tree, runnable))
+            change = _change(name, chunk, lines, new_tree, runnable)
+            mentioned = family.mentioned(name) | earlier.mentioned(name)
+            relatives = family.relatives(name, mentioned) if change.kind == "class" else ()
+            found.append(replace(change, relatives=relatives))
     gone = [Change(name, "removed", (1,), (), (), ()) for name in old if name not in new]
     outside = _module_change(old_tree, new_tree, old_lines, new_lines, runnable)
     if outside and (_loose(old_tree) != _loose(new_tree) or not (found or gone)):

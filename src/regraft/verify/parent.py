@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,14 +41,14 @@ def verify(
     `memory_limit` in bytes, for the child process run by `python`. Reproducers of differences are written below
     `.cache/regraft/reproducers` of the current folder.
 
-    Raises VerifyError for a missing file, text that does not parse, or an interpreter without torch. A crash, a
+    Raises VerifyError for a missing file, text that does not compile, or an interpreter without torch. A crash, a
     hang or a model that cannot be built is a verdict.
     """
     before = _read(original)
     if before == changed:
         return ()
-    _parse(before, original)
-    _parse(changed, original)
+    _check_syntax(before, original)
+    _check_syntax(changed, original)
     changes = find_changes(before, changed)
     if not changes:
         return ()
@@ -87,13 +88,21 @@ def _read(path: Path) -> bytes:
         raise VerifyError(f"cannot read the file: {error.strerror}", file=str(path)) from error
 
 
-def _parse(text: bytes, path: Path) -> None:
+def _check_syntax(text: bytes, path: Path) -> None:
+    """Raise VerifyError for text that does not parse, and for what only the compiler refuses (`return` outside of a
+    function, a late `from __future__`).
+    """
+    what = "parse"
     try:
-        ast.parse(text)
+        tree = ast.parse(text)
+        what = "compile"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(tree, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise VerifyError(f"does not parse: {error.msg}", str(path), error.lineno or 0, error.offset or 0) from error
+        raise VerifyError(f"does not {what}: {error.msg}", str(path), error.lineno or 0, error.offset or 0) from error
     except ValueError as error:
-        raise VerifyError(f"does not parse: {error}", str(path)) from error
+        raise VerifyError(f"does not {what}: {error}", str(path)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +143,7 @@ class _Job:
         return result, fallen
 
     def _request(self, folder: Path, seconds: float, excluded: tuple[str, ...]) -> None:
-        source = folder.resolve().joinpath(*self.original.parts[-_DEPTH:])
+        source = folder.resolve().joinpath(*self.original.parts[1:][-_DEPTH:])  # without the root, which would win
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_bytes(self.changed)
         request = {
@@ -222,6 +231,9 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         return "nothing brought it to life" + (f": {skipped}" if skipped else "")
     if gaps:
         return "; ".join(text for _, text in gaps[:5]) + (f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else "")
+    strangers = result.get("strangers", {}).get(change.definition, [])
+    if strangers:
+        return "; ".join(strangers[:5]) + (f": {skipped}" if skipped else "")
     return _thin(record, result.get("skipped", []))
 
 
@@ -260,6 +272,7 @@ def _evidence(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         "gradient comparisons": record.get("gradients", 0),
         "lines executed": ran if record else [],
         "lines not executed": sorted(missing),
+        "relatives not run": result.get("strangers", {}).get(change.definition, []),
         "implementations": result.get("implementations", []),
         "skipped": result.get("skipped", []),
         **({"failure": failure} if failure else {}),

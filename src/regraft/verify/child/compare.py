@@ -78,6 +78,26 @@ def _compare_leaf(path: str, before: Any, after: Any, check: Check) -> Differenc
     return _compare_values(path, before, after, check)
 
 
+def unlike(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
+    """Return what differs, in words by path, between plain data; names that only `after` has do not count.
+
+    Numbers have to be equal, tensors close.
+    """
+    found = {}
+    for path, value in before.items():
+        if path not in after:
+            found[path] = f"{path} is missing"
+        elif not _alike(value, after[path]):
+            found[path] = f"{path} is {_short(after[path])} where the original has {_short(value)}"
+    return found
+
+
+def _alike(value: Any, other: Any) -> bool:
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return value.dtype == other.dtype and value.shape == other.shape and close(value, other)
+    return type(value) is type(other) and bool(value == other or _both_nan(value, other))
+
+
 def _both_nan(before: Any, after: Any) -> bool:
     return isinstance(before, float) and math.isnan(before) and math.isnan(after)
 

@@ -58,6 +58,7 @@ class Ledger:
         self.levels: list[str] = []
         self.fatal: dict[str, str] = {}
         self.gaps: dict[str, list[tuple[int, str]]] = {}
+        self.strangers: dict[str, list[str]] = {}
         self.implementations: set[str] = set()
         self.deadline = deadline
         self._seconds: dict[str, float] = {}
@@ -110,6 +111,7 @@ class Ledger:
             "levels": self.levels,
             "skipped": self.skipped,
             "gaps": self.gaps,
+            "strangers": self.strangers,
             "implementations": sorted(self.implementations),
             "records": {name: record.as_json() for name, record in self.records.items()},
         }

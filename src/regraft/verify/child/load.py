@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 
 SUFFIX = "__regraft"
+AGAIN = "__again"
+ORIGINAL = "__original"
 
 
 def package_of(path: Path) -> tuple[Path, str]:
@@ -29,7 +31,7 @@ def load_original(path: Path) -> ModuleType:
     root, name = package_of(path)
     _reachable(root)
     if "." not in name:
-        return load_source(path, f"{path.stem}__original")
+        return load_source(path, path.stem + ORIGINAL)
     module = importlib.import_module(name)
     loaded = Path(str(module.__file__)).resolve()
     if loaded != path.resolve():
@@ -41,6 +43,12 @@ def load_changed(source: Path, original: Path) -> ModuleType:
     """Import the changed text as a sibling module, so that its relative imports resolve as the original's do."""
     _, name = package_of(original)
     return load_source(source, name + SUFFIX)
+
+
+def load_again(original: Path) -> ModuleType:
+    """Import the original a second time, as a sibling module."""
+    _, name = package_of(original)
+    return load_source(original, name + AGAIN)
 
 
 def load_source(path: Path, name: str) -> ModuleType:

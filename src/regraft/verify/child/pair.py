@@ -6,14 +6,16 @@ import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from regraft.verify.child import weights
-from regraft.verify.child.compare import Difference, close
+from regraft.verify.child.compare import Difference, close, unlike
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.state import attributes
 
 
 @dataclass(slots=True)
@@ -53,11 +55,9 @@ class Pair:
 def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | None:
     """Return both models with equal redrawn weights, the difference between them, or None where there is no model."""
     ledger = session.ledger
-    try:
-        with ledger.step("original", "", f"build {subject.name}"):
-            original = seeded(seed, subject.build, session.original)
-    except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded as the reason to skip
-        ledger.skip(f"{subject.name} ({subject.driver}): the original cannot be built: {_brief(error)}")
+    session.rewind()
+    original = _build_original(subject, seed, session)
+    if original is None:
         return None
     try:
         with session.traced("", f"build {subject.name}"):
@@ -65,7 +65,7 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
     except Exception as error:  # noqa: BLE001 - arbitrary model code; it is the finding
         return Difference("", f"building {subject.name} from the changed version raises {_brief(error)}")
     ledger.reach("builds")
-    found = _fresh_difference(original, changed)
+    found = _fresh_difference(original, changed) or _attribute_difference(original, changed, subject, seed, session)
     if found:
         return found
     weights.redraw(original, seed)
@@ -73,6 +73,42 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
     if found is None:
         ledger.reach("state_dict")
     return found or Pair(original, changed)
+
+
+def _build_original(subject: Subject, seed: int, session: Session) -> Any:
+    """Return the original's model, or None where it cannot be built."""
+    try:
+        with session.ledger.step("original", "", f"build {subject.name}"):
+            return seeded(seed, subject.build, session.original)
+    except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded as the reason to skip
+        session.ledger.skip(f"{subject.name} ({subject.driver}): the original cannot be built: {_brief(error)}")
+        return None
+
+
+def _attribute_difference(
+    original: Any, changed: Any, subject: Subject, seed: int, session: Session
+) -> Difference | None:
+    """Compare the plain attributes that construction leaves on the modules that are of one class in both versions.
+
+    What differs between two originals of other seeds depends on chance, and is left alone.
+    """
+    wrong = _other_attributes(original, changed, session.original, session.changed)
+    if wrong:
+        session.rewind()
+        another = _build_original(subject, seed + 1, session)
+        if another is not None:
+            chance = _other_attributes(original, another, session.original, session.original)
+            wrong = {path: sentence for path, sentence in wrong.items() if path not in chance}
+    return next((Difference(path, f"after construction {sentence}") for path, sentence in wrong.items()), None)
+
+
+def _other_attributes(original: Any, other: Any, ours: ModuleType, theirs: ModuleType) -> dict[str, str]:
+    found: dict[str, str] = {}
+    parts = dict(other.named_modules())
+    for path, part in original.named_modules():
+        if path in parts and type(part).__qualname__ == type(parts[path]).__qualname__:
+            found.update(unlike(attributes(part, path, ours), attributes(parts[path], path, theirs)))
+    return found
 
 
 def _fresh_difference(original: Any, changed: Any) -> Difference | None:

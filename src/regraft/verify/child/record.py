@@ -30,12 +30,17 @@ class Recorded:
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps the first calls of the watched definitions: few instances, few calls, each with other shapes."""
+    """Keeps the first calls of the watched definitions: few instances, few calls, each with other shapes.
+
+    `ran` names those of the classes in `noted` of which an instance was called.
+    """
 
     module: ModuleType
     watched: tuple[str, ...]
     model: Any
+    noted: frozenset[str] = frozenset()
     found: list[Recorded] = field(default_factory=list)
+    ran: set[str] = field(default_factory=set)
 
     def keep(self, definition: str, path: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         mine = [entry for entry in self.found if entry.definition == definition]
@@ -53,14 +58,17 @@ def _alike(a: Call, b: Call) -> bool:
 
 
 @contextmanager
-def recording(module: ModuleType, watched: tuple[str, ...], model: Any) -> Iterator[Recorder]:
+def recording(
+    module: ModuleType, watched: tuple[str, ...], model: Any, noted: frozenset[str] = frozenset()
+) -> Iterator[Recorder]:
     """Record calls while the original `model` of the original `module` runs."""
-    recorder = Recorder(module, watched, model)
+    recorder = Recorder(module, watched, model, noted)
     handles = []
     classes = {name: getattr(module, name, None) for name in watched}
     for name, value in classes.items():
         if isinstance(value, type) and issubclass(value, nn.Module):
             handles += [_hook(recorder, name, path, m) for path, m in model.named_modules() if isinstance(m, value)]
+    handles += [_note(recorder, part) for part in model.modules() if type(part).__name__ in noted]
     functions = {name: value for name, value in classes.items() if isinstance(value, FunctionType)}
     try:
         for name, function in functions.items():
@@ -78,6 +86,14 @@ def _hook(recorder: Recorder, name: str, path: str, module: Any) -> Any:
         recorder.keep(name, path, args, kwargs)
 
     return module.register_forward_pre_hook(before, with_kwargs=True)
+
+
+def _note(recorder: Recorder, module: Any) -> Any:
+    def before(*_: Any) -> None:
+        if type(module).__module__ == recorder.module.__name__:
+            recorder.ran.add(type(module).__qualname__)
+
+    return module.register_forward_pre_hook(before)
 
 
 def _wrapped(recorder: Recorder, name: str, function: FunctionType) -> Any:

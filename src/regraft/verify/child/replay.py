@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -12,16 +14,21 @@ from torch import nn
 
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Check, Difference, Largest, compare
+from regraft.verify.child.state import Watch, identical, is_state
 from regraft.verify.child.tree import Call
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something callable inside a model: a module by its path, or a function of the file by its name."""
+    """Something callable inside a model: a module by its path, or a function of the file by its name.
+
+    `scope` is the version of the file it belongs to, whose variables are watched.
+    """
 
     model: Any
     path: str = ""
     function: Callable[..., Any] | None = None
+    scope: ModuleType | None = None
 
     @property
     def module(self) -> Any:
@@ -35,7 +42,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run showed. `error` is None where it ran; `gradients` is None where backward is impossible."""
+    """What one run showed. `error` is None where it ran; `gradients` is None where backward is impossible.
+
+    `outputs` also holds the buffers after the call and everything else that it left behind; `again` the same of a
+    second call.
+    """
 
     outputs: Mapping[str, Any] = field(default_factory=dict)
     again: Mapping[str, Any] = field(default_factory=dict)
@@ -56,29 +67,45 @@ class Plan:
     dtype: Any = None
 
 
+def reseed(seed: int) -> None:
+    """Seed the random numbers of every device there is.
+
+    `torch.manual_seed` formats a stack trace for each kind of device that is absent, which adds up over a run.
+    """
+    if _accelerated():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
+
+
+@functools.cache
+def _accelerated() -> bool:
+    return bool(torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available())
+
+
 def execute(target: Target, call: Call, plan: Plan) -> Outcome:
-    """Run a call with fresh copies of its arguments; buffers of the module are restored afterwards."""
-    buffers = _buffers(target.module)
-    kept = {name: value.clone() for name, value in buffers.items()}
+    """Run a call with fresh copies of its arguments; what it leaves behind is noted and then taken back."""
+    watch = Watch(target.module, target.scope)
     try:
-        return _forward(target, call, plan)
+        with watch.printing():
+            return _forward(target, call, plan, watch)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result
         return Outcome(error=error)
     finally:
-        for name, value in buffers.items():
-            value.detach().copy_(kept[name])
+        watch.rewind()
 
 
-def _forward(target: Target, call: Call, plan: Plan) -> Outcome:
+def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     live = tree.thaw(call, target.model, gradients=plan.gradients, dtype=plan.dtype)
-    torch.manual_seed(plan.seed)
+    reseed(plan.seed)
     with torch.set_grad_enabled(plan.gradients):
         result = target.callable(*live.args, **live.kwargs)
     flat = tree.flatten(result)
     outputs = {path: _copy(value) for path, value in flat.items()}
     outputs.update({f"buffer {name}": _copy(value) for name, value in _buffers(target.module).items()})
+    outputs.update(watch.effects(lambda: _number_format(target, live)))
     overwritten = _overwritten(live)
-    again = _second(target, call, plan) if plan.repeat else {}
+    again = _second(target, call, plan, watch) if plan.repeat else {}
     if not plan.gradients:
         return Outcome(outputs, again, overwritten)
     first, second, problem = _backward(flat, live, target.module, plan)
@@ -87,11 +114,23 @@ def _forward(target: Target, call: Call, plan: Plan) -> Outcome:
     return Outcome(outputs, again, overwritten, first, second, None, problem)
 
 
-def _second(target: Target, call: Call, plan: Plan) -> Mapping[str, Any]:
+def _second(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
     live = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype)
-    torch.manual_seed(plan.seed + 1)
+    reseed(plan.seed + 1)
     with torch.no_grad():
-        return {path: _copy(value) for path, value in tree.flatten(target.callable(*live.args, **live.kwargs)).items()}
+        flat = tree.flatten(target.callable(*live.args, **live.kwargs))
+    again = {path: _copy(value) for path, value in flat.items()}
+    again.update(watch.effects(lambda: _number_format(target, live)))
+    return again
+
+
+def _number_format(target: Target, live: tree.Live) -> Any:
+    """Return the coarsest floating format among a call's tensors and its module's parameters."""
+    tensors = [given for given, _ in live.passed.values()]
+    if isinstance(target.module, nn.Module):
+        tensors += list(target.module.parameters())
+    formats = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+    return max(formats, key=lambda dtype: torch.finfo(dtype).eps, default=torch.get_default_dtype())
 
 
 def _buffers(module: Any) -> dict[str, Any]:
@@ -103,13 +142,7 @@ def _copy(value: Any) -> Any:
 
 
 def _overwritten(live: tree.Live) -> tuple[str, ...]:
-    return tuple(name for name, (given, kept) in live.passed.items() if not _identical(given.detach(), kept))
-
-
-def _identical(a: Any, b: Any) -> bool:
-    if a.shape != b.shape:
-        return False
-    return bool(((a == b) | (torch.isnan(a) & torch.isnan(b))).all())
+    return tuple(name for name, (given, kept) in live.passed.items() if not identical(given.detach(), kept))
 
 
 def _backward(
@@ -141,6 +174,34 @@ def cotangent(path: str, value: Any) -> Any:
     """Return a fixed random direction for one output, so that no gradient cancels by symmetry."""
     generator = torch.Generator().manual_seed(zlib.crc32(path.encode()))
     return torch.randn(value.shape, generator=generator).to(value.dtype)
+
+
+def unsteady(once: Outcome, again: Outcome) -> frozenset[str]:
+    """Return the paths of state that two equal runs of one version leave different: clocks, addresses, counters."""
+    pairs = ((once.outputs, again.outputs), (once.again, again.again))
+    return frozenset(
+        path
+        for first, second in pairs
+        for path in {**first, **second}
+        if is_state(path) and (path not in first or path not in second or not _agree(first[path], second[path]))
+    )
+
+
+def _agree(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        return identical(first, second)
+    return type(first) is type(second) and bool(first == second)
+
+
+def without(outcome: Outcome, paths: frozenset[str]) -> Outcome:
+    """Return an outcome that does not show some paths of its state."""
+    if not paths:
+        return outcome
+    outputs, again = (
+        {path: value for path, value in shown.items() if path not in paths}
+        for shown in (outcome.outputs, outcome.again)
+    )
+    return replace(outcome, outputs=outputs, again=again)
 
 
 def judge(

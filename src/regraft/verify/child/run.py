@@ -13,13 +13,16 @@ from typing import Any
 import torch
 
 from regraft.verify.changes import Change
+from regraft.verify.child.compare import unlike
 from regraft.verify.child.drivers import huggingface, inference, user
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.examine import examine
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.load import load_changed, load_original
+from regraft.verify.child.load import load_again, load_changed, load_original
 from regraft.verify.child.session import Session
+from regraft.verify.child.state import variables
 from regraft.verify.child.trace import Tracer
+from regraft.verify.types import MODULE
 
 
 def run(folder: Path, request: Mapping[str, Any]) -> None:
@@ -41,6 +44,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             if session.done():
                 break
         ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
+        ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
         ledger.implementations = session.tracer.kernels
         if session.ledger.late():
             ledger.skip("the time limit left no room for more models")
@@ -63,7 +67,29 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
         ledger.fatal = {"what": "changed", "reason": f"the changed version does not import: {_brief(error)}"}
         return None
     ledger.reach("imports")
-    return Session(original, changed, changes, tracer, ledger)
+    tracer.entered.clear()  # functions that run during the import bring nothing to life
+    session = Session.start(original, changed, changes, tracer, ledger)
+    _compare_variables(session, Path(request["original"]))
+    return session
+
+
+def _compare_variables(session: Session, path: Path) -> None:
+    """Refute what leaves the file's variables with other values; those that each import makes anew do not count."""
+    wrong = unlike(variables(session.original), variables(session.changed))
+    if not wrong:
+        return
+    try:
+        with session.ledger.step("original", "", "import again"):
+            again = load_again(path)
+    except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; recorded as the reason
+        session.ledger.skip(f"variables of the file were not compared: {_brief(error)}")
+        return
+    chance = unlike(variables(session.original), variables(again))
+    found = next((sentence for name, sentence in wrong.items() if name not in chance), "")
+    names = session.ledger.open()
+    for name in (MODULE,) if MODULE in names else names:
+        if found:
+            session.ledger.refute(name, f"after import {found}", {})
 
 
 def _brief(error: BaseException) -> str:

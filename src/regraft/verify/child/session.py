@@ -6,31 +6,57 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
+
+import torch
 
 from regraft.verify.changes import Change
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.replay import reseed
+from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
+from regraft.verify.relatives import Relative
 from regraft.verify.types import MODULE
+
+MODES = frozenset({"eval", "train"})
 
 
 @dataclass(slots=True)
 class Session:
-    """Both versions of one file and what is known about them."""
+    """Both versions of one file and what is known about them.
+
+    `ran` holds, by the name of a class of the file, the modes in which models with a called instance were compared.
+    """
 
     original: ModuleType
     changed: ModuleType
     changes: tuple[Change, ...]
     tracer: Tracer
     ledger: Ledger
+    imported: tuple[Watch, Watch]
+    ran: dict[str, set[str]] = field(default_factory=dict)
+
+    @classmethod
+    def start(
+        cls, original: ModuleType, changed: ModuleType, changes: tuple[Change, ...], tracer: Tracer, ledger: Ledger
+    ) -> Session:
+        """Return the session of two versions as they are right after their import."""
+        names = frozenset(change.definition for change in changes)
+        imported = Watch(None, original, names), Watch(None, changed, names)
+        return cls(original, changed, changes, tracer, ledger, imported)
+
+    def rewind(self) -> None:
+        """Give the variables of both files, definitions aside, the values that they had after their import."""
+        for watch in self.imported:
+            watch.rewind()
 
     @contextmanager
     def traced(self, definition: str, what: str) -> Iterator[None]:
         """Run the changed version: announced in the journal, traced while lines are still missing."""
-        wanted = self.gaps() or "regraft.ops" in sys.modules
+        wanted = "regraft.ops" in sys.modules or self.gaps() or self.unmet()
         tracer = self.tracer if wanted else contextlib.nullcontext()
         with self.ledger.step("changed", definition, what), tracer:
             yield
@@ -47,11 +73,48 @@ class Session:
         record = self.ledger.records[change.definition]
         return bool(record.replays or record.wholes)
 
-    def missing(self) -> tuple[Change, ...]:
+    def uncovered(self) -> tuple[Change, ...]:
         """Changes that still need a run: not compared yet, or with lines that never ran."""
+        return tuple(c for c in self._live() if not self.reached(c) or self.tracer.gaps(c))
+
+    def missing(self) -> tuple[Change, ...]:
+        """Changes that are uncovered, or of which a relative has not run yet."""
+        return tuple(c for c in self._live() if not self.reached(c) or self.tracer.gaps(c) or self._strangers(c))
+
+    def unmet(self) -> tuple[Relative, ...]:
+        """Relatives of definitions not refuted yet that have not run."""
+        return tuple(dict.fromkeys(relative for change in self._live() for relative in self._strangers(change)))
+
+    def wanted(self) -> frozenset[str]:
+        """Names of the definitions that a model should contain to be of use."""
+        return frozenset(c.definition for c in self.uncovered()) | {relative.name for relative in self.unmet()}
+
+    def strangers(self, change: Change) -> tuple[str, ...]:
+        """Return a sentence for every relative of a change that has not run."""
+        return tuple(f"{one.name}, which {one.why}, never ran" for one in self._strangers(change))
+
+    def _live(self) -> tuple[Change, ...]:
         names = self.ledger.open()
-        live = [change for change in self.changes if change.definition in names and change.kind != "removed"]
-        return tuple(change for change in live if not self.reached(change) or self.tracer.gaps(change))
+        return tuple(change for change in self.changes if change.definition in names and change.kind != "removed")
+
+    def _strangers(self, change: Change) -> tuple[Relative, ...]:
+        return tuple(relative for relative in change.relatives if not self._met(relative))
+
+    def _met(self, relative: Relative) -> bool:
+        """Whether a relative took part in comparisons in both modes; what is no module has to have run a function."""
+        if self.ran.get(relative.name, set()) >= MODES:
+            return True
+        value = getattr(self.original, relative.name, None)
+        if not (isinstance(value, type) and issubclass(value, torch.nn.Module)):
+            return any(relative.first <= line <= relative.last for line in self.tracer.entered)
+        if getattr(value, "forward", None) is not torch.nn.Module.forward:
+            return False
+        # an abstract base: its subclasses run its code
+        heirs = [getattr(self.original, name, None) for name, modes in self.ran.items() if modes >= MODES]
+        return any(isinstance(heir, type) and issubclass(heir, value) for heir in heirs)
+
+    def covered(self) -> bool:
+        return not self.uncovered() or self.ledger.late()
 
     def done(self) -> bool:
         return not self.missing() or self.ledger.late()
@@ -89,7 +152,5 @@ class Session:
 
 def seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) -> Any:
     """Build a model with fixed random numbers."""
-    import torch
-
-    torch.manual_seed(seed)
+    reseed(seed)
     return build(module)

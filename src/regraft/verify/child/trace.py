@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import os
 import sys
 import threading
@@ -19,7 +20,8 @@ _EXIT = -1
 class Tracer:
     """Traces one file while used as a context manager; other files only cost their call events.
 
-    `kernels` names the functions of `regraft.ops` that ran, the evidence of which implementation was at work.
+    `kernels` names the functions of `regraft.ops` that ran, the evidence of which implementation was at work;
+    `entered` holds the first lines of the file's functions that ran.
     """
 
     def __init__(self, filename: str, changes: tuple[Change, ...]) -> None:
@@ -28,6 +30,7 @@ class Tracer:
         self.arms: set[Arm] = set()
         self.kernels: set[str] = set()
         self._kernels = str(Path(__file__).resolve().parents[2] / "ops") + os.sep
+        self.entered: set[int] = set()
         self.arcs: set[tuple[int, int]] = set()
         self._changes = changes
         self._arms = tuple({arm for change in changes for arm in change.arms})
@@ -70,6 +73,8 @@ class Tracer:
             if code.co_filename.startswith(self._kernels):
                 self.kernels.add(f"{Path(code.co_filename).stem}.{code.co_name}")
             return None
+        if code.co_flags & inspect.CO_NEWLOCALS:
+            self.entered.add(code.co_firstlineno)
         offsets = self._arm_offsets(frame.f_code)
         if offsets:
             frame.f_trace_opcodes = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -143,7 +144,7 @@ def flatten(value: Any, path: str = "output", depth: int = _DEPTH, seen: tuple[i
     if value is None or isinstance(value, torch.Tensor | bool | int | float | str | torch.dtype | torch.device):
         return {path: value}
     found: dict[str, Any] = {f"type of {path}": type(value).__qualname__}
-    if depth == 0 or id(value) in seen or isinstance(value, nn.Module | type) or callable(value):
+    if depth == 0 or id(value) in seen or isinstance(value, nn.Module | ModuleType | type) or callable(value):
         return found
     for key, item in _children(value):
         found.update(flatten(item, f"{path}[{key!r}]", depth - 1, (*seen, id(value))))

@@ -61,7 +61,10 @@ def _own_names(cls: Any) -> set[str]:
 
 
 def subjects(session: Session, text: str) -> Iterator[Subject]:
-    """Yield models until every change was compared and every changed line ran; `text` is the changed definitions'."""
+    """Yield models until every change was compared, every changed line and every relative ran.
+
+    `text` is the source of the changed definitions.
+    """
     candidates = sorted(_candidates(session), key=lambda c: (-_use(c, session), c.size, c.cls))
     for candidate in candidates:
         if session.done():
@@ -69,21 +72,23 @@ def subjects(session: Session, text: str) -> Iterator[Subject]:
         if _useful(candidate, session):
             yield _subject(candidate)
     deadline = time.monotonic() + SEARCH_SECONDS
+    if session.covered():
+        return
     hopeful = sorted(candidates, key=lambda c: (-_use(c, session), c.size, c.cls))[:SEARCHED]
     for candidate in hopeful:
         for other in _others(candidate, session, text, deadline):
-            if session.done():
+            if session.covered():
                 return
             yield replace(_subject(other), light=True)
 
 
 def _use(candidate: _Candidate, session: Session) -> int:
-    return len(candidate.used & {change.definition for change in session.missing()})
+    return len(candidate.used & session.wanted())
 
 
 def _useful(candidate: _Candidate, session: Session) -> bool:
-    """Whether a candidate holds a class still missing, or a changed line that is not in a class it could hold runs."""
-    return _use(candidate, session) > 0 or _reaches(candidate, session)
+    """Whether a candidate holds a class still wanted, or a changed line that is not in a class it could hold runs."""
+    return _use(candidate, session) > 0 or (not session.covered() and _reaches(candidate, session))
 
 
 def _candidates(session: Session) -> Iterator[_Candidate]:
@@ -143,7 +148,9 @@ def _config(config_class: Any, values: Mapping[str, Any], attention: str) -> Any
 
 def _used(model: Any, session: Session, names: tuple[str, ...]) -> frozenset[str]:
     classes = [c for c in (getattr(session.original, name, None) for name in names) if isinstance(c, type)]
-    return frozenset(c.__name__ for c in classes if any(isinstance(m, c) for m in model.modules()))
+    parts = tuple(model.modules())
+    own = {type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__}
+    return frozenset(c.__name__ for c in classes if any(isinstance(part, c) for part in parts)) | own
 
 
 def _subject(candidate: _Candidate) -> Subject:
@@ -163,14 +170,14 @@ def _subject(candidate: _Candidate) -> Subject:
 def _others(candidate: _Candidate, session: Session, text: str, deadline: float) -> Iterator[_Candidate]:
     """Yield other configurations and calls of a model that reach lines which have not run yet."""
     for attention, override in _overrides(candidate, text):
-        if session.done() or time.monotonic() > deadline:
+        if session.covered() or time.monotonic() > deadline:
             break
         other = _quietly(candidate, override, attention, session)
         if other is not None and _reaches(other, session):
             yield other
     model = seeded(0, _subject(candidate).build, session.original).eval()
     for calls in (*inputs.extra_calls(model, candidate.calls), inputs.without_mask(candidate.calls)):
-        if session.done():
+        if session.covered():
             return
         other = replace(candidate, calls=calls)
         if _reaches(other, session):

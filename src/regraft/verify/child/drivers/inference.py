@@ -46,17 +46,21 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
 
 def subjects(session: Session, source: str) -> Iterator[Subject]:
-    """Yield a subject for every definition that still needs one and for which values can be guessed.
+    """Yield a subject for every definition and relative that still needs one and for which values can be guessed.
 
     `source` is the original text: the attributes that it reads from `config` are what a made-up one offers.
     """
     attributes = _config_attributes(source)
-    for change in session.missing():
+    for change in session.uncovered():
         value = getattr(session.original, change.definition, None)
         if isinstance(value, FunctionType):
             yield from _function_subjects(change.definition, value, session)
         elif isinstance(value, type) and issubclass(value, nn.Module):
             yield from _class_subjects(change.definition, value, attributes, session)
+    for relative in session.unmet():
+        value = getattr(session.original, relative.name, None)
+        if relative in session.unmet() and isinstance(value, type) and issubclass(value, nn.Module):
+            yield from itertools.islice(_class_subjects(relative.name, value, attributes, session), 1)
 
 
 def _class_subjects(name: str, cls: type, attributes: tuple[str, ...], session: Session) -> Iterator[Subject]:

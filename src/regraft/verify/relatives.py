@@ -1,0 +1,181 @@
+"""Which other definitions of a file decide what a changed class does: they have to run as well."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+SUBCLASS, BUILDER, MODIFIER = "inherits from it", "builds it", "can modify it"
+
+# Names whose replacement changes any module, whatever its text mentions.
+_ALWAYS = frozenset({"forward", "__call__", "__class__", "__dict__", "_modules", "_parameters", "_buffers"})
+_SETTERS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
+_REGISTERING = frozenset({"add_module", "register_module", "set_submodule", "register_parameter", "register_buffer"})
+_CHANGING = frozenset({"append", "insert", "extend", "pop", "clear", "update", "__setitem__", "__delitem__"})
+_WRAPPING = frozenset({"weight_norm", "spectral_norm", "register_parametrization", "remove_weight_norm"})
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A definition that subclasses, builds or modifies a changed class, with its 1-based first and last line."""
+
+    name: str
+    why: str
+    first: int
+    last: int
+
+
+class Family:
+    """The definitions of one file and who refers to whom, by name, also through functions and variables."""
+
+    def __init__(self, tree: ast.Module, chunks: Mapping[str, Definition]) -> None:
+        self._nodes = chunks
+        self._names: dict[str, set[str]] = {}
+        for name, node in chunks.items():
+            self._names.setdefault(_base(name), set()).update(_names(node))
+        for statement in tree.body:
+            for target in _targets(statement):
+                self._names.setdefault(target, set()).update(_names(statement))
+        self._classes = {_base(name) for name, node in chunks.items() if isinstance(node, ast.ClassDef)}
+
+    def relatives(self, changed: str, mentioned: frozenset[str]) -> tuple[Relative, ...]:
+        """Return the relatives of a changed class; `mentioned` are the attributes that its two versions mention."""
+        cls = _base(changed)
+        heirs = self._heirs({cls})
+        builders = {n for n in self._classes if cls in self._reach(n, through_classes=False)} - heirs - {cls}
+        builders |= self._heirs(builders) - heirs - {cls}
+        found = []
+        for name, node in self._nodes.items():
+            own = _base(name)
+            if own == cls or self._apart(node, cls, own):
+                continue
+            if own in heirs:
+                found.append(_relative(name, SUBCLASS, node))
+            elif own in builders:
+                found.append(_relative(name, BUILDER, node))
+            elif self._modifies(own, node, mentioned):
+                found.append(_relative(name, MODIFIER, node))
+        return tuple(found)
+
+    def mentioned(self, changed: str) -> frozenset[str]:
+        """Return the attribute names in a class and in its bases of this file."""
+        waiting = [_base(changed)]
+        seen: set[str] = set()
+        found: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                for node in (n for key, n in self._nodes.items() if _base(key) == name):
+                    found.update(n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute))
+                    waiting.extend(_bases(node) if isinstance(node, ast.ClassDef) else ())
+        return frozenset(found)
+
+    def _apart(self, node: Definition, cls: str, own: str) -> bool:
+        return cls not in self._reach(own, through_classes=True)
+
+    def _heirs(self, parents: set[str]) -> set[str]:
+        """Return the classes below some classes; a base may be written through variables and functions."""
+        heirs: set[str] = set()
+        while True:
+            known = parents | heirs
+            more = {
+                _base(name)
+                for name, node in self._nodes.items()
+                if isinstance(node, ast.ClassDef) and known & self._expanded(_bases(node))
+            }
+            if more <= known:
+                return heirs
+            heirs |= more - parents
+
+    def _reach(self, name: str, *, through_classes: bool) -> set[str]:
+        return self._expanded(self._names.get(name, set()), through_classes=through_classes)
+
+    def _expanded(self, names: Iterable[str], *, through_classes: bool = False) -> set[str]:
+        seen: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                if through_classes or name not in self._classes:
+                    waiting.extend(self._names.get(name, ()))
+        return seen
+
+    def _modifies(self, own: str, node: Definition, mentioned: frozenset[str]) -> bool:
+        used = self._reach(own, through_classes=False)
+        helpers = [n for name, n in self._nodes.items() if _base(name) in used and not isinstance(n, ast.ClassDef)]
+        heir = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+            isinstance(inner, ast.ClassDef) for inner in ast.walk(node)
+        )
+        return heir or any(_touches(one, mentioned | _ALWAYS) for one in (node, *helpers))
+
+
+def _base(name: str) -> str:
+    return name.partition("#")[0]
+
+
+def _relative(name: str, why: str, node: Definition) -> Relative:
+    first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+    return Relative(_base(name), why, first, node.end_lineno or node.lineno)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {name for base in (*node.bases, *(k.value for k in node.keywords)) for name in _names(base)}
+
+
+def _targets(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        yield from (name for target in targets for name in _names(target))
+
+
+def _touches(node: ast.AST, attributes: frozenset[str]) -> bool:
+    """Whether code can change an attribute, out of some, of another object than its own `self`."""
+    return any(_stores(n, attributes) or _calls(n, attributes) for n in ast.walk(node))
+
+
+def _stores(node: ast.AST, attributes: frozenset[str]) -> bool:
+    if isinstance(node, ast.Attribute):
+        private = node.attr in ("__dict__", "_modules", "_parameters", "_buffers")
+        return (private or not isinstance(node.ctx, ast.Load)) and _foreign(node, attributes)
+    return isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and _foreign(node.value, attributes)
+
+
+def _calls(node: ast.AST, attributes: frozenset[str]) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func
+    name = called.id if isinstance(called, ast.Name) else called.attr if isinstance(called, ast.Attribute) else ""
+    if name in _SETTERS:
+        return _sets(node, attributes)
+    if name in _WRAPPING or name == "vars":
+        return True
+    if not isinstance(called, ast.Attribute):
+        return False
+    hook = name.startswith("register_") and name.endswith("hook")
+    if name in _REGISTERING or hook:
+        return not _is_self(called.value)
+    return name in _CHANGING and _foreign(called.value, attributes)
+
+
+def _sets(call: ast.Call, attributes: frozenset[str]) -> bool:
+    """Whether `setattr(object, name, ...)` can hit one of the attributes."""
+    if len(call.args) < 2 or _is_self(call.args[0]):
+        return False
+    name = call.args[1]
+    return not isinstance(name, ast.Constant) or name.value in attributes
+
+
+def _foreign(node: ast.AST, attributes: frozenset[str]) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in attributes and not _is_self(node.value)
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
