@@ -40,7 +40,8 @@ STATEMENTS = [
     "x = self.norm(self.drop(x) + r)", "r = self.act(self.fc(x))", "x, r = r, x", "x += r", "self.cache(x)",
     "x = x.to(torch.float32)", "d = x.dtype", "x = x.to(d)", "x = self.bn(x)", "r = self.bn(self.fc(x))",
     "x = self.dropped(x)", "x = self.finish(self.drop(x), r)", "r = soft(x, -1)", "x, r = swap(x, r)",
-    "x = act(self.fc(x))",
+    "x = act(self.fc(x))", "q = self.fc(x)", "k = self.fc2(x)", "v = self.fc3(x)", "r = q * k + v",
+    "r = self.fc(x) * self.fc2(x) - self.fc3(x)",
 ]  # fmt: skip
 HEAD = """import torch
 import torch.nn.functional as F
@@ -65,6 +66,8 @@ class M(nn.Module):
     def __init__(self, dim, act):
         super().__init__()
         self.fc = nn.Linear(dim, dim)
+        self.fc2 = nn.Linear(dim, dim)
+        self.fc3 = nn.Linear(dim, dim, bias=False)
         self.norm = nn.LayerNorm(dim)
         self.bn = nn.BatchNorm1d(dim)
         self.drop = nn.Dropout(0.0)
@@ -82,6 +85,7 @@ class M(nn.Module):
 
     def forward(self, x, r):
         d = x.dtype
+        q = k = v = x
 """
 
 

@@ -241,15 +241,15 @@ def test_withheld_for_the_whole_function(rules: tuple[CompiledRule, ...], code: 
 @pytest.mark.parametrize(
     "change",
     [
-        "setattr(self, 'fc', nn.Identity())",
-        "self.add_module('fc', nn.Identity())",
-        "self._modules['fc'] = nn.Identity()",
+        "setattr(self, 'soft', nn.Identity())",
+        "self.add_module('soft', nn.Identity())",
+        "self._modules['soft'] = nn.Identity()",
     ],
 )
 def test_layers_that_change_by_other_means_are_not_trusted(rules: tuple[CompiledRule, ...], change: str) -> None:
     code = (
-        HEAD.replace("        self.mlp =", f"        {change}\n        self.mlp =")
-        + "        return F.gelu(self.fc(x))\n"
+        HEAD.replace("        self.mlp =", f"        self.soft = nn.Softmax(-1)\n        {change}\n        self.mlp =")
+        + "        return self.soft(x)\n"
     )
     assert check_source(source_of(code), rules).findings == ()
 

@@ -14,7 +14,15 @@ from regraft import __version__
 from regraft.kernels import OPS
 from regraft.vendor import vendor_source, vendored_names
 
-ALL = ("conv_batch_norm", "dropout_add_layer_norm", "is_gelu", "linear_batch_norm", "linear_gelu", "softmax")
+ALL = (
+    "conv_batch_norm",
+    "dropout_add_layer_norm",
+    "is_gelu",
+    "linear_batch_norm",
+    "linear_gelu",
+    "linear_qkv",
+    "softmax",
+)
 
 # Runs beside a vendored module that must do without Regraft, and prints what it computes.
 PROGRAM = """

@@ -63,6 +63,16 @@ def _called_once(args: Arguments, scope: Scope) -> str:
     return ""
 
 
+def _distinct(args: Arguments, scope: Scope) -> str:
+    """The variables stand for different values."""
+    for number, operand in enumerate(args):
+        for other in args[:number]:
+            left, right = scope.value(operand), scope.value(other)
+            if left is not None and right is not None and (left is right or left.key() == right.key()):
+                return f"{_show_var(operand)} is {_show_var(other)}"
+    return ""
+
+
 def _constant(args: Arguments, scope: Scope) -> str:
     value = scope.value(args[0])
     return "" if value is not None and value.const is not MISSING else f"{_show_var(args[0])} is not a constant"
@@ -111,6 +121,7 @@ def _show_var(operand: Operand) -> str:
 PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "used_once": (1, 9, _used_once),
     "called_once": (1, 9, _called_once),
+    "distinct": (2, 9, _distinct),
     "constant": (1, 1, _constant),
     "equals": (2, 2, _equals),
     "tensor": (1, 1, _tensor),

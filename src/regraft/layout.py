@@ -10,11 +10,12 @@ from regraft.source import SourceFile, Span
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Breaks a call over lines when it does not fit."""
+    """Breaks a call over lines when it does not fit; `head` comes before it on its line."""
 
     source: SourceFile
     span: Span
     indent: str
+    head: str = ""
 
     def call(self, function: str, arguments: list[str]) -> str:
         inline = f"{function}({', '.join(arguments)})"
@@ -22,7 +23,7 @@ class Layout:
         before = self.source.text[line_start : self.span.start].decode()
         after = self.source.text[self.span.end :].split(b"\n", 1)[0].decode()
         limit = _line_limit(self.source)
-        if len(self.indent + before.lstrip() + inline + after) <= limit or not arguments:
+        if len(self.indent + before.lstrip() + self.head + inline + after) <= limit or not arguments:
             return inline
         newline, deeper = self.source.newline, self.indent + indent_unit(self.source)
         one_line = deeper + ", ".join(arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from regraft.conditions import fixed, show, unmet
@@ -41,11 +41,14 @@ class Match:
     nodes: tuple[Node, ...]
     root: Node
     tests: tuple[Test, ...]
+    roots: tuple[Node, ...] = ()  # the nodes of all outputs, in order of time; `root` is the last
 
     @property
     def guard(self) -> Guard:
         """The condition under which the matched code computes what the kernel computes."""
         result = self.root.guard
+        for root in self.roots[:-1]:
+            result = guards.conjoin(result, root.guard)
         for test in self.tests:
             result = guards.conjoin(result, test.guard)
         return result
@@ -76,19 +79,19 @@ def find(
 
 
 def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
-    found = body.index.get(pattern.root.op, ())
-    if pattern.root.op in RUN_TIME_TESTS:
+    found = body.index.get(pattern.anchor.op, ())
+    if pattern.anchor.op in RUN_TIME_TESTS:
         found = tuple(sorted((*found, *body.index.get("call", ())), key=lambda node: node.time))
-    if pattern.root.layer in pattern.whole:
-        found += tuple(node for node in body.index.get("call", ()) if _may_be(node, pattern.root.name))
+    if pattern.anchor.layer in pattern.whole:
+        found += tuple(node for node in body.index.get("call", ()) if _may_be(node, pattern.anchor.name))
     return found
 
 
 def _may_be(node: Node, layer_type: str) -> bool:
-    """A call of a layer that is of this type, or of another one of `torch.nn`: the constructor decides."""
+    """A call of a layer that is of this type or another one of `torch.nn`, or replaced later: the op looks at it."""
     if node.layer is None or len(node.layer.layers) < 2 or node.args.keys() != {"0"}:
         return False
-    types = {layer.type for layer in node.layer.layers}
+    types = {layer.type for layer in node.layer.layers if layer.type}
     return layer_type in types and all(table().layer(one) is not None for one in types)
 
 
@@ -110,7 +113,7 @@ class _Matcher:
         self.miss = NoMatch(body, root, -1, "the operation is another one", root.expr)
 
     def run(self) -> Match | NoMatch:
-        for bindings, nodes, tests in self._node(self.pattern.root, self.root, ({}, {}, ())):
+        for bindings, nodes, tests in self._outputs(self.pattern.outputs, (self.root,), ({}, {}, ())):
             match = self._match(bindings, nodes, tests)
             reason = self._sound(match) or next(filter(None, (self._holds(one, match) for one in self.where)), None)
             if reason is None:
@@ -120,13 +123,37 @@ class _Matcher:
 
     def _match(self, bindings: Mapping[str, Value], nodes: Mapping[str, Node], tests: tuple[Test, ...]) -> Match:
         ordered = tuple(sorted(nodes.values(), key=lambda node: node.time))
-        return Match(self.pattern, self.structure, self.body, bindings, ordered, self.root, tests)
+        roots = tuple(nodes[name] for name in self.pattern.outputs)
+        return Match(self.pattern, self.structure, self.body, bindings, ordered, roots[-1], tests, roots)
 
     def _fail(self, depth: int, reason: str, at: ast.AST) -> None:
         if depth > self.miss.depth:
             self.miss = NoMatch(self.body, self.root, depth, reason, at)
 
     # unification
+
+    def _outputs(self, left: tuple[str, ...], candidates: Sequence[Node], state: State) -> Iterator[State]:
+        """The nodes of the outputs, one after the other in the order of time; the first is the anchor."""
+        if not left:
+            yield state
+            return
+        wanted = self.pattern.producers[left[0]]
+        for node in candidates:
+            for after in self._node(wanted, node, state):
+                yield from self._outputs(left[1:], self._further(left[1:], node, after), after)
+
+    def _further(self, left: tuple[str, ...], last: Node, state: State) -> Sequence[Node]:
+        """Candidates for the next output: nodes after the last that take a value which is bound already."""
+        if not left:
+            return ()
+        wanted = self.pattern.producers[left[0]]
+        known = [state[0].get(operand.name) for _, operand in wanted.args if isinstance(operand, Var)]
+        uses = dict.fromkeys(use for value in known if value is not None for use in value.uses)
+        whole = wanted.layer in self.pattern.whole
+        return [
+            use for use in uses
+            if use.time > last.time and (use.op == wanted.op or (whole and _may_be(use, wanted.name)))
+        ]  # fmt: skip
 
     def _node(self, wanted: PatternNode, node: Node, state: State) -> Iterator[State]:
         bindings, nodes, tests = state
@@ -233,7 +260,7 @@ class _Matcher:
     def _sound(self, match: Match) -> tuple[str, ast.AST] | None:
         matched = set(match.nodes)
         for node in match.nodes:
-            if node is match.root:
+            if node in match.roots:
                 continue
             same_block = node.statement.block == match.root.statement.block
             for use in node.output.every_use() if same_block else _uses_under(match.guard, node.output):

@@ -55,8 +55,9 @@ class LayerPattern:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One alternative of a rule: nodes (the last is the root), layers, and the kernel call that replaces them.
+    """One alternative of a rule: nodes, layers, and the kernel call that replaces them.
 
+    outputs  the variables that the kernel gives, in the order of the text; matching starts at the first one's node
     whole  layer variables that an op of Regraft gets as they are: it calls what is not the plain layer
     ops    operations without which a body has no match
     """
@@ -65,12 +66,13 @@ class Pattern:
     producers: Mapping[str, PatternNode]
     layers: Mapping[str, LayerPattern]
     target: Apply
+    outputs: tuple[str, ...]
     whole: frozenset[str] = field(default=frozenset())
     ops: frozenset[str] = field(default=frozenset())
 
     @property
-    def root(self) -> PatternNode:
-        return self.nodes[-1]
+    def anchor(self) -> PatternNode:
+        return self.producers[self.outputs[0]]
 
 
 @dataclass(eq=False)
@@ -123,28 +125,33 @@ def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern])
     producers = {node.output: node for node in nodes}
     if not nodes:
         _fail("`forward` has no node to find", transformation.at)
-    _check_connected(nodes, producers, transformation.at)
-    target = _target(transformation, nodes[-1].output)
+    target, outputs = _target(transformation, nodes)
+    _check_connected(nodes, producers, outputs, transformation.at)
     ours = isinstance(target.callee, Ref) and target.callee.path.startswith("regraft.ops.")
     whole = frozenset(one.name for one in target.args if ours and isinstance(one, Var) and one.name in layers)
     ops = frozenset(node.op for node in nodes if node.layer not in whole) - {"call", *RUN_TIME_TESTS}
-    return Pattern(nodes, producers, layers, target, whole, ops)
+    return Pattern(nodes, producers, layers, target, outputs, whole, ops)
 
 
-def _target(transformation: Transformation, output: str) -> Apply:
+def _target(transformation: Transformation, nodes: tuple[PatternNode, ...]) -> tuple[Apply, tuple[str, ...]]:
+    """The kernel call and the variables that it gives: those after its arrow, else the output of the last node."""
     if len(transformation.target) != 1 or isinstance(transformation.target[0], Wildcard):
         _fail("`forward` needs exactly one kernel call as its target", transformation.at)
     target = transformation.target[0]
-    if target.outputs and target.outputs != (Var(output),):
-        _fail(f"the target must give ${output}, the output of the last node", target.at or transformation.at)
-    return target.apply
+    outputs = tuple(one.name for one in target.outputs if isinstance(one, Var)) or (nodes[-1].output,)
+    made = [node.output for node in nodes if node.output in outputs]
+    if len(outputs) < len(target.outputs) or made != list(outputs) or nodes[-1].output not in outputs:
+        message = f"the target must give ${nodes[-1].output}, the output of the last node"
+        _fail(f"{message}; several outputs come in the order of their nodes", target.at or transformation.at)
+    return target.apply, outputs
 
 
 def _check_connected(
-    nodes: tuple[PatternNode, ...], producers: Mapping[str, PatternNode], at: Position | None
-) -> None:
+    nodes: tuple[PatternNode, ...], producers: Mapping[str, PatternNode], outputs: tuple[str, ...],
+    at: Position | None,
+) -> None:  # fmt: skip
     reached: set[str] = set()
-    pending = [nodes[-1]]
+    pending = [producers[name] for name in outputs]
     while pending:
         node = pending.pop()
         reached.add(node.output)

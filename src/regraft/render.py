@@ -39,9 +39,11 @@ class Renderer:
     used: set[str] = field(default_factory=set)
     spliced: list[Node] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)
+    time: int = 0  # when the call runs; 0: when the root did
     read: list[tuple[int, Value]] = field(default_factory=list)  # attributes, with how many expressions precede them
 
     def __post_init__(self) -> None:
+        self.time = self.time or self.match.root.time
         for node in self.match.nodes:
             self.mentioned.update(one.id for one in ast.walk(node.expr) if isinstance(one, ast.Name))
 
@@ -157,7 +159,7 @@ class Renderer:
         """A local name that holds the value at the call."""
         if value in self.kept:
             return self.kept[value]
-        time = self.match.root.time
+        time = self.time
         names = [name for name in value.names if "." not in name]
         # of several names for one value, the one that the matched code itself uses
         for name in sorted(names, key=lambda name: name not in self.mentioned):
@@ -174,7 +176,7 @@ class Renderer:
         return repr(const)
 
     def _path(self, value: Value) -> str:
-        time = self.match.root.time
+        time = self.time
         self.read.append((len(self.spliced), value))
         parts = value.name.split(".")
         between = (node for node in self.match.body.nodes if value.born < node.time < time and node.effect)

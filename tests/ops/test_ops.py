@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from regraft import ops  # noqa: E402
-from regraft.ops import dropout_add_layer_norm, implementation, is_gelu, linear_gelu, softmax  # noqa: E402
+from regraft.ops import dropout_add_layer_norm, implementation, is_gelu, linear_gelu, linear_qkv, softmax  # noqa: E402
 
 
 def composition(x: Any, residual: Any, norm: Any, p: float, training: bool) -> Any:
@@ -220,3 +221,28 @@ def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.Mon
         torch.testing.assert_close(linear_gelu(x, linear), F.gelu(linear(x)))
     dropped = dropout_add_layer_norm(torch.ones(9, 64), torch.zeros(64), nn.LayerNorm(64), p=0.5, training=True)
     assert (dropped < 0).any()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_qkv_calls_the_three_layers(bias: bool) -> None:
+    x, _ = inputs()
+    layers = [nn.Linear(8, size, bias=bias) for size in (4, 2, 2)]
+    weights = [parameter for layer in layers for parameter in layer.parameters()]
+    for one in range(3):
+        same_bits(lambda one=one: linear_qkv(x, *layers)[one], lambda one=one: layers[one](x), [x, *weights][:1])
+    assert implementation("linear_qkv", x, *layers) == "reference"
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_qkv_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["regraft.ops.linear_qkv"], "compiles", lambda *_: True)
+    x, layers = inputs()[0], [nn.Linear(8, 4, bias=bias) for _ in range(3)]
+    assert implementation("linear_qkv", x, *layers) == "reference"  # gradients are wanted
+    with torch.no_grad():
+        assert implementation("linear_qkv", x, *layers) == "torch-native"
+        for ours, layer in zip(linear_qkv(x, *layers), layers, strict=True):
+            torch.testing.assert_close(ours, layer(x))
+            assert ours.is_contiguous()
+        assert implementation("linear_qkv", x, *layers[:2], nn.Linear(8, 2, bias=bias)) == "reference"
+        layers[1].register_forward_hook(lambda _m, _a, output: output + 1)
+        torch.testing.assert_close(linear_qkv(x, *layers)[1], layers[1](x))

@@ -25,6 +25,7 @@ from regraft.ops.linear_batch_norm import (
     linear_batch_norm_reference,
 )
 from regraft.ops.linear_gelu import is_gelu, linear_gelu, linear_gelu_implementation, linear_gelu_reference
+from regraft.ops.linear_qkv import linear_qkv, linear_qkv_implementation, linear_qkv_reference
 from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "is_gelu",
     "linear_batch_norm",
     "linear_gelu",
+    "linear_qkv",
     "softmax",
 ]
 
@@ -44,6 +46,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
         "linear_gelu": linear_gelu_reference,
+        "linear_qkv": linear_qkv_reference,
         "softmax": softmax_reference,
     }
 )
@@ -53,6 +56,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
         "linear_gelu": linear_gelu_implementation,
+        "linear_qkv": linear_qkv_implementation,
         "softmax": softmax_implementation,
     }
 )

@@ -165,8 +165,10 @@ class Module:
         """Layers that something else than a plain assignment may set or hide: their type is not known."""
         text = self.source.segment(cls)
         dynamic = _DYNAMIC.search(text) is not None
-        names = {one.name for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-        names |= {target.id for target in _targets(cls.body) if isinstance(target, ast.Name)}
+        functions = [one for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+        others = [one for one in cls.body if one not in functions]
+        names = {one.name for one in functions}
+        names |= {target.id for target in _targets(others) if isinstance(target, ast.Name)}
         found = []
         for path, layers in paths.items():
             changed = any(one.type == "torch.nn.Sequential" for one in layers) and re.search(

@@ -1,0 +1,97 @@
+"""Rewriting a match with several outputs: one call gives them all before the first of their statements.
+
+q = self.q(x) * scale                      q, k = kernel(x, self.q, self.k)
+y = self.k(x)                 becomes      q = q * scale
+                                           y = k
+"""
+
+from __future__ import annotations
+
+import ast
+
+from regraft.layout import Layout, indentation, without_parentheses
+from regraft.render import Renderer, Withheld
+from regraft.source import Edit, Span
+from regraft.structure.model import Node, Statement
+from regraft.substitute import Patch, Rewriter, target_name
+
+_CONDITIONAL = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class SeveralRewriter(Rewriter):
+    """The patch of a match with several outputs, mode substitute; raises Withheld."""
+
+    def patch(self) -> Patch:
+        roots = self.match.roots
+        for root in roots:
+            self._check_root(root)
+        self._check_effects()
+        statements = list(dict.fromkeys(root.statement for root in roots))
+        first = statements[0]
+        whole = self._own_lines(first, self.source.span(first.node))
+        indent = indentation(self.source, whole.start)
+        adjacent = self._all_assigned(statements)
+        names = [target_name(one.node) or "" for one in statements] if adjacent else self._new_names()
+        span = Span(whole.start + len(indent), self.source.span(first.node).end)
+        renderer = Renderer(self.match, self.imports, span, (), {}, time=first.time + 1)
+        head = f"{', '.join(names)} = "
+        call = renderer.call(self.match.pattern.target, Layout(self.source, span, indent, head).call)
+        if renderer.spliced:
+            raise self._withheld("the input of the layers has no name", roots[0])
+        line = f"{head}{call}"
+        if adjacent:
+            edits = [Edit(self.source.span(first.node), line), *(self._deletion(one) for one in statements[1:])]
+        else:
+            edits = [Edit(Span(span.start, span.start), f"{line}{self.source.newline}{indent}")]
+            for name, root in zip(names, roots, strict=True):
+                assert isinstance(root.expr, ast.expr)
+                edits.append(Edit(without_parentheses(self.source, self.source.span(root.expr)), name))
+        extent = Span(whole.start, self.source.span(statements[-1].node).end)
+        return Patch(self.match, "substitute", tuple(sorted(edits)), extent, frozenset(renderer.used))
+
+    def _check_root(self, root: Node) -> None:
+        if not isinstance(root.expr, ast.expr):
+            raise self._withheld("the layer is called by an in-place statement", root)
+        self._check_places(root.expr, root)
+        if root.statement.block != self.root.statement.block:
+            raise self._withheld("the layers are called in different branches", root)
+        if root.loop != root.statement.loop or root.guard != self.root.guard:
+            raise self._withheld("a layer is called under a condition of its own", root)
+        for outer in ast.walk(root.statement.node):
+            if isinstance(outer, _CONDITIONAL) and any(inner is root.expr for inner in ast.walk(outer)):
+                raise self._withheld("a layer is called inside a conditional expression", root)
+        if not isinstance(root.statement.node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
+            raise self._withheld("a layer is called in the head of a statement", root)
+
+    def _check_effects(self) -> None:
+        """The later layers move before the first: nothing in between may change what they see or be seen to change."""
+        start, end = self.match.roots[0].statement.time, self.match.roots[-1].time
+        for node in self.match.body.nodes:
+            if start < node.time < end and (node.effect or node.random) and node not in self.matched:
+                line = getattr(node.expr, "lineno", node.statement.node.lineno)
+                raise Withheld(f"{node.spelling or 'a call'} at line {line} stands between the layers", line)
+
+    def _all_assigned(self, statements: list[Statement]) -> bool:
+        """`name = <layer call>` three times in a row, each with another name."""
+        names = {target_name(one.node) for one in statements}
+        plain = all(
+            isinstance(one.node, ast.Assign) and any(root.expr is one.node.value for root in self.match.roots)
+            for one in statements
+        )
+        around = self._statements_around(statements[0].node)
+        start = around.index(statements[0].node)
+        row = all(one.node is here for one, here in zip(statements, around[start:], strict=False))
+        return plain and row and None not in names and len(names) == len(statements) == len(self.match.roots)
+
+    def _new_names(self) -> list[str]:
+        """A name for each output, after its layer, that the function and the module do not use."""
+        function = ast.walk(self.match.body.node)
+        used = {one.id for one in function if isinstance(one, ast.Name)} | set(self.match.body.log)
+        used |= self.imports.names.bound
+        names: list[str] = []
+        for root in self.match.roots:
+            base = (root.layer.name if root.layer is not None else "").rpartition(".")[2]
+            base = base if base.isidentifier() else "output"
+            candidates = (base, f"{base}_output", *(f"{base}_output{number}" for number in range(2, 99)))
+            names.append(next(one for one in candidates if one not in used and one not in names))
+        return names
