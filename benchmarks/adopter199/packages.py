@@ -38,7 +38,7 @@ def select(requirement: str, directory: Path) -> Package:
     """The files of a package that is on disk already; all of them are modules that mention torch."""
     files: list[Path] = []
     skipped: list[tuple[Path, str]] = []
-    for path in sorted(directory.glob(PATTERNS.get(requirement.split("==")[0], "**/*.py"))):
+    for path in sorted(directory.glob(PATTERNS.get(requirement.split("==", maxsplit=1)[0], "**/*.py"))):
         reason = _reason(path)
         if reason:
             skipped.append((path, reason))

@@ -29,18 +29,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import measure  # noqa: E402
-import sites  # noqa: E402
-import soundness  # noqa: E402
-import textual  # noqa: E402
-from packages import Package, fetch  # noqa: E402
+import measure
+import sites
+import soundness
+import textual
+from packages import Package, fetch
 
-from regraft.report import machine  # noqa: E402
-from regraft.rules import load_rules  # noqa: E402
-from regraft.scan import CompiledRule, FileReport, check_file, compile_rules  # noqa: E402
-from regraft.structure import guards  # noqa: E402
-
-Rows = Sequence[Mapping[str, Any]]
+from regraft.report import machine
+from regraft.rules import load_rules
+from regraft.scan import CompiledRule, FileReport, check_file, compile_rules
+from regraft.structure import guards
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +57,8 @@ class Scan:
         )
 
 
-def main() -> int:
-    options = _options()
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
     package = fetch(options.package)
     rules, problems = load_rules([options.pack])
     compiled, more = compile_rules(rules)
@@ -96,7 +94,7 @@ def main() -> int:
     return 0 if ablated or options.no_checks else _check(package, scan, compiled)
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", default="transformers==4.34.0", metavar="NAME==VERSION")
     parser.add_argument("--pack", default="adopter", help="the rules to run (default: adopter)")
@@ -112,7 +110,7 @@ def _options() -> argparse.Namespace:
         "--no-inlining", action="store_true", help="ablation: calls of the file's functions are opaque"
     )
     parser.add_argument("--no-paths", action="store_true", help="ablation: only code that runs unconditionally")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 def scanned(files: Iterable[Path], rules: Sequence[CompiledRule], inlines: bool = True, paths: bool = True) -> Scan:
@@ -208,13 +206,15 @@ def _short(rule: str) -> str:
 
 
 def _summary(package: Package, scan: Scan, parts: measure.Parts, parsing: float) -> Iterator[str]:
-    yield f"{len(package.files)} files of {package.requirement}, Python {platform.python_version()}, {platform.machine()}"
+    machine_name = f"Python {platform.python_version()}, {platform.machine()}"
+    yield f"{len(package.files)} files of {package.requirement}, {machine_name}"
     for reason, count in collections.Counter(reason for _, reason in package.skipped).items():
         yield f"left out: {count} files ({reason}; --skipped lists them)"
     yield f"errors: {len(scan.total.errors)}"
     for error in scan.total.errors:
         yield f"  {package.label(error.file)}:{error.line}: {error.message}"
-    yield f"CPU seconds: {scan.seconds:.2f} for the scan, {parsing:.2f} for ast.parse, ratio {scan.seconds / parsing:.1f}"
+    ratio = scan.seconds / parsing
+    yield f"CPU seconds: {scan.seconds:.2f} for the scan, {parsing:.2f} for ast.parse alone, ratio {ratio:.1f}"
     yield f"  measured apart: {parts.structure:.2f} for structures, {sum(parts.matching.values()):.2f} for matching"
     yield f"  {1000 * scan.seconds / len(package.files):.0f} ms a file for all rules, rewriting included"
     yield f"peak memory of the scan: {scan.peak_mib:.0f} MiB"
@@ -243,8 +243,8 @@ def _check(package: Package, scan: Scan, rules: Sequence[CompiledRule]) -> int:
     wrong = {file: soundness.problems(Path(file), rules) for file in files}
     wrong = {file: found for file, found in wrong.items() if found}
     print(
-        f"rewritten: {len(files) - len(wrong)} of {len(files)} files with findings parse, are stable under a second run, "
-        "come out of `git apply` byte for byte, and differ only within the edits"
+        f"rewritten: {len(files) - len(wrong)} of {len(files)} files with findings parse, are stable under a second "
+        "run, come out of `git apply` byte for byte, and differ only within the edits"
     )
     for file, found in wrong.items():
         print("\n".join(f"  {package.label(file)}: {one}" for one in found))

@@ -71,7 +71,8 @@ def _rounds(report: FileReport, source: SourceFile, changed: bytes, rules: Seque
         patches = [one.patch for one in chosen if one.patch is not None]
         for patch in patches:
             if any(not _within(edit, patch, source) for edit in patch.edits):
-                yield f"an edit lies outside the statements of its match: line {source.position(patch.extent.start)[0]}"
+                line = source.position(patch.extent.start)[0]
+                yield f"an edit lies outside the statements of its match at line {line}"
         after = parse(source.path, apply_patches(source, patches))
         if isinstance(after, SourceError):
             yield f"one round does not parse: line {after.line}: {after.message}"

@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 PATTERNS = HERE / "patterns.json"
 REQUIREMENTS = HERE / "requirements.txt"
 ENVIRONMENT = HERE.parent.parent / ".cache" / "ast-grep"
+_INSTALLED = ENVIRONMENT / "requirements.txt"
 
 
 def search(files: Sequence[Path]) -> dict[str, Any]:
@@ -31,15 +32,19 @@ def search(files: Sequence[Path]) -> dict[str, Any]:
     return found
 
 
+def ready() -> bool:
+    """Whether the environment is there, with what the requirements say."""
+    return _INSTALLED.is_file() and _INSTALLED.read_bytes() == REQUIREMENTS.read_bytes()
+
+
 def _python() -> str:
     """The interpreter of the environment; made anew when the requirements change."""
-    ready = ENVIRONMENT / "requirements.txt"
     python = ENVIRONMENT / "bin" / "python"
-    if not ready.is_file() or ready.read_bytes() != REQUIREMENTS.read_bytes():
+    if not ready():
         venv.create(ENVIRONMENT, with_pip=True, clear=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "--requirement", str(REQUIREMENTS)], check=True)
-        ready.write_bytes(REQUIREMENTS.read_bytes())
+        _INSTALLED.write_bytes(REQUIREMENTS.read_bytes())
     return str(python)
 
 
