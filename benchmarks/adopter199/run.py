@@ -19,6 +19,7 @@ import collections
 import dataclasses
 import json
 import platform
+import re
 import resource
 import sys
 import time
@@ -87,7 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.skipped:
         for path, reason in package.skipped:
             print(f"skipped {package.label(path)}: {reason}")
-    _print_differences(package, scores.get("", {}), options)
+    if listed:
+        _print_differences(package, {_short(one.id): scores[""][_short(one.id)] for one in rules}, options)
     if options.json:
         options.json.write_text(json.dumps(scan.total.data(scan.seconds)))
     ablated = options.no_inlining or options.no_paths
@@ -205,6 +207,12 @@ def _short(rule: str) -> str:
     return rule.rsplit("/", 1)[-1]
 
 
+def withheld(scan: Scan) -> collections.Counter[str]:
+    """Why findings are withheld, without the lines."""
+    reasons = [one["reason"] for one in scan.total.findings if one["status"] == "withheld"]
+    return collections.Counter(re.sub(r" \(line \d+\)$", "", reason) for reason in reasons)
+
+
 def _summary(package: Package, scan: Scan, parts: measure.Parts, parsing: float) -> Iterator[str]:
     machine_name = f"Python {platform.python_version()}, {platform.machine()}"
     yield f"{len(package.files)} files of {package.requirement}, {machine_name}"
@@ -213,6 +221,8 @@ def _summary(package: Package, scan: Scan, parts: measure.Parts, parsing: float)
     yield f"errors: {len(scan.total.errors)}"
     for error in scan.total.errors:
         yield f"  {package.label(error.file)}:{error.line}: {error.message}"
+    for reason, count in withheld(scan).most_common():
+        yield f"withheld: {count} because {reason}"
     ratio = scan.seconds / parsing
     yield f"CPU seconds: {scan.seconds:.2f} for the scan, {parsing:.2f} for ast.parse alone, ratio {ratio:.1f}"
     yield f"  measured apart: {parts.structure:.2f} for structures, {sum(parts.matching.values()):.2f} for matching"
