@@ -210,7 +210,7 @@ def _short(rule: str) -> str:
 def withheld(scan: Scan) -> collections.Counter[str]:
     """Why findings are withheld, without the lines."""
     reasons = [one["reason"] for one in scan.total.findings if one["status"] == "withheld"]
-    return collections.Counter(re.sub(r" \(line \d+\)$", "", reason) for reason in reasons)
+    return collections.Counter(re.sub(r" \(line \d+\)$| at line \d+", "", reason) for reason in reasons)
 
 
 def _summary(package: Package, scan: Scan, parts: measure.Parts, parsing: float) -> Iterator[str]:
