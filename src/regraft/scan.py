@@ -148,22 +148,26 @@ def _walk(directory: Path, seen: set[str]) -> Iterator[Path | SourceError]:
             yield entry
 
 
-def check_file(path: Path, rules: Sequence[CompiledRule], home: str = "regraft.ops") -> FileReport:
+def check_file(
+    path: Path, rules: Sequence[CompiledRule], home: str = "regraft.ops", *, inlines: bool = True
+) -> FileReport:
     """Findings of one file on disk."""
     started = time.perf_counter()
     source = text.read(path)
     if isinstance(source, SourceError):
         return FileReport(str(path), None, (), (), (), (source,), 0, 0, time.perf_counter() - started)
-    return check_source(source, rules, home)
+    return check_source(source, rules, home, inlines=inlines)
 
 
-def check_source(source: SourceFile, rules: Sequence[CompiledRule], home: str = "regraft.ops") -> FileReport:
-    """Findings of one parsed file, sorted by place; near misses beside them."""
+def check_source(
+    source: SourceFile, rules: Sequence[CompiledRule], home: str = "regraft.ops", *, inlines: bool = True
+) -> FileReport:
+    """Findings of one parsed file, sorted by place; near misses beside them. `inlines` as in `Module`."""
     started = time.perf_counter()
     if b"torch" not in source.text:  # also keeps methods of other libraries' tensors from looking like PyTorch's
         return FileReport(source.path, source, (), (), (), (), 0, 0, time.perf_counter() - started)
     try:
-        module = Module(source)
+        module = Module(source, inlines=inlines)
         imports = Imports(source, module.names, home)
         found: list[tuple[Rule, Match]] = []
         misses: list[Miss] = []
