@@ -124,6 +124,12 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
             "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d), d",
             "d = x.dtype\nreturn F.rms_norm(x, x.shape[-1:], eps=1e-6), d",
         ),
+        # it depends on the branch: where the other one was not taken
+        (
+            "h = self.drop(x)\nif r is None:\n    h = h + 1\nreturn self.norm(h + r)",
+            "if r is not None:\n    return dropout_add_layer_norm(x, r, self.norm, self.drop)\n"
+            "h = self.drop(x)\nif r is None:\n    h = h + 1\nreturn self.norm(h + r)",
+        ),
         (
             "if r is None:\n    return x\n\nelse:\n    x = torch.softmax(x, dim=-1)\nreturn x",
             "if r is None:\n    return x\n\nelse:\n    x = softmax(x)\nreturn x",
@@ -175,7 +181,6 @@ def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, re
     "body",
     [
         "h = self.drop(x) + r\nreturn self.norm(h) + h",  # the sum is used again
-        "h = self.drop(x)\nif r is None:\n    h = h + 1\nreturn self.norm(h + r)",  # it depends on the branch
         "h = self.drop(x)\nfor _ in range(3):\n    r = self.norm(h + r)\nreturn r",  # dropped once, used three times
         "h = x\nif r is None:\n    h = self.fc(x)\n    y = F.gelu(h)\nreturn h",  # leaves through the join
         "h = self.drop(x)\nh += r\nreturn self.norm(h)",  # in place: others may see it

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from regraft.conditions import fixed, show, unmet
-from regraft.dsl.syntax import Attr, Operand, Predicate, Var, Wildcard
+from regraft.dsl.syntax import Attr, Const, Operand, Predicate, Var, Wildcard
 from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode
 from regraft.structure import guards
 from regraft.structure.calls import changes_input, computes
@@ -15,6 +15,7 @@ from regraft.structure.guards import Atom, Guard
 from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
 from regraft.structure.module import Module
 from regraft.structure.optable import COMMUTATIVE, table
+from regraft.structure.rank import same_dimension
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +32,24 @@ class Test:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Holds:
+    """A condition of the source itself that only the running program can decide."""
+
+    guard: Guard
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assumes:
+    """What the source does not say for certain, and no test decides: the rewrite is withheld for this reason."""
+
+    reason: str
+    guard: Guard = guards.TRUE
+
+
+Condition = Test | Holds | Assumes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Match:
     """A pattern found in a body: what its variables stand for, the nodes it covers, and what must hold at run time."""
 
@@ -40,8 +59,17 @@ class Match:
     bindings: Mapping[str, Value]
     nodes: tuple[Node, ...]
     root: Node
-    tests: tuple[Test, ...]
+    tests: tuple[Condition, ...]
     roots: tuple[Node, ...] = ()  # the nodes of all outputs, in order of time; `root` is the last
+
+    @property
+    def condition(self) -> Guard:
+        """The conditions of the source that have to be tested when the model runs."""
+        result: Guard = guards.TRUE
+        for test in self.tests:
+            if isinstance(test, Holds):
+                result = guards.conjoin(result, test.guard)
+        return result
 
     @property
     def guard(self) -> Guard:
@@ -65,14 +93,19 @@ class NoMatch:
     at: ast.AST
 
 
-State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Test, ...]]
+State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
+
+# What the kernel need not see: the attributes of an inner value that do not depend on its elements.
+METADATA = frozenset({"device", "dtype", "shape", "ndim", "size", "dim"})
+# Operations that make a tensor of their own: writing into it is seen by nobody else.
+_FRESH = frozenset({"matmul", "bmm", "baddbmm", "add", "sub", "mul", "div", "softmax", "linear"})
 
 
 def find(
     pattern: Pattern, where: tuple[Predicate, ...], module: Module, structure: Structure, body: Body
 ) -> Iterator[Match | NoMatch]:
     """Every match of the pattern in a body, and the nearest miss of each root that is not one."""
-    if any(op not in body.index for op in pattern.ops):
+    if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
         return
     for root in _candidates(pattern, body):
         yield _Matcher(pattern, where, module, structure, body, root).run()
@@ -114,14 +147,17 @@ class _Matcher:
 
     def run(self) -> Match | NoMatch:
         for bindings, nodes, tests in self._outputs(self.pattern.outputs, (self.root,), ({}, {}, ())):
-            match = self._match(bindings, nodes, tests)
-            reason = self._sound(match) or next(filter(None, (self._holds(one, match) for one in self.where)), None)
-            if reason is None:
-                return match
-            self._fail(len(nodes) + 1, reason[0], reason[1])
+            plain = self._match(bindings, nodes, tests)
+            for match in dict.fromkeys((plain, self._conditioned(plain))):
+                reason = self._sound(match) or next(
+                    filter(None, (self._holds(one, match) for one in self.where)), None
+                )
+                if reason is None:
+                    return match
+                self._fail(len(nodes) + 1, reason[0], reason[1])
         return self.miss
 
-    def _match(self, bindings: Mapping[str, Value], nodes: Mapping[str, Node], tests: tuple[Test, ...]) -> Match:
+    def _match(self, bindings: Mapping[str, Value], nodes: Mapping[str, Node], tests: tuple[Condition, ...]) -> Match:
         ordered = tuple(sorted(nodes.values(), key=lambda node: node.time))
         roots = tuple(nodes[name] for name in self.pattern.outputs)
         return Match(self.pattern, self.structure, self.body, bindings, ordered, roots[-1], tests, roots)
@@ -163,7 +199,8 @@ class _Matcher:
             return
         depth = len(nodes)
         args: Mapping[str, Value] = node.args
-        if node.op != wanted.op or (wanted.op == "call" and not _named(node, wanted.name)):
+        private = node.op == f"{wanted.op}_" and _private(node)
+        if (node.op != wanted.op and not private) or (wanted.op == "call" and not _named(node, wanted.name)):
             predicate = RUN_TIME_TESTS.get(wanted.op)
             if wanted.layer in self.pattern.whole and _may_be(node, wanted.name):
                 args = {"input": node.args["0"]}
@@ -174,7 +211,7 @@ class _Matcher:
                 assert node.layer is not None
                 tests = (*tests, Test(predicate, node.layer))
                 args = {"input": node.args["0"], **_default_arguments(wanted.op)}
-        if node.op != "call" and changes_input(node.op, node.args):
+        if node.op != "call" and not private and changes_input(node.op, node.args):
             self._fail(depth, f"{describe(node)} changes its input in place", node.expr)
             return
         if wanted.name and wanted.op != "call":
@@ -190,6 +227,15 @@ class _Matcher:
         bindings = {**bindings, wanted.output: node.output}
         for order in _orders(wanted, args):
             yield from self._arguments(list(wanted.args), order, (bindings, nodes, tests), node)
+
+    def _dimension(self, operand: Operand, name: str, args: Mapping[str, Value]) -> tuple[Condition, ...] | None:
+        """Conditions under which an argument is the dimension of the pattern, counted from the other end."""
+        if not name.startswith("dim") or not isinstance(operand, Const) or "input" not in args:
+            return None
+        found = same_dimension(args["input"], operand.value, args[name].const)
+        if found is None:
+            return None
+        return () if found.certain else (Assumes(f"it is not certain that the tensor has {found.number} dimensions"),)
 
     def _layer(
         self, wanted: PatternNode, node: Node, bindings: Mapping[str, Value]
@@ -223,6 +269,11 @@ class _Matcher:
         if name not in args:
             self._fail(len(state[1]), f"{describe(node)} has no argument {name}", node.expr)
             return
+        conditions = self._dimension(operand, name, args)
+        if conditions is not None:
+            bindings, nodes, tests = state
+            yield from self._arguments(rest, args, (bindings, nodes, (*tests, *conditions)), node)
+            return
         for after in self._operand(operand, args[name], state, node):
             yield from self._arguments(rest, args, after, node)
 
@@ -231,11 +282,7 @@ class _Matcher:
         if isinstance(operand, Wildcard):
             yield state
         elif isinstance(operand, Var) and operand.name in self.pattern.producers:
-            if value.node is None:
-                why = "depends on which branch was taken" if value.origin == "phi" else "is not computed here"
-                self._fail(len(nodes), f"the input of {describe(node)} {why}", node.expr)
-                return
-            yield from self._node(self.pattern.producers[operand.name], value.node, state)
+            yield from self._made(self.pattern.producers[operand.name], value, state, node)
         elif isinstance(operand, Var):
             bound = bindings.get(operand.name)
             if bound is None:
@@ -255,15 +302,66 @@ class _Matcher:
         else:
             self._fail(len(nodes), f"an argument of {describe(node)} is not {show(operand)}", node.expr)
 
+    def _made(self, wanted: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
+        """The value as the output of a pattern's node: directly, in one branch of several, or passed on without it."""
+        bindings, nodes, tests = state
+        branches = bool(value.options) and all(one.time for guard, _ in value.options for one in guards.atoms(guard))
+        if value.origin == "phi" and branches:  # not of a loop: what it carries round is not in a branch
+            yield from self._skipped_where_none(wanted, value, state)
+            for guard, option in value.options:
+                yield from self._made(wanted, option, (bindings, nodes, (*tests, Holds(guard))), user)
+        elif value.node is None or value.origin == "phi":
+            why = "depends on which branch was taken" if value.origin == "phi" else "is not computed here"
+            self._fail(len(nodes), f"the input of {describe(user)} {why}", user.expr)
+        else:
+            yield from self._node(wanted, value.node, state)
+        if wanted.through:
+            operand = dict(wanted.args)[wanted.through]
+            yield from self._operand(operand, value, ({**bindings, wanted.output: value}, nodes, tests), user)
+
+    def _skipped_where_none(self, wanted: PatternNode, value: Value, state: State) -> Iterator[State]:
+        """`if mask is not None: s = s + mask`: the kernel takes the mask, None included, so no condition is left."""
+        if not wanted.through or len(value.options) != 2:
+            return
+        for (guard, option), (_, other) in (value.options, value.options[::-1]):
+            tested = guard.operand if isinstance(guard, guards.Not) else None
+            if option.node is None or not isinstance(tested, Atom) or tested.kind != "none":
+                continue
+            for after in self._node(wanted, option.node, state):
+                names = [one.name for name, one in wanted.args if isinstance(one, Var) and name != wanted.through]
+                passed = dict(wanted.args)[wanted.through]
+                through = [one for one in option.node.args.values() if one is other]
+                if [after[0][one].key() for one in names] == [tested.subject] and through and isinstance(passed, Var):
+                    yield after
+
     # conditions that hold for every rule
+
+    def _conditioned(self, match: Match) -> Match:
+        """With a condition for each use of an inner value elsewhere that only some branch makes.
+
+        Only for matches that need a condition anyway, or whose other uses all are under conditions: the original code
+        stays as the other branch.
+        """
+        matched, tests = set(match.nodes), list(match.tests)
+        base = guards.conjoin(match.nodes[0].guard, match.condition)
+        for node in match.nodes:
+            for guard, use in uses(node.output) if node not in match.roots else ():
+                if use in matched or is_metadata(use) or not guards.satisfiable(guards.conjoin(base, guard)):
+                    continue
+                needed = [one for one in guards.conjuncts(guard) if not guards.implies(base, one)]
+                if not needed:
+                    return match  # used wherever the root is
+                condition = guards.negate(needed[0] if len(needed) == 1 else guards.And(tuple(needed)))
+                tests.append(Holds(condition))
+                base = guards.conjoin(base, condition)
+        return replace(match, tests=tuple(tests)) if len(tests) > len(match.tests) else match
 
     def _sound(self, match: Match) -> tuple[str, ast.AST] | None:
         matched = set(match.nodes)
         for node in match.nodes:
             if node in match.roots:
                 continue
-            same_block = node.statement.block == match.root.statement.block
-            for use in node.output.every_use() if same_block else _uses_under(match.guard, node.output):
+            for use in self._otheruses(match, node):
                 if use not in matched:
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
@@ -272,6 +370,14 @@ class _Matcher:
         if not guards.satisfiable(match.guard):
             return "the code runs only where the kernel does not apply", match.root.expr
         return self._overridden(match)
+
+    def _otheruses(self, match: Match, node: Node) -> tuple[Node, ...]:
+        """Uses of an inner value that forbid the match, those of the match itself among them."""
+        if match.condition is not guards.TRUE:
+            base = guards.conjoin(match.nodes[0].guard, match.condition)
+            return tuple(use for use in _uses_under(base, node.output) if not is_metadata(use))
+        same_block = node.statement.block == match.root.statement.block
+        return node.output.every_use() if same_block else _uses_under(match.guard, node.output)
 
     def _overridden(self, match: Match) -> tuple[str, ast.AST] | None:
         """A subclass that inherits the method but builds another layer would get the kernel, too."""
@@ -296,22 +402,44 @@ class _Matcher:
         return (reason, match.root.expr) if reason else None
 
 
-def _uses_under(guard: Guard, value: Value) -> tuple[Node, ...]:
-    """Nodes that may take the value where the guard holds, directly or through φ values.
-
-    For a value that is made before the branch with the root: the branch decides once which of them it reaches.
-    """
-    found = [use for use in value.uses if guards.satisfiable(guards.conjoin(guard, use.guard))]
-    seen, pending = {value}, [value]
+def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
+    """Nodes that may take the value, directly or through φ values, each with the condition under which it does."""
+    yield from ((use.guard, use) for use in value.uses)
+    seen = {value}
+    pending: list[tuple[Guard, Value]] = [(guards.TRUE, value)]
     while pending:
-        one = pending.pop()
+        guard, one = pending.pop()
         for phi in one.joins:
-            chosen = (condition for condition, option in phi.options if option is one)
-            if phi not in seen and any(guards.satisfiable(guards.conjoin(guard, condition)) for condition in chosen):
-                seen.add(phi)
-                found += phi.uses
-                pending.append(phi)
+            if phi in seen:
+                continue
+            seen.add(phi)
+            for condition in [condition for condition, option in phi.options if option is one] or [guards.TRUE]:
+                chosen = guards.conjoin(guard, condition)
+                yield from ((guards.conjoin(chosen, use.guard), use) for use in phi.uses)
+                pending.append((chosen, phi))
+
+
+def _uses_under(guard: Guard, value: Value) -> tuple[Node, ...]:
+    """Nodes that may take the value where the guard holds."""
+    found = (use for condition, use in uses(value) if guards.satisfiable(guards.conjoin(guard, condition)))
     return tuple(dict.fromkeys(found))
+
+
+def is_metadata(use: Node) -> bool:
+    """Whether a node reads only what does not depend on the elements: device, dtype, shape."""
+    if use.op == "py.attr":
+        return use.spelling in METADATA
+    if use.op == "py.tuple" and use.inner is not None and not use.output.every_use():
+        return True  # what an inlined function returned, taken apart where it was called
+    return use.op == "call" and use.spelling.rpartition(".")[2] in METADATA
+
+
+def _private(node: Node) -> bool:
+    """Whether an in-place operation writes into a tensor that only the pattern sees."""
+    target = node.args.get("input")
+    if target is None or target.node is None or target.node.op not in _FRESH or target.joins:
+        return False
+    return all(use is node or is_metadata(use) for use in target.uses)
 
 
 def describe(node: Node) -> str:
@@ -378,6 +506,8 @@ def _orders(wanted: PatternNode, args: Mapping[str, Value]) -> Iterator[Mapping[
     yield args
     if wanted.op in COMMUTATIVE and "input" in args and "other" in args:
         yield {**args, "input": args["other"], "other": args["input"]}
+    if wanted.op == "transpose" and "dim0" in args and "dim1" in args:
+        yield {**args, "dim0": args["dim1"], "dim1": args["dim0"]}
 
 
 def _constructor(wanted: LayerPattern, layer: Layer, bindings: Mapping[str, Value]) -> Mapping[str, Value] | str:

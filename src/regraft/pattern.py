@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from regraft.dsl.syntax import (
@@ -35,6 +35,7 @@ class PatternNode:
     layer   variable bound to the module that is called
     args    operands by parameter name; what is not mentioned must have its default
     open    the layer's own settings are not constrained (it is passed to the kernel whole)
+    through the parameter whose value the output is where an optional node is missing; "" for a node that must be there
     """
 
     op: str
@@ -43,6 +44,7 @@ class PatternNode:
     name: str = ""
     layer: str = ""
     open: bool = False
+    through: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +130,10 @@ def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern])
     target, outputs = _target(transformation, nodes)
     _check_connected(nodes, producers, outputs, transformation.at)
     ours = isinstance(target.callee, Ref) and target.callee.path.startswith("regraft.ops.")
-    whole = frozenset(one.name for one in target.args if ours and isinstance(one, Var) and one.name in layers)
-    ops = frozenset(node.op for node in nodes if node.layer not in whole) - {"call", *RUN_TIME_TESTS}
+    given = (*target.args, *(operand for _, operand in target.keywords)) if ours else ()
+    whole = frozenset(one.name for one in given if isinstance(one, Var) and one.name in layers)
+    needed = (node for node in nodes if node.layer not in whole and not node.through)
+    ops = frozenset(node.op for node in needed) - {"call", *RUN_TIME_TESTS}
     return Pattern(nodes, producers, layers, target, outputs, whole, ops)
 
 
@@ -179,6 +183,15 @@ class _Compiler:
         if len(node.outputs) != 1 or not isinstance(node.outputs[0], Var):
             _fail("each node needs one output variable: ... -> $x", node.at)
         self.apply(node.apply, node.outputs[0].name, node.at)
+        if node.optional:
+            self.nodes[-1] = replace(self.nodes[-1], through=self.through(self.nodes[-1], node.at))
+
+    def through(self, node: PatternNode, at: Position | None) -> str:
+        made = {one.output for one in self.nodes}
+        for name, operand in node.args:
+            if isinstance(operand, Var) and operand.name in made:
+                return name
+        _fail("an optional node needs an operand that another node makes: it stands for the output without it", at)
 
     def apply(self, apply: Apply, output: str, at: Position | None) -> None:
         if any(node.output == output for node in self.nodes):

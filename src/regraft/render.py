@@ -13,6 +13,11 @@ from regraft.match import Match
 from regraft.source import Span
 from regraft.structure.model import MISSING, Node, Statement, Value
 
+_ARITHMETIC = (
+    ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call,
+    ast.expr_context, ast.operator, ast.unaryop,
+)  # fmt: skip
+
 
 @dataclass(eq=False)
 class Withheld(Exception):
@@ -40,6 +45,7 @@ class Renderer:
     spliced: list[Node] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)
     time: int = 0  # when the call runs; 0: when the root did
+    runs: Callable[[Node], bool] = lambda _: True  # whether a node runs where the call does
     read: list[tuple[int, Value]] = field(default_factory=list)  # attributes, with how many expressions precede them
 
     def __post_init__(self) -> None:
@@ -82,6 +88,8 @@ class Renderer:
         defaults = kernel_parameters(target.callee.path)
         arguments = [self.operand(one) for one in target.args]
         for name, operand in target.keywords:
+            if isinstance(operand, Var) and operand.name not in self.match.bindings:
+                continue  # of an optional node that is not there
             if not self._is_default(operand, defaults.get(name, MISSING)):
                 arguments.append(f"{name}={self.operand(operand)}")
         return arguments
@@ -151,6 +159,9 @@ class Renderer:
             return f"{self.value(found[0])}.{found[1]}"
         if self._in_root(value):
             return self._splice(value)
+        repeated = self.repeat(value)
+        if repeated is not None:
+            return repeated
         raise self._withheld(
             f"{value.names[0] if value.names else 'a value'} is not available where the kernel is called"
         )
@@ -179,29 +190,63 @@ class Renderer:
         time = self.time
         self.read.append((len(self.spliced), value))
         parts = value.name.split(".")
-        between = (node for node in self.match.body.nodes if value.born < node.time < time and node.effect)
-        if not value.is_layer and any(
-            one.op in ("call", "py.store") and one not in self.match.nodes for one in between
-        ):
+        if not value.is_layer and self._changes(value.born, time):
             raise self._withheld(f"{value.name} may have changed before the kernel is called")
         for length in range(2, len(parts) + 1):
             path = ".".join(parts[:length])
             stored = self.match.body.reaching(path, time, self.deleted)
             if stored is not None and stored is not value:
                 raise self._withheld(f"{path} is assigned in this function")
+        return ".".join((self._receiver(), *parts[1:]))
+
+    def _receiver(self) -> str:
+        """The function's first parameter, which is the instance where attributes of it are read."""
         arguments = self.match.body.node.args
-        receiver = [*arguments.posonlyargs, *arguments.args][0].arg
-        return ".".join((receiver, *parts[1:]))
+        return next((one.arg for one in (*arguments.posonlyargs, *arguments.args)), "")
 
     def _global(self, value: Value) -> str:
         return self.spell(value.name) if "." in value.name else value.name
 
     def _in_root(self, value: Value) -> bool:
         node = value.node
+        if self.time != self.match.root.time:
+            return False  # the call stands elsewhere
         if node is None or node.statement is not self.match.root.statement or not isinstance(node.expr, ast.expr):
             return False
         span = self.imports.source.span(node.expr)
         return self.root_span.start <= span.start and span.end <= self.root_span.end
+
+    def repeat(self, value: Value) -> str | None:
+        """The text of a number's computation, which gives the same where the call stands; None when it may not."""
+        node = value.node
+        if node is None or not isinstance(node.expr, ast.expr) or node.inner is not None:
+            return None
+        body = self.match.body
+        for one in ast.walk(node.expr):
+            if isinstance(one, ast.Name) and one.id in body.log:
+                held = body.reaching(one.id, node.time)
+                number = held is not None and (
+                    held.kind in ("int", "scalar") or (held.origin, held.name) == ("param", self._receiver())
+                )
+                if not number or body.reaching(one.id, self.time, self.deleted) is not held:
+                    return None
+            elif (isinstance(one, ast.Call) and not self._is_arithmetic(one)) or not isinstance(one, _ARITHMETIC):
+                return None
+        if self._changes(*sorted((self.time, node.time))):
+            return None
+        return self.imports.source.segment(node.expr)
+
+    def _changes(self, first: int, last: int) -> bool:
+        """Whether something between two times may change attributes."""
+        return any(
+            first < node.time < last and node.effect and node.op in ("call", "py.store") and self.runs(node)
+            for node in self.match.body.nodes
+            if node not in self.match.nodes
+        )
+
+    def _is_arithmetic(self, call: ast.Call) -> bool:
+        qualified = self.imports.names.resolve(call.func) or ""
+        return qualified.startswith("math.") or (isinstance(call.func, ast.Name) and call.func.id in ("int", "float"))
 
     def _splice(self, value: Value) -> str:
         assert value.node is not None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from regraft.guarded import GuardedRewriter
 from regraft.imports import Imports
-from regraft.match import Match
+from regraft.match import Assumes, Holds, Match
 from regraft.render import Withheld
 from regraft.several import SeveralRewriter
 from regraft.substitute import Mode, Patch, Rewriter
@@ -14,7 +15,13 @@ __all__ = ["Mode", "Patch", "rewrite"]
 def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
     """The patch for a match, or why it is withheld."""
     try:
-        rewriter = SeveralRewriter if len(match.roots) > 1 else Rewriter
-        return rewriter(match, imports).patch()
+        assumed = next((test.reason for test in match.tests if isinstance(test, Assumes)), None)
+        if assumed is not None:
+            raise Withheld(assumed, match.root.statement.node.lineno)
+        if len(match.roots) > 1:
+            return SeveralRewriter(match, imports).patch()
+        rewriter = Rewriter(match, imports)
+        conditional = any(isinstance(test, Holds) for test in match.tests)
+        return (GuardedRewriter(match, imports) if conditional or rewriter.has_branches() else rewriter).patch()
     except Withheld as reason:
         return reason

@@ -16,7 +16,7 @@ from typing import Literal
 
 from regraft.imports import Imports
 from regraft.layout import Layout, indent_unit, indentation, without_parentheses
-from regraft.match import Match
+from regraft.match import Match, Test
 from regraft.render import Renderer, Withheld
 from regraft.source import Edit, Span
 from regraft.structure.model import Node, Statement, Value
@@ -64,7 +64,6 @@ class Rewriter:
         root = self.root.expr
         if not isinstance(root, ast.expr):
             raise self._withheld("the last step is an in-place statement", self.root)
-        self._check_branches()
         self._check_places(root, self.root)
         plan = self._plan()
         self._check_effects()
@@ -83,10 +82,10 @@ class Rewriter:
 
     # checks
 
-    def _check_branches(self) -> None:
-        for node in self.match.nodes:
-            if node.statement.block != self.root.statement.block and self.branching is None:
-                raise self._withheld("the nodes are in different branches", node)
+    def has_branches(self) -> bool:
+        """Whether a node is inside a statement that comes before the root's, in a branch of it."""
+        block = self.root.statement.block
+        return self.branching is None and any(node.statement.block != block for node in self.match.nodes)
 
     def _check_places(self, root: ast.expr, node: Node) -> None:
         self._check_compound()
@@ -187,7 +186,8 @@ class Rewriter:
         for top in tops:
             span = self.source.span(top.expr)
             if all(_inside(self.source.span(node.expr), span) for node in others):
-                return top.output
+                again = Renderer(self.match, self.imports, span, (), {}).repeat(top.output)
+                return None if again is not None else top.output
         raise self._withheld("an inner statement computes more than the rule covers", others[-1])
 
     def _only_feeds_match(self, node: Node) -> bool:
@@ -325,16 +325,19 @@ class Rewriter:
 
     def _version(self, plan: _Plan, span: Span) -> Patch:
         statements = self._range(plan)
-        first, last = self.source.span(statements[0]), self.source.span(statements[-1])
-        lines = self._block_lines(statements)
-        indent = indentation(self.source, first.start)
-        unit = indent_unit(self.source)
+        indent, unit = indentation(self.source, self.source.span(statements[0]).start), indent_unit(self.source)
         subjects = Renderer(self.match, self.imports, span, plan.deleted, {})
-        tests = [f"{subjects.spell(one.predicate)}({subjects.value(one.subject)})" for one in self.match.tests]
-        condition = " and ".join(tests)
+        tests = (one for one in self.match.tests if isinstance(one, Test))
+        condition = " and ".join(f"{subjects.spell(one.predicate)}({subjects.value(one.subject)})" for one in tests)
         call, more = self._call(plan, span, indent + unit)
         fast = self._fast_branch(plan, statements, span, call, indent + unit)
-        newline = self.source.newline
+        return self._branches(statements, condition, fast, subjects.used | more)
+
+    def _branches(self, statements: list[ast.stmt], condition: str, fast: list[str], used: set[str]) -> Patch:
+        """`if <condition>:` with the lines of the fast branch, and the statements as they are otherwise."""
+        first, last = self.source.span(statements[0]), self.source.span(statements[-1])
+        lines = self._block_lines(statements)
+        indent, unit, newline = indentation(self.source, first.start), indent_unit(self.source), self.source.newline
         head = f"{indent}if {condition}:{newline}" + "".join(fast)
         original = self.source.text[lines.start : lines.end].decode()
         if isinstance(statements[-1], ast.Return):
@@ -343,7 +346,7 @@ class Rewriter:
             self._check_indentable(statements)
             block = "".join(unit + line if line.strip() else line for line in re.findall(r".*?\n|.+", original))
             edits = (Edit(lines, f"{head}{indent}else:{newline}{block}"),)
-        return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(subjects.used | more))
+        return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(used))
 
     def _range(self, plan: _Plan) -> list[ast.stmt]:
         """The consecutive statements from the first matched one to the root's."""
@@ -383,12 +386,19 @@ class Rewriter:
                 inner, text = self.source.span(statement.value), self._kept_text(node)
             else:
                 inner, text = span, call
-            before = self.source.text[whole.start : inner.start].decode()
-            after = self.source.text[inner.end : whole.end].decode()
-            if "\n" in before + after:
-                raise self._withheld("the statement around the kernel call spans several lines", self.root)
-            lines.append(f"{indent}{before}{text}{after}{self.source.newline}")
+            lines.append(self._line(whole, inner, text, indent))
         return lines
+
+    def _kernel_statement(self, statement: ast.stmt, span: Span, call: str, indent: str) -> str:
+        return self._line(self.source.span(statement), span, call, indent)
+
+    def _line(self, whole: Span, inner: Span, text: str, indent: str) -> str:
+        """A statement with another text in the place of an expression."""
+        before = self.source.text[whole.start : inner.start].decode()
+        after = self.source.text[inner.end : whole.end].decode()
+        if "\n" in before + after:
+            raise self._withheld("the statement around the kernel call spans several lines", self.root)
+        return f"{indent}{before}{text}{after}{self.source.newline}"
 
     def _check_indentable(self, statements: list[ast.stmt]) -> None:
         for statement in statements:

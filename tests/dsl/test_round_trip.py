@@ -91,7 +91,7 @@ outputs = operands.filter(lambda o: isinstance(o, s.Var | s.Wildcard | s.Ref | s
 computations = _calls(operands) | _operators(operands)
 guards = st.none() | conditions
 nodes = st.builds(s.Node, computations, st.lists(outputs, max_size=3).map(tuple), st.just(False), guards)
-layers = st.builds(s.Node, _calls(operands), st.lists(outputs, max_size=2).map(tuple), st.just(True), guards)
+layers = st.builds(s.Node, _calls(operands), st.lists(outputs, max_size=2).map(tuple), st.just(True), guard=guards)
 pieces = st.one_of(nodes, layers, st.just(s.Wildcard()))
 fragments = st.lists(pieces, max_size=4).map(tuple)
 transformations = st.builds(s.Transformation, fragments.filter(bool), fragments)

@@ -93,7 +93,7 @@ def test_join_makes_a_phi_with_guards() -> None:
     assert phi.origin == "phi"
     assert [(guards.text(guard), value.node.op) for guard, value in phi.options if value.node] == [
         ("y is None", "add"),
-        ("not (y is None)", "mul"),
+        ("y is not None", "mul"),
     ]
 
 

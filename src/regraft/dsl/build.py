@@ -182,16 +182,19 @@ class Builder:
 
     def node(self, children: Sequence[Any]) -> Piece:
         start, *rest = children
-        layer = not isinstance(start, Placed)
-        expression: Placed = rest.pop(0) if layer else start
+        marked = not isinstance(start, Placed)
+        layer = marked and str(start) == "@"
+        expression: Placed = rest.pop(0) if marked else start
         outputs: tuple[Operand, ...] = ()
         if rest and not isinstance(rest[0], Placed):
             outputs, rest = rest[1], rest[2:]
         guard = condition(rest[0]) if rest else None
-        if expression.alone and not layer and not outputs and guard is None:
+        if expression.alone and not marked and not outputs and guard is None:
             return Piece(Wildcard(), start.line, start.column, underscore=expression.alone == "_")
         at = Position(start.line, start.column)
-        return Piece(Node(_computation(expression, layer), outputs, layer, guard, at), at.line, at.column)
+        return Piece(
+            Node(_computation(expression, layer), outputs, layer, guard, marked and not layer, at), at.line, at.column
+        )
 
     def keep(self, children: Sequence[Token]) -> Piece:
         return Piece(None, children[0].line, children[0].column)

@@ -25,7 +25,7 @@ _WORDS = {
         ("VAR", "WILDCARD", "REF", "NUMBER", "NEGATIVE", "STRING", "SINGLETON", "ELLIPSIS", "SIGN", "LPAR"), "a value"
     ),
     **dict.fromkeys(("SUM", "PRODUCT", "POWER", "COMPARE", "DOT", "AND", "OR"), "an operator"),
-    **dict.fromkeys(("LSQB", "NOT", "LAYER", "COLON", "KEEP", "NL", "CONTINUATION", "COMMENT", "BLANK"), ""),
+    **dict.fromkeys(("LSQB", "NOT", "LAYER", "OPT", "COLON", "KEEP", "NL", "CONTINUATION", "COMMENT", "BLANK"), ""),
     "SEMICOLON": "`;` or a new line",
     **dict.fromkeys(("RULE", "SUMMARY", "SAFETY", "NEEDS", "INIT", "FORWARD", "WHERE"), "a section"),
     "RPAR": "`)`",

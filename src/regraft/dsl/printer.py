@@ -67,7 +67,7 @@ def print_fragment(fragment: Fragment, separator: str = "\n") -> str:
 def print_node(node: Node | Wildcard) -> str:
     if isinstance(node, Wildcard):
         return "*"
-    text = ("@" if node.layer else "") + print_operand(node.apply)
+    text = ("@" if node.layer else "opt " if node.optional else "") + print_operand(node.apply)
     if node.outputs:
         text += f" -> {', '.join(map(print_operand, node.outputs))}"
     return text if node.guard is None else f"{text} if {print_condition(node.guard)}"

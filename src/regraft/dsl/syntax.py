@@ -134,13 +134,15 @@ class Node:
     """One DL node: `callee(args, key=value) -> outputs [if guard]`, or `left + right -> out`.
 
     `apply` is the computation; `outputs` the values it makes (several for `-> $q, $k, $v`; empty when the text
-    has no arrow). `layer` is set by the prefix `@`, Adopter's mark for a layer's construction.
+    has no arrow). `layer` is set by the prefix `@`, Adopter's mark for a layer's construction, `optional` by `opt`:
+    the node may be missing, its output then is the first operand that another node makes.
     """
 
     apply: Apply
     outputs: tuple[Operand, ...] = ()
     layer: bool = False
     guard: Condition | None = None
+    optional: bool = False
     at: Position | None = field(default=None, compare=False)
 
 

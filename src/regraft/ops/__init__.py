@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from regraft.ops.attention import attention, attention_implementation, attention_reference
 from regraft.ops.conv_batch_norm import (
     conv_batch_norm,
     conv_batch_norm_implementation,
@@ -30,6 +31,7 @@ from regraft.ops.softmax import softmax, softmax_implementation, softmax_referen
 
 __all__ = [
     "REFERENCES",
+    "attention",
     "conv_batch_norm",
     "dropout_add_layer_norm",
     "implementation",
@@ -42,6 +44,7 @@ __all__ = [
 
 REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
+        "attention": attention_reference,
         "conv_batch_norm": conv_batch_norm_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
@@ -52,6 +55,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
+        "attention": attention_implementation,
         "conv_batch_norm": conv_batch_norm_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from regraft.report.machine import Collector
 from regraft.scan import FileReport, Finding
 from regraft.source import SourceError, SourceFile
+from regraft.structure import guards
 
 Paint = Callable[..., str]
 
@@ -38,7 +39,7 @@ def full(finding: Finding, source: SourceFile, paint: Paint = plain) -> Iterator
         lines = ", ".join(map(str, finding.lines))
         yield f"{gutter} = help: {finding.kernel} can replace it (mode {finding.mode}; reads lines {lines})"
         if finding.mode == "version":
-            tests = " and ".join(test.guard.text for test in finding.match.tests)
+            tests = " and ".join(guards.text(test.guard) for test in finding.match.tests)
             yield f"{gutter} = note: only where {tests}; the original code stays as the other branch"
     else:
         yield f"{gutter} = {paint('note', fg='yellow')}: withheld: {finding.reason}"

@@ -92,6 +92,7 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
     bound = bind(operation.signatures, positional, keywords)
     if operation.variadic and (bound is None or any(one.kind == "int" for one in positional[1:2])):
         packed = glue(frame, "py.tuple", positional[1:], expr, "tuple").output
+        packed.items = tuple(positional[1:])
         bound = bind(operation.signatures, (positional[0], packed), keywords) or bound
     if bound is None:
         return call(frame, None, arguments, expr, spelling)

@@ -50,8 +50,8 @@ def condition(frame: Frame, expr: ast.expr) -> Guard:
     node = value.node
     predicate = calls.predicate(node.spelling) if node is not None and node.op == "call" else None
     if node is not None and predicate is not None and "0" in node.args:
-        return Atom("call", f"{predicate}({node.args['0'].key()})", None, _text(frame, expr))
-    return Atom("truth", value.key(), None, _text(frame, expr))
+        return Atom("call", f"{predicate}({node.args['0'].key()})", None, _text(frame, expr), frame.time)
+    return Atom("truth", value.key(), None, _text(frame, expr), frame.time)
 
 
 def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
@@ -65,12 +65,13 @@ def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
     if isinstance(operator, ast.Is | ast.IsNot) and right.const is None:
         if left.const is not MISSING:
             return guards.TRUE if (left.const is None) is not negated else guards.FALSE
-        atom = Atom("none", left.key(), None, _positive(frame, expr, "is"))
+        atom = Atom("none", left.key(), None, _positive(frame, expr, "is"), frame.time)
     elif isinstance(operator, ast.Eq | ast.NotEq) and right.const is not MISSING:
-        atom = Atom("eq", left.key(), right.const, _positive(frame, expr, "=="))
+        atom = Atom("eq", left.key(), right.const, _positive(frame, expr, "=="), frame.time)
     else:
         text = _text(frame, expr)
-        return Atom("opaque", f"{left.key()} {type(operator).__name__} {right.key()}", None, text)
+        subject = f"{left.key()} {type(operator).__name__} {right.key()}"
+        return Atom("opaque", subject, None, text, frame.time)
     return guards.negate(atom) if negated else atom
 
 
@@ -362,6 +363,8 @@ def _dict(frame: Frame, expr: ast.expr) -> Value:
 def _walrus(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.NamedExpr)
     value = lower(frame, expr.value)
+    if isinstance(expr.value, ast.Name):
+        glue(frame, "py.use", (value,), expr)
     if isinstance(expr.target, ast.Name):
         frame.bind(expr.target.id, value)
     return value

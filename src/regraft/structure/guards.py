@@ -18,13 +18,14 @@ class Atom:
     """One undivided test: `kind` says how `subject` (a value's key) is tested against `argument`.
 
     kinds: `truth`, `none` (is None), `eq` (== constant), `call` (a pure predicate), `opaque` (anything else).
-    `text` is how the source writes it.
+    `text` is how the source writes it, `time` when it is tested (0: nowhere in particular).
     """
 
     kind: str
     subject: str
     argument: object = None
     text: str = ""
+    time: int = 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Atom) and (self.kind, self.subject, repr(self.argument)) == (
@@ -179,6 +180,15 @@ def implies(left: Guard, right: Guard) -> bool:
     return right is TRUE or left is right or not satisfiable(conjoin(left, negate(right)))
 
 
+def conjuncts(guard: Guard) -> tuple[Guard, ...]:
+    """The parts of a conjunction, each once; negated disjunctions are taken apart."""
+    if isinstance(guard, And):
+        return tuple(dict.fromkeys(part for operand in guard.operands for part in conjuncts(operand)))
+    if isinstance(guard, Not) and isinstance(guard.operand, Or):
+        return tuple(dict.fromkeys(part for operand in guard.operand.operands for part in conjuncts(negate(operand))))
+    return (guard,)
+
+
 def text(guard: Guard) -> str:
     """The guard as a Python condition; "" when it always holds."""
     result = _text(guard)
@@ -189,6 +199,11 @@ def _text(guard: Guard) -> str:
     if isinstance(guard, Atom):
         return guard.text
     if isinstance(guard, Not):
+        if isinstance(guard.operand, Atom) and guard.operand.kind in ("none", "eq"):
+            word, other = (" is ", " is not ") if guard.operand.kind == "none" else (" == ", " != ")
+            left, found, right = guard.operand.text.rpartition(word)
+            if found:
+                return f"{left}{other}{right}"
         inner = _text(guard.operand)
         return f"not {inner}" if " " not in inner else f"not ({inner})"
     conjunction = isinstance(guard, And)

@@ -166,13 +166,13 @@ def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
 def _expr(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.Expr)
     if not isinstance(statement.value, ast.Constant):
-        lower(frame, statement.value)
+        _named(frame, statement.value)
     return FALSE
 
 
 def _assign(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.Assign)
-    value = lower(frame, statement.value)
+    value = _named(frame, statement.value)
     for target in statement.targets:
         bind_target(frame, target, value)
     return FALSE
@@ -181,8 +181,16 @@ def _assign(frame: Frame, statement: ast.stmt) -> Guard:
 def _ann_assign(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.AnnAssign)
     if statement.value is not None:
-        bind_target(frame, statement.target, lower(frame, statement.value))
+        bind_target(frame, statement.target, _named(frame, statement.value))
     return FALSE
+
+
+def _named(frame: Frame, expr: ast.expr) -> Value:
+    """The value of an expression; a bare name is read, although nothing is computed from it."""
+    value = lower(frame, expr)
+    if isinstance(expr, ast.Name) and value.origin in ("node", "phi"):
+        calls.glue(frame, "py.use", (value,), expr)
+    return value
 
 
 def _aug_assign(frame: Frame, statement: ast.stmt) -> Guard:

@@ -1,0 +1,74 @@
+"""The core of attention: scores, softmax, dropout and the weighted sum without the matrix of weights in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regraft.ops.plain import is_plain
+
+
+def attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None, fill: torch.Tensor | float | None = None, dropout: Any = None, p: float = 0.0,
+    training: bool = False, scale: float = 1.0, divisor: float = 1.0, factor: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    """`dropout(softmax(query @ key.transpose(-1, -2) * scale / divisor / factor + mask, -1)) @ value`.
+
+    Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`, `value` `(..., S, V)`, the result `(..., L, V)`. `mask` is
+    added to the scores and broadcasts to `(..., L, S)`; so does the boolean `keep`: scores where it is false become
+    `fill` before the mask is added. `dropout` is the model's own module, else `p` and `training` are those of the
+    functional dropout. What `scaled_dot_product_attention` does not take as the original would (a dropout that is not
+    a plain `torch.nn.Dropout`, inputs of several dtypes, a scale or fill that is a tensor, a fill above the lowest
+    number) runs as the composition.
+    """
+    scales = (scale, divisor, factor)
+    lowest = torch.finfo(query.dtype).min if query.is_floating_point() else 0
+    lost = keep is None or fill is None or (isinstance(fill, int | float) and fill <= lowest)
+    implementation = attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
+    if implementation != "torch-native" or not lost:
+        return attention_reference(
+            query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
+            divisor=divisor, factor=factor,
+        )  # fmt: skip
+    if dropout is not None:
+        p, training = dropout.p, dropout.training
+    if keep is not None:
+        kept = torch.zeros((), dtype=query.dtype, device=query.device) if mask is None else mask
+        mask = torch.where(keep, kept, kept + lowest)  # a score that is added to the lowest number is lost in it
+    return functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=p if training else 0.0, scale=scale / divisor / factor
+    )
+
+
+def attention_reference(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None, fill: torch.Tensor | float | None = None, dropout: Any = None, p: float = 0.0,
+    training: bool = False, scale: float = 1.0, divisor: float = 1.0, factor: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    """The composition that the op replaces, with the dropout called as the model calls it."""
+    scores = torch.matmul(query, key.transpose(-1, -2)) * scale / divisor / factor
+    if keep is not None:
+        lowest = torch.finfo(scores.dtype).min if fill is None else fill
+        scores = torch.where(keep, scores, torch.as_tensor(lowest, dtype=scores.dtype, device=scores.device))
+    if mask is not None:
+        scores = scores + mask
+    weights = functional.softmax(scores, dim=-1).to(value.dtype)
+    dropped = functional.dropout(weights, p, training) if dropout is None else dropout(weights)
+    return torch.matmul(dropped, value)
+
+
+def attention_implementation(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
+    dropout: Any = None, scales: tuple[Any, ...] = (),
+) -> str:  # fmt: skip
+    """Name of what runs for these arguments: "torch-native" or "reference"."""
+    plain = dropout is None or is_plain(dropout, nn.Dropout)
+    one_dtype = len({tensor.dtype for tensor in (query, key, value, mask) if tensor is not None}) == 1
+    shaped = query.dim() == key.dim() == value.dim() >= 3
+    numbers = all(isinstance(one, int | float) for one in scales)
+    floating = numbers and query.dtype.is_floating_point and not torch.is_autocast_enabled(query.device.type)
+    return "torch-native" if plain and one_dtype and shaped and floating and query.numel() else "reference"

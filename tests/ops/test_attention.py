@@ -1,0 +1,104 @@
+"""The attention op against the composition that it replaces, on CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from regraft.ops import attention, implementation  # noqa: E402
+
+
+def inputs(dtype: Any = None, shape: tuple[int, ...] = (2, 3)) -> list[Any]:
+    generator = torch.Generator().manual_seed(0)
+    sizes = [(*shape, 5, 8), (*shape, 7, 8), (*shape, 7, 4)]
+    return [torch.randn(size, generator=generator).to(dtype or torch.float32).requires_grad_() for size in sizes]
+
+
+def composition(query: Any, key: Any, value: Any, mask: Any = 0.0, scale: float = 1.0) -> Any:
+    return torch.softmax(query @ key.transpose(-1, -2) * scale + mask, -1) @ value
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(2, 3), (4,)])
+@pytest.mark.parametrize("masked", [True, False])
+def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], masked: bool) -> None:
+    tensors = inputs(dtype, shape)
+    mask = torch.zeros(5, 7, dtype=dtype).masked_fill(torch.ones(5, 7).triu(3) > 0, torch.finfo(dtype).min)
+    assert implementation("attention", *tensors) == "torch-native"
+    ours = attention(*tensors, mask=mask if masked else None, divisor=2.0, factor=1.5, dropout=nn.Dropout(0.5).eval())
+    theirs = composition(*tensors, mask=mask if masked else 0.0, scale=1 / 3)
+    gradients = [torch.autograd.grad(one.double().square().sum(), tensors) for one in (ours, theirs)]
+    close = {"atol": 0.05, "rtol": 0.05} if dtype == torch.bfloat16 else {}
+    for one, other in zip((ours, *gradients[0]), (theirs, *gradients[1]), strict=True):
+        torch.testing.assert_close(one, other, **close)
+    exact = composition(*(one.double() for one in tensors), mask=mask.double() if masked else 0.0, scale=1 / 3)
+    errors = [(one - exact).abs().mean().item() for one in (ours, theirs)]
+    assert errors[0] <= 1.5 * errors[1] + 1e-7
+
+
+def test_a_learned_bias_gets_its_gradient() -> None:
+    tensors, bias = inputs(), torch.randn(3, 5, 7, requires_grad=True)
+    ours, theirs = attention(*tensors, mask=bias), composition(*tensors, bias)
+    for one, other in zip(*(torch.autograd.grad(y.square().sum(), [bias]) for y in (ours, theirs)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("fill", [None, "lowest", "tensor"])
+@pytest.mark.parametrize("masked", [True, False])
+def test_scores_that_are_filled(fill: str | None, masked: bool) -> None:
+    tensors, keep = inputs(), torch.ones(5, 7, dtype=torch.bool).tril(2)
+    lowest = torch.finfo(torch.float32).min
+    mask = torch.randn(2, 1, 1, 7) if masked else None
+    given = {"lowest": lowest, "tensor": torch.full([], lowest)}.get(fill or "")
+    ours = attention(*tensors, keep=keep, fill=given, mask=mask, scale=0.5)
+    scores = (tensors[0] @ tensors[1].transpose(-1, -2) * 0.5).masked_fill(~keep, lowest)
+    theirs = torch.softmax(scores if mask is None else scores + mask, -1) @ tensors[2]
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_fill_that_is_not_lost_in_the_mask_takes_the_composition() -> None:
+    tensors, keep = inputs(), torch.ones(5, 7, dtype=torch.bool).tril(2)
+    scores = torch.where(keep, tensors[0] @ tensors[1].transpose(-1, -2), torch.tensor(-3.0))
+    torch.testing.assert_close(attention(*tensors, keep=keep, fill=-3.0), torch.softmax(scores, -1) @ tensors[2])
+
+
+def test_dropout_keeps_its_rate() -> None:
+    tensors = [one.detach() for one in inputs()]
+    assert torch.equal(attention(*tensors, p=0.9, training=False), attention(*tensors))
+    assert attention(*tensors, dropout=nn.Dropout(1.0)).abs().sum() == 0
+    torch.manual_seed(0)
+    runs = torch.stack([attention(*tensors, p=0.5, training=True) for _ in range(3000)])
+    torch.testing.assert_close(runs.mean(0), attention(*tensors), atol=0.12, rtol=0)
+    assert runs.std(0).min() > 0.001
+
+
+@pytest.mark.parametrize("other", [nn.Identity(), nn.ReLU()], ids=type)
+def test_other_modules_are_called(other: nn.Module) -> None:
+    tensors, calls = inputs(), []
+    other.register_forward_hook(lambda *_: calls.append(1))
+    assert implementation("attention", *tensors) == "torch-native"
+    torch.testing.assert_close(attention(*tensors, dropout=other.eval()), composition(*tensors))
+    assert calls == [1]
+
+
+def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
+    query, key, value = inputs()
+    temperature = torch.rand(3, 1, 1) + 1
+    torch.testing.assert_close(
+        attention(query, key, value, divisor=temperature),  # type: ignore[arg-type]
+        torch.softmax(query @ key.transpose(-1, -2) / temperature, -1) @ value,
+    )
+    wide = torch.zeros(5, 7, dtype=torch.float64)
+    assert attention(query, key, value, mask=wide).dtype == torch.float32
+    torch.testing.assert_close(
+        attention(query[0, 0], key[0, 0], value[0, 0]), composition(query[0, 0], key[0, 0], value[0, 0])
+    )
+    assert attention(query[:0], key[:0], value[:0]).shape == (0, 3, 5, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert attention(query, key, value).dtype == F.linear(torch.ones(1, 1), torch.ones(1, 1)).dtype
