@@ -220,7 +220,7 @@ def test_a_subclass_with_another_layer_protects_the_method(rules: tuple[Compiled
         + "        return F.gelu(self.fc(x))\n\n\nclass N(M):\n    def __init__(self):\n"
         + "        self.fc = nn.Bilinear(1, 2, 3)\n"
     )
-    report = check_source(source, rules)
+    report = check_source(source, rules, explain=True)
     assert report.findings == ()
     assert any("subclass N builds self.fc" in miss.reason for miss in report.misses)
 

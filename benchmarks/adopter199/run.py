@@ -25,7 +25,7 @@ from wheel import unpacked  # noqa: E402
 
 from regraft.report import machine  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
-from regraft.scan import check_file, check_source, compile_rules, rewrite_file  # noqa: E402
+from regraft.scan import check_file, check_files, check_source, compile_rules, rewrite_file  # noqa: E402
 from regraft.source import parse  # noqa: E402
 
 REQUIREMENT = "transformers==4.34.0"
@@ -46,22 +46,20 @@ def main() -> int:
     compiled, more = compile_rules(rules)
     if problems or more:
         raise SystemExit(f"rules do not load: {problems + more}")
-    total, sound, found = machine.Collector(), 0, 0
-    seconds = 0.0
-    for path in files:
-        started = time.process_time()
-        report = check_file(path, compiled)
-        seconds += time.process_time() - started
+    total, changed = machine.Collector(), []
+    started = time.process_time()
+    for report in check_files(files, compiled):
         total.add(report)
         if report.findings:
-            found += 1
-            sound += _sound(report, compiled)
+            changed.append(Path(report.file))
+    seconds = time.process_time() - started
     counts = collections.Counter((one["rule"], one["status"]) for one in total.findings)
     print(f"{'rule':28}{'fixable':>9}{'withheld':>10}")
     for rule in rules:
         print(f"{rule.id:28}{counts[rule.id, 'fixable']:>9}{counts[rule.id, 'withheld']:>10}")
     print(f"\n{len(files)} files of {REQUIREMENT}, Python {platform.python_version()}, {platform.machine()}")
-    print(f"rewritten, parsed and stable under a second run: {sound} of {found} files with findings")
+    sound = sum(_sound(path, compiled) for path in changed)
+    print(f"rewritten, parsed and stable under a second run: {sound} of {len(changed)} files with findings")
     ratio = seconds / parse_seconds
     print(f"CPU seconds: {seconds:.2f} for the scan, {parse_seconds:.2f} for ast.parse alone, ratio {ratio:.1f}")
     print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
@@ -78,9 +76,9 @@ def _parse(files: list[Path]) -> float:
     return time.process_time() - started
 
 
-def _sound(report, compiled) -> bool:  # type: ignore[no-untyped-def]
-    changed, _ = rewrite_file(report, compiled)
-    source = parse(report.file, changed)
+def _sound(path: Path, compiled) -> bool:  # type: ignore[no-untyped-def]
+    changed, _ = rewrite_file(check_file(path, compiled), compiled)
+    source = parse(str(path), changed)
     again = check_source(source, compiled)
     return all(one.patch is None for one in again.findings)
 

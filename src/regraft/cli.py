@@ -88,7 +88,7 @@ def check(
     total = Collector(explain)
     total.errors += [_as_error(one) for one in problems]
     done = 0
-    for report in _scan(paths, rules, vendor):
+    for report in _scan(paths, rules, vendor, explain):
         total.add(report)
         if form != "json" and not show_diff:
             _print_report(report, form, explain)
@@ -124,15 +124,11 @@ def _as_error(problem: RuleProblem) -> SourceError:
     return SourceError(problem.path, problem.line, problem.column, problem.message)
 
 
-def _scan(paths: Sequence[Path], rules: Sequence[CompiledRule], vendor: bool) -> Iterator[FileReport]:
-    from regraft.scan import FileReport, check_file, python_files
-    from regraft.source import SourceError
+def _scan(paths: Sequence[Path], rules: Sequence[CompiledRule], vendor: bool, explain: bool) -> Iterator[FileReport]:
+    from regraft.scan import check_files, python_files
 
-    for item in _progress(list(python_files(paths))):
-        if isinstance(item, SourceError):
-            yield FileReport(item.file, None, (), (), (), (item,), 0, 0, 0.0)
-        else:
-            yield check_file(item, rules, _home(item, vendor))
+    items = _progress(list(python_files(paths)))
+    yield from check_files(items, rules, lambda path: _home(path, vendor), explain)
 
 
 def _home(path: Path, vendor: bool) -> str:
@@ -166,10 +162,10 @@ def _print_report(report: FileReport, form: str, explain: bool) -> None:
     from regraft.report import text
 
     for finding in report.findings:
-        if form == "concise" or report.source is None:
+        if form == "concise":
             click.echo(text.concise(finding, _paint))
         else:
-            click.echo("\n".join(text.full(finding, report.source, _paint)))
+            click.echo("\n".join(text.full(finding, _paint)))
     if explain:
         for line in text.explanations(report, _paint):
             click.echo(line)
