@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -189,19 +189,16 @@ def check_file(
         return check_source(source, rules, home, explain)
 
 
-def check_files(
-    paths: Iterable[Path | SourceError],
-    rules: Sequence[CompiledRule],
-    home: Callable[[Path], str] = lambda path: "regraft.ops",
-    explain: bool = False,
-) -> Iterator[FileReport]:
-    """A report for each path of `python_files`; garbage is collected between files, where little is alive."""
+def failed(error: SourceError) -> FileReport:
+    """The report of a file that could not be read."""
+    return FileReport(error.file, None, (), (), (), (error,), 0, 0, 0.0)
+
+
+def collected_between(reports: Iterable[FileReport]) -> Iterator[FileReport]:
+    """The reports, with garbage collected between the files only, where little is alive."""
     with _uncollected():
-        for path in paths:
-            if isinstance(path, SourceError):
-                yield FileReport(path.file, None, (), (), (), (path,), 0, 0, 0.0)
-            else:
-                yield check_file(path, rules, home(path), explain)
+        for report in reports:
+            yield report
             if gc.get_count()[0] > MAX_GARBAGE:
                 gc.collect()
 
