@@ -125,12 +125,17 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
     )
 
 
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator)
+
+
 def walk(root: ast.AST) -> Iterator[ast.AST]:
     """Every node below (and including) one, in no particular order; three times as fast as `ast.walk`."""
     pending = [root]
     while pending:
         node = pending.pop()
         yield node
+        if isinstance(node, _LEAVES):
+            continue
         for value in vars(node).values():
             if isinstance(value, ast.AST):
                 pending.append(value)
