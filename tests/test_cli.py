@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -309,3 +310,40 @@ def test_output_that_cannot_be_written_is_one_error(write: Write) -> None:
     assert done.returncode == 2
     assert "cannot write the output" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
+    for number in range(6):
+        write(f"m{number}.py", CODE + CODE.replace("weights", "again") * (number % 2))
+    plain = regraft("check", "--no-cache", tmp_path)
+    assert plain.stdout.count("adopter/softmax") == 9
+    for options in (["--jobs", "2"], ["--jobs", "2"], [], ["--jobs", "0", "--no-cache"]):
+        done = regraft("check", *options, tmp_path)
+        assert (done.returncode, done.stdout, done.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    assert list(Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*"))
+
+
+def test_jobs_go_with_explain_and_fix(write: Write, tmp_path: Path) -> None:
+    write("a.py", CODE.replace("dim=-1", "dim=0"))
+    path = write("b.py", CODE)
+    explained = regraft("check", "--explain", tmp_path)
+    assert regraft("check", "--explain", "--jobs", "2", tmp_path).stdout == explained.stdout
+    assert "no match in weights" in explained.stdout
+    assert regraft("check", "--diff", "--jobs", "2", tmp_path).stdout == regraft("check", "--diff", tmp_path).stdout
+    assert regraft("check", "--fix", "--jobs", "2", tmp_path).returncode == 0
+    assert "return softmax(scores)" in path.read_text()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_an_interrupt_ends_all_processes(write: Write, tmp_path: Path) -> None:
+    code = "".join(CODE.replace("weights", f"weights{number}") for number in range(50))
+    for number in range(200):
+        write(f"m{number:03}.py", code)
+    command = [sys.executable, "-m", "regraft", "check", "--jobs", "2", "--no-cache", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    assert process.stdout is not None
+    assert b"m000.py" in process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert b"Aborted!" in errors and b"Traceback" not in errors

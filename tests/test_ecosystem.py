@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from regraft.rules import load_rules
-from regraft.scan import check_file, compile_rules, rewrite_file
+from regraft.scan import check_file, choose, compile_rules, rewrite_file
 
 GOLDEN = Path(__file__).parent / "golden" / "transformers-5.23.0.json"
 
@@ -35,7 +35,7 @@ def test_findings_in_real_files(transformers: Path) -> None:
             continue
         changed, applied = rewrite_file(report, rules)  # to the end: it parses and a further round finds nothing
         ast.parse(changed)
-        assert len(applied) >= sum(one.patch is not None for one in report.findings)
+        assert len(applied) >= len(choose(report.findings))  # what overlaps with these may be gone
         counts = collections.Counter(
             one.rule.id + ("" if one.patch is not None else " withheld") for one in report.findings
         )

@@ -28,7 +28,7 @@ def run(rule: Rule, code: str) -> tuple[FileReport, str]:
     assert not problems
     source = parse("model.py", code.encode())
     assert isinstance(source, SourceFile)
-    report = check_source(source, compiled)
+    report = check_source(source, compiled, explain=True)
     return report, rewrite_file(report, compiled)[0].decode()
 
 

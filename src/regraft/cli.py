@@ -66,10 +66,14 @@ def entry() -> None:
 @click.option("--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract).")
 @click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
 @click.option("--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not.")
+@click.option(
+    "--jobs", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Processes; 0 for all cores."
+)
+@click.option("--no-cache", is_flag=True, help="Scan every file, also those that were scanned before.")
 @FORMAT
 def check(
     paths: tuple[Path, ...], select: str | None, ignore: str, show_diff: bool, fix: bool, prove: bool, unsafe: bool,
-    vendor: bool, explain: bool, form: str,
+    vendor: bool, explain: bool, jobs: int, no_cache: bool, form: str,
 ) -> None:  # fmt: skip
     """Find places where an optimized kernel can replace hand-written code.
 
@@ -88,12 +92,15 @@ def check(
     total = Collector(explain)
     total.errors += [_as_error(one) for one in problems]
     done = 0
-    for report in _scan(paths, rules, vendor):
+    cached = not (no_cache or show_diff or fix or explain)
+    for report in _scan(paths, rules, explain, jobs, cached):
         total.add(report)
         if form != "json" and not show_diff:
             _print_report(report, form, explain)
-        if show_diff or fix:
-            rewritten, failed = _rewrite(report, rules, fix, prove, unsafe, vendor, quiet=form == "json")
+        if (show_diff or fix) and report.findings:
+            rewritten, failed = _rewrite(
+                _patched(report, rules, vendor), rules, fix, prove, unsafe, vendor, quiet=form == "json"
+            )
             done += rewritten
             total.errors += failed
     if form == "json":
@@ -124,15 +131,25 @@ def _as_error(problem: RuleProblem) -> SourceError:
     return SourceError(problem.path, problem.line, problem.column, problem.message)
 
 
-def _scan(paths: Sequence[Path], rules: Sequence[CompiledRule], vendor: bool) -> Iterator[FileReport]:
-    from regraft.scan import FileReport, check_file, python_files
-    from regraft.source import SourceError
+def _scan(
+    paths: Sequence[Path], rules: tuple[CompiledRule, ...], explain: bool, jobs: int, cached: bool
+) -> Iterable[FileReport]:
+    from regraft import cache
+    from regraft.parallel import Task, scan_files
+    from regraft.scan import python_files
 
-    for item in _progress(list(python_files(paths))):
-        if isinstance(item, SourceError):
-            yield FileReport(item.file, None, (), (), (), (item,), 0, 0, 0.0)
-        else:
-            yield check_file(item, rules, _home(item, vendor))
+    items = list(python_files(paths))
+    task = Task(rules, explain, cache.directory() if cached else None)
+    return _progress(scan_files(items, task, jobs), len(items))
+
+
+def _patched(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:
+    """The report with its patches, which are not handed from process to process."""
+    from regraft.scan import check_file
+
+    if report.source is not None and not vendor:
+        return report
+    return check_file(Path(report.file), rules, _home(Path(report.file), vendor))
 
 
 def _home(path: Path, vendor: bool) -> str:
@@ -142,14 +159,14 @@ def _home(path: Path, vendor: bool) -> str:
     return ".regraft_ops" if (path.parent / "__init__.py").exists() else "regraft_ops"
 
 
-def _progress(items: list[Path | SourceError]) -> Iterable[Path | SourceError]:
-    """The items, with a progress bar on a terminal when there are many."""
-    if len(items) < 20 or not _is_terminal(sys.stderr):
-        return items
+def _progress(reports: Iterable[FileReport], number: int) -> Iterable[FileReport]:
+    """The reports, with a progress bar on a terminal when there are many."""
+    if number < 20 or not _is_terminal(sys.stderr):
+        return reports
     from rich.console import Console
     from rich.progress import track
 
-    return track(items, description="Scanning", console=Console(stderr=True), transient=True)
+    return track(reports, "Scanning", number, console=Console(stderr=True), transient=True)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -166,10 +183,10 @@ def _print_report(report: FileReport, form: str, explain: bool) -> None:
     from regraft.report import text
 
     for finding in report.findings:
-        if form == "concise" or report.source is None:
+        if form == "concise":
             click.echo(text.concise(finding, _paint))
         else:
-            click.echo("\n".join(text.full(finding, report.source, _paint)))
+            click.echo("\n".join(text.full(finding, _paint)))
     if explain:
         for line in text.explanations(report, _paint):
             click.echo(line)
@@ -197,8 +214,8 @@ def _rewrite(
     from regraft import source as text
     from regraft.scan import RuleDefect, check_file, rewrite_file
 
-    if report.source is None or not report.findings:
-        return 0, []
+    if report.source is None:
+        return 0, list(report.errors)
     allowed = [rule for rule in rules if unsafe or rule.rule.syntax.safety != "contract"]
     try:
         changed, applied = rewrite_file(report, allowed, _home(Path(report.file), vendor))

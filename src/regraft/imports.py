@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from regraft.names import Names
 from regraft.source import Edit, SourceFile, Span
 
 
-@dataclass(slots=True)
+@dataclass
 class Imports:
     """Names for qualified names in one file; `wanted` collects what has to be imported.
 
@@ -22,6 +24,7 @@ class Imports:
     names: Names
     home: str = "regraft.ops"
     wanted: dict[str, str] = field(default_factory=dict)
+    taken: dict[str, bool] = field(default_factory=dict)
 
     def spell(self, qualified: str) -> str:
         """How to write a qualified name here: the shortest spelling through what is imported already."""
@@ -42,7 +45,7 @@ class Imports:
         self.wanted[qualified] = local
         return local
 
-    @property
+    @cached_property
     def obstacle(self) -> str:
         """Why an import cannot be added safely; "" when it can."""
         block = _last_block(self.source.tree.body)
@@ -59,10 +62,12 @@ class Imports:
 
     def _taken(self, name: str) -> bool:
         """The file uses the name on its own; the text is searched first because walking the tree is slow."""
-        pattern = rb"(?<![.\w])" + name.encode() + rb"\b"
         if self.names.stars:
             return True  # a star may bind any name
-        return re.search(pattern, self.source.text) is not None and name in _identifiers(self.source.tree)
+        if name not in self.taken:
+            lines = _lines_with(name, self.source)
+            self.taken[name] = bool(lines) and name in _identifiers(self.source.tree, lines)
+        return self.taken[name]
 
     def edits(self, used: Iterable[str]) -> tuple[Edit, ...]:
         """The edits that import the `used` qualified names."""
@@ -87,8 +92,25 @@ def _as(qualified: str, missing: Mapping[str, str]) -> str:
     return name if missing[qualified] == name else f"{name} as {missing[qualified]}"
 
 
-def _identifiers(tree: ast.AST) -> Iterable[str]:
-    for node in ast.walk(tree):
+def _lines_with(name: str, source: SourceFile) -> list[int]:
+    """Lines on which the word stands, not as an attribute."""
+    starts = (one.start() for one in re.finditer(name.encode() + rb"\b", source.text))
+    alone = (at for at in starts if not (before := source.text[at - 1 : at]).isalnum() and before not in (b"_", b"."))
+    return [bisect_right(source.line_starts, at) for at in alone]
+
+
+def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
+    """Names in the nodes that touch one of the (sorted) lines."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        end = getattr(node, "end_lineno", None)
+        if end is not None:
+            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])  # type: ignore[attr-defined]
+            place = bisect_left(lines, first)
+            if place == len(lines) or lines[place] > end:
+                continue
+        pending += ast.iter_child_nodes(node)
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.arg):

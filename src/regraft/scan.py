@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import gc
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from regraft import source as text
 from regraft.imports import Imports
 from regraft.match import Match, NoMatch, find
-from regraft.pattern import Pattern, PatternProblem, compile_rule
+from regraft.pattern import RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
 from regraft.render import Withheld
 from regraft.rewrite import Mode, Patch, rewrite
 from regraft.rules import Rule, RuleProblem
 from regraft.source import SourceError, SourceFile
 from regraft.structure import Module, Structure, guards
 from regraft.structure.model import Body, Node, Opaque
+from regraft.structure.relevance import Need, Needs, Relevance
 
 MAX_ROUNDS = 10
+MAX_GARBAGE = 250_000  # objects in between two collections
 SKIPPED_DIRECTORIES = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules", ".cache", "build", "dist"})
 
 
@@ -31,38 +35,47 @@ class CompiledRule:
     rule: Rule
     patterns: tuple[Pattern, ...]
 
+    @property
+    def needs(self) -> tuple[Needs, ...]:
+        """For each pattern the nodes that it cannot match without."""
+        return tuple(frozenset(_need(node) for node in one.nodes if not node.through) for one in self.patterns)
+
+
+def _need(node: PatternNode) -> Need:
+    return Need(node.op, node.name if node.op == "call" else "", node.op in RUN_TIME_TESTS)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """One place where a rule's kernel applies; `patch` is None when the rewrite is withheld, with the `reason`."""
+    """One place where a rule's kernel applies: plain data, but for the patch.
+
+    cls     the class that it is in, None outside of classes
+    text    the source line on which it starts
+    guard   the condition under which the kernel applies
+    tests   what only the running program can decide of it
+    mode    how the place is rewritten, or would have to be
+    reason  why the rewrite is withheld; "" when it is not
+    patch   None when the rewrite is withheld, or not wanted by who reads the finding
+    """
 
     rule: Rule
     file: str
-    match: Match
-    patch: Patch | None
-    reason: str
+    cls: str | None
+    function: str
     start: tuple[int, int]
     end: tuple[int, int]
     lines: tuple[int, ...]
+    text: str
+    kernel: str
+    mode: Mode
+    guard: str
+    tests: tuple[str, ...]
+    reason: str
+    patch: Patch | None = None
 
     @property
-    def kernel(self) -> str:
-        callee = self.match.pattern.target.callee
-        return getattr(callee, "path", "")
-
-    @property
-    def mode(self) -> Mode:
-        """How the place is rewritten, or would have to be."""
-        if self.patch is not None:
-            return self.patch.mode
-        return "version" if self.match.tests else "substitute"
-
-    @property
-    def guard(self) -> str:
-        try:
-            return guards.text(self.match.guard)
-        except RecursionError:
-            return "(too many conditions to print)"
+    def fixable(self) -> bool:
+        return not self.reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +92,11 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileReport:
-    """What a scan of one file found; `errors` instead of findings when the file cannot be read."""
+    """What a scan of one file found; `errors` instead of findings when the file cannot be read.
+
+    misses, opaque  only where the scan was asked to explain
+    nodes           of the functions that were analysed
+    """
 
     file: str
     source: SourceFile | None
@@ -148,21 +165,59 @@ def _walk(directory: Path, seen: set[str]) -> Iterator[Path | SourceError]:
             yield entry
 
 
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile: syntax trees and values are many, and live until the file is done."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def check_file(
-    path: Path, rules: Sequence[CompiledRule], home: str = "regraft.ops", *, inlines: bool = True
-) -> FileReport:
+    path: Path, rules: Sequence[CompiledRule], home: str = "regraft.ops", explain: bool = False, *,
+    inlines: bool = True,
+) -> FileReport:  # fmt: skip
     """Findings of one file on disk."""
     started = time.perf_counter()
-    source = text.read(path)
-    if isinstance(source, SourceError):
-        return FileReport(str(path), None, (), (), (), (source,), 0, 0, time.perf_counter() - started)
-    return check_source(source, rules, home, inlines=inlines)
+    with _uncollected():
+        source = text.read(path)
+        if isinstance(source, SourceError):
+            return FileReport(str(path), None, (), (), (), (source,), 0, 0, time.perf_counter() - started)
+        return check_source(source, rules, home, explain, inlines=inlines)
+
+
+def failed(error: SourceError) -> FileReport:
+    """The report of a file that could not be read."""
+    return FileReport(error.file, None, (), (), (), (error,), 0, 0, 0.0)
+
+
+def collected_between(reports: Iterable[FileReport]) -> Iterator[FileReport]:
+    """The reports, with garbage collected between the files only, where little is alive."""
+    with _uncollected():
+        for report in reports:
+            yield report
+            if gc.get_count()[0] > MAX_GARBAGE:
+                gc.collect()
 
 
 def check_source(
-    source: SourceFile, rules: Sequence[CompiledRule], home: str = "regraft.ops", *, inlines: bool = True
-) -> FileReport:
-    """Findings of one parsed file, sorted by place; near misses beside them. `inlines` as in `Module`."""
+    source: SourceFile, rules: Sequence[CompiledRule], home: str = "regraft.ops", explain: bool = False, *,
+    inlines: bool = True,
+) -> FileReport:  # fmt: skip
+    """Findings of one parsed file, sorted by place.
+
+    With `explain` every function is analysed, so that near misses and places that were not followed stand beside
+    the findings; without it only those functions in which a rule may match. `inlines` as in `Module`.
+    """
+    with _uncollected():
+        return _check(source, rules, home, explain, inlines)
+
+
+def _check(source: SourceFile, rules: Sequence[CompiledRule], home: str, explain: bool, inlines: bool) -> FileReport:
     started = time.perf_counter()
     if b"torch" not in source.text:  # also keeps methods of other libraries' tensors from looking like PyTorch's
         return FileReport(source.path, source, (), (), (), (), 0, 0, time.perf_counter() - started)
@@ -172,9 +227,9 @@ def check_source(
         found: list[tuple[Rule, Match]] = []
         misses: list[Miss] = []
         opaque: list[Opaque] = []
-        classes = nodes = 0
-        for structure in module.structures():
-            classes += structure.cls is not None
+        nodes = 0
+        relevance = Relevance(module, [needs for rule in rules for needs in rule.needs])
+        for structure in module.structures() if explain else module.structures(relevance.wanted):
             for body in structure.bodies:
                 nodes += len(body.nodes)
                 opaque += body.opaque
@@ -182,13 +237,17 @@ def check_source(
                     matches, missed = _apply_rule(rule, module, structure, body)
                     found += ((rule.rule, match) for match in matches)
                     misses += missed
+        classes = sum(bool(module.methods(cls)) for cls in module.classes.values())
         findings = [_finding(rule, match, imports) for rule, match in _at_home(found)]
+        module.release()
     except RecursionError:
         error = SourceError(source.path, 0, 0, "nested too deeply to analyse")
         return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
     except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
         error = SourceError(source.path, 0, 0, f"cannot be analysed: {problem}")
         return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
+    if not explain:
+        misses, opaque = [], []  # they are of some functions only
     findings.sort(key=lambda one: (one.start, one.rule.id))
     misses.sort(key=lambda one: (one.line, one.column))
     seconds = time.perf_counter() - started
@@ -244,10 +303,30 @@ def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
     patch = None if isinstance(result, Withheld) else result
     reason = f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else ""
     span = source.span(match.root.expr)
-    lines = sorted({line for node in match.nodes for line in _lines(node)})
+    start = source.position(span.start)
     return Finding(
-        rule, source.path, match, patch, reason, source.position(span.start), source.position(span.end), tuple(lines)
+        rule=rule,
+        file=source.path,
+        cls=match.structure.name if match.structure.cls is not None else None,
+        function=match.body.name,
+        start=start,
+        end=source.position(span.end),
+        lines=tuple(sorted({line for node in match.nodes for line in _lines(node)})),
+        text=source.line(start[0]),
+        kernel=getattr(match.pattern.target.callee, "path", ""),
+        mode=patch.mode if patch is not None else "version" if match.tests else "substitute",
+        guard=_guard(match),
+        tests=tuple(guards.text(test.guard) for test in match.tests),
+        reason=reason,
+        patch=patch,
     )
+
+
+def _guard(match: Match) -> str:
+    try:
+        return guards.text(match.guard)
+    except RecursionError:
+        return "(too many conditions to print)"
 
 
 def _lines(node: Node) -> Iterator[int]:

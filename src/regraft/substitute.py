@@ -21,11 +21,6 @@ from regraft.render import Renderer, Withheld
 from regraft.source import Edit, Span
 from regraft.structure.model import Node, Statement, Value
 
-# `a.b.NAME =`, `a[0].NAME =`, `other.NAME =`, `setattr(other, "NAME"`
-_SET_OUTSIDE = (
-    rb"(?:\w\.\w+|[\])])\.NAME\s*=(?!=)|(?<![\w.])(?!self\b)\w+\.NAME\s*=(?!=)"
-    rb"|\bsetattr\((?!\s*self\b)[^,\n]*,\s*[\"']NAME\b"
-)
 _HOOKS = re.compile(rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook")
 
 Mode = Literal["substitute", "sink", "version"]
@@ -100,13 +95,21 @@ class Rewriter:
                 raise self._withheld(
                     f"the file registers hooks, which may be on {name}, which is no longer called", elided
                 )
-            if re.search(_SET_OUTSIDE.replace(b"NAME", re.escape(name.encode())), self.source.text):
+            if self._set_outside(name.encode()):
                 raise self._withheld(f"another object's {name} is set in this file: its type is not certain", elided)
         self._check_comments(self.source.span(root), node)
         if self.match.body.compiled:
             raise self._withheld("TorchScript compiles this function, and would have to compile the kernel", self.root)
         if self.imports.obstacle:
             raise self._withheld(self.imports.obstacle, self.root)
+
+    def _set_outside(self, name: bytes) -> bool:
+        """Whether the file sets an attribute of this name on something else than `self`, by assignment or `setattr`."""
+        text = self.source.text
+        for found in re.finditer(rb"\.%s\s*=(?!=)" % re.escape(name), text):
+            if not re.search(rb"(?<![\w.])self$", text[max(found.start() - 5, 0) : found.start()]):
+                return True
+        return re.search(rb"setattr\((?!\s*self\b)[^,\n]*,\s*[\"']%s\b" % re.escape(name), text) is not None
 
     def _check_compound(self) -> None:
         """A call that computes several nodes (a `Sequential`, an inlined function) goes as a whole or not at all."""

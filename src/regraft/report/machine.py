@@ -50,19 +50,18 @@ class Collector:
 
 
 def finding(one: Finding) -> dict[str, Any]:
-    structure = one.match.structure
     return {
         "rule": one.rule.id,
         "file": one.file,
-        "class": structure.name if structure.cls is not None else None,
-        "function": one.match.body.name,
+        "class": one.cls,
+        "function": one.function,
         "start": {"line": one.start[0], "column": one.start[1]},
         "end": {"line": one.end[0], "column": one.end[1]},
         "lines": list(one.lines),
         "guard": one.guard,
         "mode": one.mode,
         "safety": one.rule.syntax.safety,
-        "status": "fixable" if one.patch is not None else "withheld",
+        "status": "fixable" if one.fixable else "withheld",
         "reason": one.reason,
         "kernel": one.kernel,
     }

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 from regraft.report.machine import Collector
 from regraft.scan import FileReport, Finding
-from regraft.source import SourceError, SourceFile
-from regraft.structure import guards
+from regraft.source import SourceError
 
 Paint = Callable[..., str]
 
@@ -22,24 +21,24 @@ def concise(finding: Finding, paint: Paint = plain) -> str:
     place = paint(f"{finding.file}:{finding.start[0]}:{finding.start[1]}", bold=True)
     rule = paint(finding.rule.id, fg="cyan")
     text = f"{place} {rule} [{finding.rule.syntax.safety}] {finding.rule.syntax.summary}"
-    return text if finding.patch is not None else f"{text} {paint('(withheld)', fg='yellow')}"
+    return text if finding.fixable else f"{text} {paint('(withheld)', fg='yellow')}"
 
 
-def full(finding: Finding, source: SourceFile, paint: Paint = plain) -> Iterator[str]:
+def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
     """The concise line, the code with a caret frame, what would change, and what stands in the way."""
     yield concise(finding, paint)
     number = finding.start[0]
-    line = source.line(number).replace("\t", " ")
+    line = finding.text.replace("\t", " ")
     end = finding.end[1] if finding.end[0] == number else len(line) + 1
     gutter = " " * len(str(number))
     yield f"{gutter} |"
     yield f"{number} | {line}"
     yield f"{gutter} | {' ' * (finding.start[1] - 1)}{paint('^' * max(end - finding.start[1], 1), fg='red')}"
-    if finding.patch is not None:
+    if finding.fixable:
         lines = ", ".join(map(str, finding.lines))
         yield f"{gutter} = help: {finding.kernel} can replace it (mode {finding.mode}; reads lines {lines})"
         if finding.mode == "version":
-            tests = " and ".join(guards.text(test.guard) for test in finding.match.tests)
+            tests = " and ".join(finding.tests)
             yield f"{gutter} = note: only where {tests}; the original code stays as the other branch"
     else:
         yield f"{gutter} = {paint('note', fg='yellow')}: withheld: {finding.reason}"

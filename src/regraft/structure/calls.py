@@ -73,6 +73,8 @@ LIBRARY_OPS = {"transformers.activations.gelu": "gelu"}
 _BINARY = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
 }  # fmt: skip
+# What operators compute, also after `tensor_op` and `binary` have simplified it.
+OPERATOR_OPS = frozenset({*_BINARY.values(), "neg", "rsqrt"})
 # Kinds of values that are certainly no tensors.
 NOT_TENSOR = frozenset({"int", "scalar", "bool", "str", "none", "tuple", "dtype", "module"})
 

@@ -17,8 +17,8 @@ from regraft.structure.optable import is_dtype
 
 # Names of other libraries whose meaning is documented: `transformers.activations` (a table from configuration
 # strings to activation modules, and the module it holds under "gelu").
-_ACTIVATION_TABLES = frozenset({"transformers.activations.ACT2FN"})
-_ACTIVATIONS = {
+ACTIVATION_TABLES = frozenset({"transformers.activations.ACT2FN"})
+ACTIVATIONS = {
     "gelu": "torch.nn.GELU", "relu": "torch.nn.ReLU", "silu": "torch.nn.SiLU", "swish": "torch.nn.SiLU",
     "tanh": "torch.nn.Tanh", "sigmoid": "torch.nn.Sigmoid", "relu6": "torch.nn.ReLU6",
     "leaky_relu": "torch.nn.LeakyReLU",
@@ -324,7 +324,7 @@ def _subscript(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Subscript)
     base, index = lower(frame, expr.value), lower(frame, expr.slice)
     if base.origin == "global":
-        if base.name in _ACTIVATION_TABLES and index.const in _ACTIVATIONS:
+        if base.name in ACTIVATION_TABLES and index.const in ACTIVATIONS:
             return _activation(frame, str(index.const), expr)
         return calls.choice(frame, base, index, expr)
     if base.layers and base.layers[0].type in calls.CONTAINERS:
@@ -342,8 +342,8 @@ def _subscript(frame: Frame, expr: ast.expr) -> Value:
 
 def _activation(frame: Frame, name: str, expr: ast.Subscript) -> Value:
     lines = (expr.lineno, expr.end_lineno or expr.lineno)
-    value = frame.node("py.construct", {}, expr, "module", spelling=_ACTIVATIONS[name]).output
-    value.layers = (Layer(_ACTIVATIONS[name], guard=frame.guard, lines=lines),)
+    value = frame.node("py.construct", {}, expr, "module", spelling=ACTIVATIONS[name]).output
+    value.layers = (Layer(ACTIVATIONS[name], guard=frame.guard, lines=lines),)
     return value
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
+from regraft.names import walk
 from regraft.structure import guards
 from regraft.structure.frame import Frame, Function
 from regraft.structure.model import Value
@@ -84,10 +85,10 @@ def _is_plain(function: Function) -> bool:
     if not static or isinstance(function, ast.AsyncFunctionDef) or arguments.vararg or arguments.kwarg:
         return False
     for statement in function.body:
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, _REFUSED):
                 return False
-            if isinstance(node, ast.For) and any(isinstance(one, ast.Return) for one in ast.walk(node)):
+            if isinstance(node, ast.For) and any(isinstance(one, ast.Return) for one in walk(node)):
                 return False
     return True
 

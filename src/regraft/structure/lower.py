@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from regraft.names import dotted, imported
+from regraft.names import dotted, imported, walk
 from regraft.structure import calls, guards
 from regraft.structure.containers import loop_element, unpack
 from regraft.structure.expressions import captured, condition, lower
@@ -75,9 +75,9 @@ def _nested_names(scope: Scope, function: Function) -> tuple[frozenset[str], fro
     read: set[str] = set()
     bound: set[str] = set()
     for statement in function.body:
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, _LATE):
-                inner = [one for part in _late_parts(node) for one in ast.walk(part)]
+                inner = [one for part in _late_parts(node) for one in walk(part)]
                 read.update(one.id for one in inner if isinstance(one, ast.Name))
                 bound.update(name for one in inner if isinstance(one, ast.Nonlocal) for name in one.names)
             elif isinstance(node, ast.Name) and node.id in _FRAME_READERS:

@@ -1,7 +1,7 @@
 """Types of the structure: values, nodes, layers, bodies. See DESIGN in docs/architecture.md.
 
 Values and nodes are created by the thousand for each file; they are plain slotted objects compared by identity,
-because a frozen dataclass costs three times as much to make. Nothing changes them after lowering.
+because a frozen dataclass costs three times as much to make. Nothing changes them after lowering, but `release`.
 """
 
 from __future__ import annotations
@@ -186,6 +186,20 @@ class Body:
     compiled: bool = False
     compound: Mapping[ast.AST, Value] = field(default_factory=dict)
     inlined: Mapping[ast.AST, str] = field(default_factory=dict)
+
+    def release(self) -> None:
+        """Take the values apart when nobody needs the body any more, so that they need no garbage collection."""
+        values = [event.value for events in self.log.values() for event in events]
+        for node in self.nodes:
+            values += node.args.values()
+            values.append(node.output)
+            if node.layer is not None:
+                values.append(node.layer)
+            node.args.clear()
+            node.output.node = None
+        for value in values:
+            value.uses.clear()
+            value.joins.clear()
 
     def reaching(self, name: str, time: int, deleted: Collection[Statement] = ()) -> Value | None:
         """The value that `name` holds just before `time`, were the `deleted` statements gone."""

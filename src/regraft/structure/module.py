@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from regraft.names import Names, module_names, package_of
+from regraft.names import Names, module_names, package_of, statements
 from regraft.source import SourceFile
 from regraft.structure import guards
 from regraft.structure.frame import Function, Scope
@@ -17,13 +17,17 @@ from regraft.structure.model import Body, Layer, Structure, Value
 from regraft.structure.optable import table
 
 _DYNAMIC = re.compile(r"\bsetattr\(self\b|self\.(?:add_module|register_module|_modules|__dict__)\b|def __[gs]etattr")
+_DYNAMIC_WORDS = (b"setattr", b"add_module", b"register_module", b"_modules", b"__dict__", b"__getattr")
 
-_SUPER = re.compile(r"\bsuper\([^()]*\)\.(?!__init__)(\w+)\(")
+_SUPER = re.compile(r"super\([^()]*\)\.(?!__init__)(\w+)\(")
+# `self.layers.append(...)`, `self.layers[0] = ...`
+_CHANGED = re.compile(r"(self(?:\.\w+)+?)(?:\.(?:append|insert|extend|pop)\(|\[)")
 _OPERATORS = re.compile(
-    rb"\bdef __(?:[ri]?(?:add|sub|mul|truediv|pow|matmul)|neg|getitem|setitem|getattr|getattribute)__"
+    rb"def __(?:[ri]?(?:add|sub|mul|truediv|pow|matmul)|neg|getitem|setitem|getattr|getattribute)__"
 )
 
-Wanted = Callable[[ast.AST], bool]
+# Whether to lower a function, given the class that it is a method of.
+Wanted = Callable[[ast.ClassDef | None, Function], bool]
 
 
 class Module:
@@ -35,6 +39,8 @@ class Module:
         self._inlinable: dict[ast.AST, bool] = {}
         self.package = package_of(Path(source.path)) if package is None else package
         self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
+        self._made: list[Body] = []
+        self._stores: dict[ast.AST, frozenset[str]] = {}
         self._constructors: dict[ast.AST, Body] = {}
 
     @cached_property
@@ -78,12 +84,16 @@ class Module:
         if _OPERATORS.search(text):
             found.add("__add__")
         if b"property" in text:
-            functions = (node for node in ast.walk(self.source.tree) if isinstance(node, ast.FunctionDef))
+            functions = (node for node in statements(self.source.tree.body) if isinstance(node, ast.FunctionDef))
             found.update(one.name for one in functions if _is_active_property(one))
         return frozenset(found)
 
     def methods(self, cls: ast.ClassDef) -> dict[str, Function]:
         return {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+    def all_methods(self, cls: ast.ClassDef) -> dict[str, Function]:
+        """The methods of a class and its bases in this file, as an instance has them."""
+        return {name: method for one in reversed(self.bases(cls)) for name, method in self.methods(one).items()}
 
     def scope(self, cls: ast.ClassDef | None) -> Scope:
         if cls is None:
@@ -91,7 +101,7 @@ class Module:
                 self.source, self.names, table(), {}, custom=self.custom, inlines=self.inlines,
                 inlinable=self._inlinable,
             )  # fmt: skip
-        methods = {name: method for one in reversed(self.bases(cls)) for name, method in self.methods(one).items()}
+        methods = self.all_methods(cls)
         overridden = {name for sub in self.subclasses.get(cls.name, ()) for name in self.methods(sub)}
         return Scope(
             self.source, self.names, table(), self.layers(cls), methods, self.custom,
@@ -144,6 +154,7 @@ class Module:
         if body is None:
             scope = Scope(self.source, self.names, table(), {}, self.methods(owner), self.custom)
             body = self._constructors[function] = lower_function(scope, function, function.name, method=True)
+            self._made.append(body)
         return body
 
     def _called(
@@ -164,33 +175,42 @@ class Module:
     def _shadowed(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> list[str]:
         """Layers that something else than a plain assignment may set or hide: their type is not known."""
         text = self.source.segment(cls)
-        dynamic = _DYNAMIC.search(text) is not None
+        dynamic = self._is_dynamic and _DYNAMIC.search(text) is not None
+        containers = {
+            path for path, layers in paths.items() if any(one.type == "torch.nn.Sequential" for one in layers)
+        }
+        changed = {found[1] for found in _CHANGED.finditer(text)} if containers else set()
         functions = [one for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
         others = [one for one in cls.body if one not in functions]
         names = {one.name for one in functions}
         names |= {target.id for target in _targets(others) if isinstance(target, ast.Name)}
-        found = []
-        for path, layers in paths.items():
-            changed = any(one.type == "torch.nn.Sequential" for one in layers) and re.search(
-                re.escape(path) + r"(?:\.(?:append|insert|extend|pop)\(|\[)", text
-            )
-            if dynamic or changed or path.split(".")[1] in names:
-                found.append(path)
-        return found
+        return [path for path in paths if dynamic or path in containers & changed or path.split(".")[1] in names]
+
+    @cached_property
+    def _is_dynamic(self) -> bool:
+        return any(word in self.source.text for word in _DYNAMIC_WORDS)
 
     def _reassigned(self, cls: ast.ClassDef, constructors: set[ast.AST]) -> set[str]:
-        paths: set[str] = set()
-        for method in self.methods(cls).values():
-            if method in constructors or not method.args.args:
-                continue
-            receiver = method.args.args[0].arg
-            for target in _targets(method.body):
-                if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):  # noqa: SIM102
-                    if target.value.id == receiver:
-                        paths.add(f"self.{target.attr}")
-        return paths
+        methods = (one for one in self.methods(cls).values() if one not in constructors and one.args.args)
+        return {path for method in methods for path in self._assigned(method)}
 
-    def structures(self, wanted: Wanted = lambda function: True) -> Iterator[Structure]:
+    def _assigned(self, method: Function) -> frozenset[str]:
+        """Attributes of the instance that a method stores."""
+        found = self._stores.get(method)
+        if found is None:
+            receiver = method.args.args[0].arg
+            targets = (one for one in _targets(method.body) if isinstance(one, ast.Attribute))
+            found = self._stores[method] = frozenset(
+                f"self.{one.attr}" for one in targets if isinstance(one.value, ast.Name) and one.value.id == receiver
+            )
+        return found
+
+    def release(self) -> None:
+        """Take apart what was made of the file, when it is no longer needed."""
+        for body in self._made:
+            body.release()
+
+    def structures(self, wanted: Wanted = lambda cls, function: True) -> Iterator[Structure]:
         """One structure for each class, then one for each function; `wanted` chooses the functions to lower."""
         for cls in self.classes.values():
             bodies = tuple(self._bodies(cls, wanted))
@@ -210,12 +230,15 @@ class Module:
         self, function: Function, name: str, cls: ast.ClassDef | None, wanted: Wanted,
         enclosing: frozenset[str] = frozenset(),
     ) -> Iterator[Body]:  # fmt: skip
-        if not wanted(function):
+        if not wanted(cls, function):
             return
         static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in function.decorator_list)
-        yield lower_function(self.scope(cls), function, name, cls is not None and not static, enclosing)
-        around = enclosing | local_names(function)
-        for inner in _inner_functions(function):
+        body = lower_function(self.scope(cls), function, name, cls is not None and not static, enclosing)
+        self._made.append(body)
+        yield body
+        inner_functions = tuple(_inner_functions(function))
+        around = enclosing | local_names(function) if inner_functions else enclosing
+        for inner in inner_functions:
             yield from self._nested(inner, f"{name}.{inner.name}", None, wanted, around)
 
 
@@ -230,7 +253,9 @@ def _is_active_property(node: ast.FunctionDef) -> bool:
 
 def _targets(body: list[ast.stmt]) -> Iterator[ast.expr]:
     """Assignment targets of statements, nested ones included; expressions are not searched."""
-    for statement in body:
+    for statement in statements(body):
+        if isinstance(statement, ast.Expr | ast.Return | ast.If):
+            continue
         found = [*getattr(statement, "targets", ()), getattr(statement, "target", None)]
         found += [item.optional_vars for item in getattr(statement, "items", ())]
         while found:
@@ -239,10 +264,6 @@ def _targets(body: list[ast.stmt]) -> Iterator[ast.expr]:
                 found += target.elts
             elif target is not None:
                 yield target
-        for block in ("body", "orelse", "finalbody"):
-            yield from _targets(getattr(statement, block, []))
-        for handler in getattr(statement, "handlers", ()):
-            yield from _targets(handler.body)
 
 
 def _inner_functions(function: Function) -> Iterator[Function]:

@@ -77,6 +77,10 @@ class OpTable:
             )
         return self._cache[name]
 
+    def layers_computing(self, op: str) -> tuple[str, ...]:
+        """Layer types whose call is the operation."""
+        return tuple(name for name, row in self._layers.items() if row.get("op") == op)
+
     def layer(self, qualified: str) -> LayerType | None:
         """The layer type of a qualified name such as `torch.nn.Dropout`."""
         if qualified not in self._layers:

@@ -1,0 +1,251 @@
+"""Which functions of a file are worth lowering: those whose text can contain every operation that some pattern needs.
+
+The answer comes from the words of the text, so it may keep too much, never too little. An operation gets into a
+function in one of three ways, each of which leaves a word in its text or in that of a function it may inline:
+
+* by a name of the operation: `F.softmax`, `x.softmax`, a local name that the file imports it under;
+* by a call of an attribute whose layers (or functions, or choices of the configuration) may compute it;
+* by a call of a value that the function itself makes: `nn.GELU()(x)`, `act = ACT2FN[name]; act(x)`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import unicodedata
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from regraft.names import walk
+from regraft.source import SourceFile
+from regraft.structure.calls import CASTS, LIBRARY_OPS, OPERATOR_OPS, computes
+from regraft.structure.expressions import ACTIVATION_TABLES, ACTIVATIONS
+from regraft.structure.frame import Function
+from regraft.structure.model import Layer
+from regraft.structure.module import Module
+from regraft.structure.optable import table
+
+_SPACED = bytes(byte if chr(byte).isalnum() or byte == ord("_") or byte > 127 else 32 for byte in range(256))
+_ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave no word
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One node that a pattern cannot do without.
+
+    op      canonical operation; `call` for a call of the function or layer `name`
+    chosen  a layer whose type is only known at run time may compute it
+    """
+
+    op: str
+    name: str = ""
+    chosen: bool = False
+
+
+Needs = frozenset[Need]
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Words that give a need away: names of the operation, and of what makes a layer that computes it."""
+
+    direct: frozenset[bytes]
+    makers: frozenset[bytes]
+
+
+class Relevance:
+    """Decides for the functions of one module whether any of several patterns may match in them."""
+
+    def __init__(self, module: Module, patterns: Collection[Needs]) -> None:
+        self.module = module
+        self.patterns = tuple(frozenset(one for one in needs if one.op not in _ANYWHERE) for needs in patterns)
+        self._words: dict[ast.AST, frozenset[bytes]] = {}
+        self._calls: dict[ast.AST, _Calls] = {}
+        self._classes: dict[str, dict[Need, frozenset[bytes]] | None] = {}
+
+    def wanted(self, cls: ast.ClassDef | None, function: Function) -> bool:
+        """Whether a pattern may match in a function of a class, or in one outside of classes."""
+        if not all(self.patterns):
+            return True  # a pattern of nothing but operators
+        attributes = self._attributes(cls) if cls is not None else {}
+        if attributes is None:
+            return False
+        reached = self._reach([function], cls)
+        words = self._union(reached)
+        named, made = set(), set()
+        for need, spelled in self._vocabulary.items():
+            if not words.isdisjoint(spelled.direct) or not words.isdisjoint(attributes.get(need, ())):
+                named.add(need)
+            elif need.chosen or not words.isdisjoint(spelled.makers):
+                made.add(need)
+        if any(needs <= named for needs in self.patterns):
+            return True
+        return any(needs <= named | made for needs in self.patterns) and self._calls_what_it_makes(reached)
+
+    def _calls_what_it_makes(self, functions: Iterable[Function]) -> bool:
+        """Whether the functions may call a module or function that they built, chose or were given.
+
+        That is a call of a local name, of an attribute that they store, or of what is neither name nor attribute.
+        """
+        bound: set[str] = set()
+        called: set[str] = set()
+        for function in functions:
+            found = self._calls.get(function)
+            if found is None:
+                found = self._calls[function] = _calls_of(function)
+            if found.other:
+                return True
+            bound |= found.bound
+            called |= found.called
+        return not bound.isdisjoint(called)
+
+    def _attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]] | None:
+        """Last names of a class's attributes that may meet each need; None when no pattern fits into the class."""
+        if cls.name not in self._classes:
+            self._classes[cls.name] = self._find_attributes(cls) if self._class_fits(cls) else None
+        return self._classes[cls.name]
+
+    def _class_fits(self, cls: ast.ClassDef) -> bool:
+        """Whether the text of a class and its bases has the words: what their constructors build stands there."""
+        methods = [method for one in self.module.bases(cls) for method in self.module.methods(one).values()]
+        words = self._union(self._reach(methods, cls))
+        spelled = self._vocabulary
+        return any(
+            all(one.chosen or not words.isdisjoint(spelled[one].direct | spelled[one].makers) for one in needs)
+            for needs in self.patterns
+        )
+
+    def _find_attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]]:
+        layers = self.module.layers(cls)
+        return {
+            need: frozenset(
+                path.rpartition(".")[2].encode()
+                for path, found in layers.items()
+                if any(_meets(layer, need) for layer in found)
+            )
+            for need in self._vocabulary
+        }
+
+    # words
+
+    @cached_property
+    def _vocabulary(self) -> dict[Need, _Words]:
+        return {one: self._spelled(one) for needs in self.patterns for one in needs}
+
+    def _spelled(self, need: Need) -> _Words:
+        direct, makers = _table_words(need)
+        for local, qualified in self.module.names.qualified.items():
+            if qualified in direct:
+                direct = direct | {local}
+            if qualified in makers:
+                makers = makers | {local}
+        return _Words(_last(direct), _last(makers))
+
+    def _union(self, functions: Iterable[Function]) -> frozenset[bytes]:
+        return frozenset().union(*(self._of(one) for one in functions))
+
+    def _of(self, function: Function) -> frozenset[bytes]:
+        found = self._words.get(function)
+        if found is None:
+            found = self._words[function] = _words_of(self.module.source, function)
+        return found
+
+    def _reach(self, functions: Iterable[Function], cls: ast.ClassDef | None) -> tuple[Function, ...]:
+        """The functions, and those of the file that they may call, directly or not."""
+        methods = self.module.all_methods(cls) if cls is not None else {}
+        found: dict[Function, None] = {}
+        pending = list(functions)
+        while pending:
+            one = pending.pop()
+            if one in found:
+                continue
+            found[one] = None
+            for word in self._of(one) & self._callable:
+                name = word.decode()
+                pending += [known[name] for known in (methods, self._functions) if name in known]
+        return tuple(found)
+
+    @cached_property
+    def _functions(self) -> dict[str, Function]:
+        definitions = self.module.names.definitions.items()
+        return {name: one for name, one in definitions if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+    @cached_property
+    def _callable(self) -> frozenset[bytes]:
+        """Names of all functions and methods of the file."""
+        methods = (name for cls in self.module.classes.values() for name in self.module.methods(cls))
+        return frozenset(name.encode() for name in (*self._functions, *methods))
+
+
+@functools.cache
+def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
+    """Qualified names of a need's operation, and of the layer types and tables that make a layer computing it."""
+    if need.op == "call":
+        layer = table().layer(need.name) is not None
+        return frozenset({need.name}), frozenset({need.name}) if layer else frozenset()
+    direct = {name for name, op in (*table().spellings.items(), *LIBRARY_OPS.items()) if op == need.op}
+    if need.op == "to":
+        direct |= {*CASTS, "type", "type_as", "to"}
+    makers = set(table().layers_computing(need.op))
+    if any(computes(one) == need.op for one in ACTIVATIONS.values()):
+        makers |= ACTIVATION_TABLES
+    return frozenset(direct), frozenset(makers)
+
+
+def _last(names: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(name.rpartition(".")[2].encode() for name in names)
+
+
+def _meets(layer: Layer, need: Need) -> bool:
+    """Whether a layer, or a module inside it, may be what is needed."""
+    if layer.choice and need.chosen:
+        return True
+    known = layer.type == need.name if need.op == "call" else computes(layer.type) == need.op
+    return known or any(_meets(item, need) for item in layer.items)
+
+
+def _words_of(source: SourceFile, function: Function) -> frozenset[bytes]:
+    """Every word of a function's body, its docstring left out."""
+    body = function.body
+    first = body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(body) > 1:
+        first = body[1]
+    start, end = source.line_starts[first.lineno - 1], source.line_starts[function.end_lineno or function.lineno]
+    text = source.text[start:end]
+    if not text.isascii():  # Python normalises identifiers
+        text = unicodedata.normalize("NFKC", text.decode()).encode()
+    return frozenset(text.translate(_SPACED).split())
+
+
+@dataclass(frozen=True, slots=True)
+class _Calls:
+    """Names and attributes (with a dot before them) that a function binds, and those that it calls.
+
+    other  it calls something that is neither
+    """
+
+    bound: frozenset[str]
+    called: frozenset[str]
+    other: bool
+
+
+def _calls_of(function: Function) -> _Calls:
+    bound: set[str] = set()
+    called: set[str] = set()
+    other = False
+    for node in walk(function):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute):
+                called.add(f".{node.func.attr}")
+            elif isinstance(node.func, ast.Name):
+                called.add(node.func.id)
+            else:
+                other = True
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            bound.add(node.id)
+        elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
+            bound.add(f".{node.attr}")
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+    return _Calls(frozenset(bound), frozenset(called), other)
