@@ -104,7 +104,7 @@ class Rewriter:
             raise self._withheld(self.imports.obstacle, self.root)
 
     def _set_outside(self, name: bytes) -> bool:
-        """Whether the file sets an attribute of this name on something else than `self`, by assignment or `setattr`."""
+        """Whether the file sets an attribute of this name on something else than `self`."""
         text = self.source.text
         for found in re.finditer(rb"\.%s\s*=(?!=)" % re.escape(name), text):
             if not re.search(rb"(?<![\w.])self$", text[max(found.start() - 5, 0) : found.start()]):
