@@ -19,11 +19,15 @@ from regraft.layout import Layout, indent_unit, indentation, without_parentheses
 from regraft.match import Match, Test
 from regraft.render import Renderer, Withheld
 from regraft.source import Edit, Span
+from regraft.structure.calls import changes_input
 from regraft.structure.model import Node, Statement, Value
 
 _HOOKS = re.compile(rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook")
 
 Mode = Literal["substitute", "sink", "version"]
+_VIEWS = frozenset(
+    ["view", "reshape", "transpose", "permute", "squeeze", "unsqueeze", "flatten", "expand", "detach", "py.item"]
+)
 _PURE = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
 
 
@@ -98,10 +102,25 @@ class Rewriter:
             if self._set_outside(name.encode()):
                 raise self._withheld(f"another object's {name} is set in this file: its type is not certain", elided)
         self._check_comments(self.source.span(root), node)
+        self._check_written(node)
         if self.match.body.compiled:
             raise self._withheld("TorchScript compiles this function, and would have to compile the kernel", self.root)
         if self.imports.obstacle:
             raise self._withheld(self.imports.obstacle, self.root)
+
+    def _check_written(self, root: Node) -> None:
+        """A kernel may keep its result for the backward pass: nothing writes into it, or a view of it, afterwards."""
+        seen, pending = {root.output}, [root.output]
+        while pending:
+            value = pending.pop()
+            for use in value.every_use():
+                writes = use.op == "py.setitem" or (use.op != "call" and changes_input(use.op, use.args))
+                target = next(iter(use.args.values()), None)
+                if writes and target is not None and (target is value or value in (one for _, one in target.options)):
+                    raise self._withheld("the result is changed in place afterwards", use)
+                if use.op in _VIEWS and use.output not in seen:
+                    seen.add(use.output)
+                    pending.append(use.output)
 
     def _set_outside(self, name: bytes) -> bool:
         """Whether the file sets an attribute of this name on something else than `self`."""

@@ -30,7 +30,7 @@ def composition(query: Any, key: Any, value: Any, mask: Any = 0.0, scale: float 
 def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], masked: bool) -> None:
     tensors = inputs(dtype, shape)
     mask = torch.zeros(5, 7, dtype=dtype).masked_fill(torch.ones(5, 7).triu(3) > 0, torch.finfo(dtype).min)
-    assert implementation("attention", *tensors) == "torch-native"
+    assert implementation("attention", *tensors) == ("reference" if dtype == torch.bfloat16 else "torch-native")
     ours = attention(*tensors, mask=mask if masked else None, divisor=2.0, factor=1.5, dropout=nn.Dropout(0.5).eval())
     theirs = composition(*tensors, mask=mask if masked else 0.0, scale=1 / 3)
     gradients = [torch.autograd.grad(one.double().square().sum(), tensors) for one in (ours, theirs)]

@@ -100,7 +100,12 @@ class Builds(Module):
 
 
 class BuildsMore(Builds):
-    pass
+    def train(self, mode=True):
+        return self
+
+
+class BuildsNoMore(Builds):
+    prefix = "b"
 
 
 class Uses(Module):

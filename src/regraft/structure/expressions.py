@@ -195,11 +195,29 @@ def _inlined(
 
 
 def _arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
-    """Lowered arguments; None when there are star arguments, whose number is unknown."""
-    if any(isinstance(one, ast.Starred) for one in expr.args) or any(one.arg is None for one in expr.keywords):
+    """Lowered arguments; None when there are star arguments whose number or names are unknown."""
+    if any(isinstance(one, ast.Starred) for one in expr.args):
+        return None
+    if any(one.arg is None and not _is_known_dict(frame, one.value) for one in expr.keywords):
         return None
     positional = [lower(frame, one) for one in expr.args]
-    return positional, {one.arg: lower(frame, one.value) for one in expr.keywords if one.arg is not None}
+    keywords: dict[str, Value] = {}
+    for one in expr.keywords:
+        value = lower(frame, one.value)
+        if one.arg is not None:
+            keywords[one.arg] = value
+        else:
+            glue(frame, "py.star", (value,), one.value)
+            keywords.update(frame.dicts[value])
+    return positional, keywords
+
+
+def _is_known_dict(frame: Frame, expr: ast.expr) -> bool:
+    """A name for a dictionary that was written out, and was only unpacked since."""
+    bound = frame.env.get(expr.id) if isinstance(expr, ast.Name) else None
+    if bound is None or bound.value not in frame.dicts or bound.value.joins:
+        return False
+    return all(use.op == "py.star" for use in bound.value.uses)
 
 
 def _starred(frame: Frame, expr: ast.Call, callee: Value | None) -> Value:
@@ -355,9 +373,13 @@ def _slice(frame: Frame, expr: ast.expr) -> Value:
 
 def _dict(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Dict)
-    return glue(
-        frame, "py.dict", [lower(frame, one) for one in (*expr.keys, *expr.values) if one is not None], expr
-    ).output
+    keys = [lower(frame, one) for one in expr.keys if one is not None]
+    values = [lower(frame, one) for one in expr.values]
+    made = glue(frame, "py.dict", [*keys, *values], expr).output
+    names = [one.const for one in keys]
+    if len(keys) == len(values) and all(isinstance(one, str) for one in names):
+        frame.dicts[made] = {str(name): value for name, value in zip(names, values, strict=True)}
+    return made
 
 
 def _walrus(frame: Frame, expr: ast.expr) -> Value:

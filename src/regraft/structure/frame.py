@@ -90,6 +90,7 @@ class Frame:
         self.site: ast.AST | None = None  # the call that is being inlined
         self.active: tuple[ast.AST, ...] = ()  # functions that are being inlined
         self.returns: list[tuple[Guard, Value]] = []  # of the innermost of them
+        self.dicts: dict[Value, dict[str, Value]] = {}  # dictionaries that are written out with names for keys
         self.local: dict[Value, Function] = {}  # functions that this one defines
         self.lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard] | None = None
 

@@ -45,7 +45,8 @@ class Family:
         cls = _base(changed)
         heirs = self._heirs({cls})
         builders = {n for n in self._classes if cls in self._reach(n, through_classes=False)} - heirs - {cls}
-        builders |= self._heirs(builders) - heirs - {cls}
+        # an heir of a builder that defines no function does nothing of its own
+        builders |= {name for name in self._heirs(builders) - heirs - {cls} if self._defines_functions(name)}
         found = []
         for name, node in self._nodes.items():
             own = _base(name)
@@ -75,6 +76,10 @@ class Family:
 
     def _apart(self, node: Definition, cls: str, own: str) -> bool:
         return cls not in self._reach(own, through_classes=True)
+
+    def _defines_functions(self, cls: str) -> bool:
+        nodes = (node for name, node in self._nodes.items() if _base(name) == cls)
+        return any(isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) for node in nodes for one in ast.walk(node))
 
     def _heirs(self, parents: set[str]) -> set[str]:
         """Return the classes below some classes; a base may be written through variables and functions."""

@@ -22,7 +22,7 @@ from regraft.verify.child.session import Session
 from regraft.verify.child.state import is_state
 from regraft.verify.child.stochastic import compare_random
 from regraft.verify.child.tree import Call
-from regraft.verify.child.variants import AS_RECORDED, SMALL, variants
+from regraft.verify.child.variants import AS_RECORDED, SMALL, off_by_one_rounding, variants
 
 SEEDS = (0, 1)
 DTYPES = (torch.float32, torch.bfloat16)
@@ -234,12 +234,15 @@ def _compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Dif
                 memo.append(execute(target, call, replace(plan, dtype=torch.float64)))
         return memo[0]
 
+    def jittered() -> Outcome:
+        return execute(sides.ours, off_by_one_rounding(call), plan)
+
     largest = ledger.records[name].largest if name in ledger.records else Largest()
     strict = call.label == AS_RECORDED
-    found = judge(before, after, truth, largest, strict=strict)
+    found = judge(before, after, truth, largest, strict=strict, jittered=jittered)
     if found is not None and is_state(found.path):
         noise = unsteady(before, execute(sides.ours, call, plan))
-        found = judge(without(before, noise), without(after, noise), truth, largest, strict=strict)
+        found = judge(without(before, noise), without(after, noise), truth, largest, strict=strict, jittered=jittered)
     return found or after
 
 

@@ -57,6 +57,9 @@ class Outcome:
     backward_error: BaseException | None = None
 
 
+Run = Callable[[], Outcome]
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """How to run: the seed of the random numbers, with gradients or not, and whether to repeat."""
@@ -205,11 +208,12 @@ def without(outcome: Outcome, paths: frozenset[str]) -> Outcome:
 
 
 def judge(
-    original: Outcome, changed: Outcome, truth: Callable[[], Outcome], largest: Largest, *, strict: bool
+    original: Outcome, changed: Outcome, truth: Run, largest: Largest, *, strict: bool, jittered: Run = Outcome
 ) -> Difference | None:
     """Compare two runs of one call; the original's run must have succeeded.
 
-    `strict` also compares values where the original's own result is not finite.
+    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding. `strict` also compares
+    values where the original's own result is not finite.
     """
     if changed.error is not None:
         return Difference("", f"the changed version raises {_say(changed.error)}")
@@ -222,11 +226,11 @@ def judge(
     if found is None:
         check = Check("outputs", lambda: truth().again, largest)
         found = _renamed("in the second call ", compare(original.again, changed.again, check))
-    return found or _judge_gradients(original, changed, truth, largest, strict=strict)
+    return found or _judge_gradients(original, changed, truth, largest, strict=strict, jittered=jittered)
 
 
 def _judge_gradients(
-    original: Outcome, changed: Outcome, truth: Callable[[], Outcome], largest: Largest, *, strict: bool
+    original: Outcome, changed: Outcome, truth: Run, largest: Largest, *, strict: bool, jittered: Run = Outcome
 ) -> Difference | None:
     if original.gradients is None or original.backward_error is not None:
         return None
@@ -236,7 +240,7 @@ def _judge_gradients(
         return Difference("", "the changed version gives no gradients")
     if not strict and not all(_finite(value) for value in original.gradients.values()):
         return None
-    check = Check("gradients", lambda: truth().gradients, largest)
+    check = Check("gradients", lambda: truth().gradients, largest, lambda: jittered().gradients, not strict)
     found = compare(original.gradients, changed.gradients, check)
     if found is None and original.gradients_again is not None:
         again = compare(original.gradients_again, changed.gradients_again or {}, check)

@@ -26,6 +26,17 @@ def variants(call: Call) -> tuple[Call, ...]:
     return tuple(made)
 
 
+def off_by_one_rounding(call: Call) -> Call:
+    """The call with every number of its inputs moved by about one unit in its last place, up or down."""
+    generator = torch.Generator().manual_seed(0)
+
+    def moved(tensor: Any) -> Any:
+        signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor) * 2 - 1
+        return tensor * (1 + signs * torch.finfo(tensor.dtype).eps)
+
+    return _mapped(call, call.label, moved)
+
+
 def _mapped(call: Call, label: str, fn: Callable[[Any], Any]) -> Call:
     def each(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not tree.is_mask(leaf):
