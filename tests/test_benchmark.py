@@ -1,4 +1,4 @@
-"""The pieces of the benchmark `benchmarks/adopter199`, on small files and on one real model."""
+"""The pieces of the benchmarks, on small files and on one real model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 from regraft.rules import load_rules
 from regraft.scan import CompiledRule, check_file, compile_rules
-from regraft.source import Edit, Span
+from regraft.source import Edit, SourceFile, Span, parse
+from regraft.structure import Module
 
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "adopter199"
 Write = Callable[[str, str], Path]
@@ -148,3 +149,16 @@ def test_patterns_in_their_environment(benchmark: SimpleNamespace, write: Write)
         pytest.skip("ast-grep's environment is made by the benchmark's --text")
     found = benchmark.textual.search([write("model.py", MODEL)])
     assert [(one["rule"], one["lines"]) for one in found["matches"]] == [("softmax", [13]), ("softmax", [19])]
+
+
+def test_branches_in_a_row_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARK.parent))
+    linear_time = importlib.import_module("linear_time")
+    counts = []
+    for branches in (25, 50, 100):
+        source = parse("m.py", linear_time.program(branches).encode())
+        assert isinstance(source, SourceFile)
+        body = next(body for one in Module(source).structures() for body in one.bodies if body.name == "forward")
+        counts.append(len(body.nodes))
+    assert counts[2] - counts[1] == 2 * (counts[1] - counts[0]), "the structure grows with the length of the code"
+    assert linear_time.seconds(10) > 0  # every place is found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ def without_parentheses(source: SourceFile, span: Span) -> Span:
     return Span(span.start - 1, span.end + 1) if grouped else span
 
 
+@functools.lru_cache(maxsize=4)
 def _line_limit(source: SourceFile) -> int:
     """The line length that the file itself keeps to: 88, 100 or 119."""
     longest = max((len(line) for line in source.text.splitlines()), default=0)

@@ -19,7 +19,7 @@ from regraft.layout import Layout, indent_unit, indentation, without_parentheses
 from regraft.match import Match, Test
 from regraft.render import Renderer, Withheld
 from regraft.source import Edit, Span
-from regraft.structure.calls import changes_input
+from regraft.structure.calls import writes
 from regraft.structure.model import Node, Statement, Value
 
 _HOOKS = re.compile(rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook")
@@ -111,12 +111,12 @@ class Rewriter:
     def _check_written(self, root: Node) -> None:
         """A kernel may keep its result for the backward pass: nothing writes into it, or a view of it, afterwards."""
         seen, pending = {root.output}, [root.output]
-        while pending:
+        while pending and self.match.body.writers:
             value = pending.pop()
             for use in value.every_use():
-                writes = use.op == "py.setitem" or (use.op != "call" and changes_input(use.op, use.args))
                 target = next(iter(use.args.values()), None)
-                if writes and target is not None and (target is value or value in (one for _, one in target.options)):
+                reached = target is not None and (target is value or value in (one for _, one in target.options))
+                if writes(use) and reached:
                     raise self._withheld("the result is changed in place afterwards", use)
                 if use.op in _VIEWS and use.output not in seen:
                     seen.add(use.output)

@@ -104,6 +104,11 @@ class BuildsMore(Builds):
         return self
 
 
+class Asks(Module):
+    def check(self, module):
+        return isinstance(module, (A, B))
+
+
 class BuildsNoMore(Builds):
     prefix = "b"
 

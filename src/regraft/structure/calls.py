@@ -138,6 +138,11 @@ def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr
     return frame.node(op, args, expr, kind, spelling=op, defaults=defaults).output  # type: ignore[arg-type]
 
 
+def writes(node: Node) -> bool:
+    """Whether a node writes into its first argument."""
+    return node.op == "py.setitem" or (node.op != "call" and changes_input(node.op, node.args))
+
+
 def changes_input(op: str, args: Mapping[str, Value]) -> bool:
     """True when the operation may write into its input."""
     inplace = args.get("inplace")

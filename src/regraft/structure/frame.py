@@ -77,9 +77,12 @@ class Frame:
         self.values = 0
         self.constants: dict[tuple[type, object], Value] = {}
         self.globals: dict[str, Value] = {}
-        self.paths: dict[str, Value] = {}
+        self.paths: dict[str, Value] = {}  # layers
+        self.fluid: dict[str, Value] = {}  # other attributes, since something last may have changed them
+        self.forgotten = 0  # when that was
         self.attributes: dict[tuple[int, str], Value] = {}
         self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
+        self.stored: set[str] = set()
         self.opaque: list[Opaque] = []
         self.captured: frozenset[str] = frozenset()  # names that nested functions read at a time of their own
         self.volatile: frozenset[str] = frozenset()  # names that nested functions bind
@@ -121,14 +124,17 @@ class Frame:
         """The value of `self.a.b`, which stays the same until the function stores to it."""
         bound = self.env.get(path)
         if bound is not None:
-            return bound.value
-        found = self.paths.get(path)
+            if bound.time < self.forgotten and not bound.value.is_layer:
+                self.bind(path, self.fresh(path))
+            return self.env[path].value
+        found = self.paths.get(path) or self.fluid.get(path)
         if found is None:
-            found = self.paths[path] = self.value("path", name=path)
+            found = self.value("path", name=path)
             layers = self.scope.layers.get(path, ())
             if any(layer.type or layer.choice for layer in layers):
                 found.layers = layers
                 found.kind = "module"
+            (self.paths if found.is_layer else self.fluid)[path] = found
         return found
 
     def fresh(self, name: str) -> Value:
@@ -163,12 +169,9 @@ class Frame:
 
     def _forget(self) -> None:
         """Attributes may have changed; modules are taken to stay what they are."""
-        self.paths = {path: value for path, value in self.paths.items() if value.is_layer}
+        self.fluid.clear()
         self.attributes.clear()
-        for path in dict.fromkeys(path for path, *_ in self.stores):
-            bound = self.env.get(path)
-            if bound is not None and not bound.value.is_layer:
-                self.bind(path, self.fresh(path))
+        self.forgotten = self.time
 
     # names
 

@@ -53,6 +53,7 @@ def lower_function(
         any(_is_jit(scope, one) for one in function.decorator_list),
         frame.compound,
         frame.inlined,
+        tuple(node for node in frame.nodes if calls.writes(node)),
     )
 
 
@@ -153,7 +154,8 @@ def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
         return
     name = f"self.{path[1]}"
     frame.node("py.store", {"value": value}, target, effect=True, spelling=name)
-    first = all(stored != name for stored, *_ in frame.stores)
+    first = name not in frame.stored
+    frame.stored.add(name)
     frame.stores.append((name, frame.guard, value, frame.statement.node))
     frame.bind(name, value)
     if not first and value.names[-1] == name:

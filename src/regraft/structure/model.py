@@ -174,6 +174,7 @@ class Body:
     compiled  a decorator of `torch.jit` compiles the function
     compound  calls that compute several nodes (a `Sequential`, an inlined function), with the value of the whole
     inlined   calls that were inlined, with the function's name; `self.` before a method's
+    writers   nodes that write into their first argument
     """
 
     name: str
@@ -186,6 +187,7 @@ class Body:
     compiled: bool = False
     compound: Mapping[ast.AST, Value] = field(default_factory=dict)
     inlined: Mapping[ast.AST, str] = field(default_factory=dict)
+    writers: tuple[Node, ...] = ()
 
     def release(self) -> None:
         """Take the values apart when nobody needs the body any more, so that they need no garbage collection."""

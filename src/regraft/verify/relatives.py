@@ -34,7 +34,7 @@ class Family:
         self._nodes = chunks
         self._names: dict[str, set[str]] = {}
         for name, node in chunks.items():
-            self._names.setdefault(_base(name), set()).update(_names(node))
+            self._names.setdefault(_base(name), set()).update(_names(node) - _only_asked(node))
         for statement in tree.body:
             for target in _targets(statement):
                 self._names.setdefault(target, set()).update(_names(statement))
@@ -129,6 +129,15 @@ def _relative(name: str, why: str, node: Definition) -> Relative:
 
 def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _only_asked(node: ast.AST) -> set[str]:
+    """Names that stand in the second argument of `isinstance` and `issubclass` and nowhere else: nothing is built."""
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)]
+    asked = [one.args[1] for one in calls if _names(one.func) & {"isinstance", "issubclass"} and len(one.args) > 1]
+    inside = {id(n) for kind in asked for n in ast.walk(kind)}
+    elsewhere = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in inside}
+    return {name for kind in asked for name in _names(kind)} - elsewhere
 
 
 def _bases(node: ast.ClassDef) -> set[str]:
