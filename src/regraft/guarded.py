@@ -10,7 +10,7 @@ import ast
 from functools import cached_property
 
 from regraft.layout import Layout, indent_unit, indentation, without_parentheses
-from regraft.match import Holds, Test, uses
+from regraft.match import Holds, Skips, Test, uses
 from regraft.render import Renderer
 from regraft.source import Edit, Span
 from regraft.structure import guards
@@ -20,8 +20,7 @@ from regraft.substitute import Patch, Rewriter, target_name
 
 _LEAVING = (ast.Raise, ast.Return, ast.Break, ast.Continue, ast.Assert, ast.Delete)
 _TESTABLE = (
-    ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.expr_context, ast.cmpop,
-    ast.boolop, ast.unaryop,
+    ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.UnaryOp, ast.expr_context, ast.cmpop, ast.unaryop,
 )  # fmt: skip
 
 
@@ -35,6 +34,8 @@ class GuardedRewriter(Rewriter):
         self._check_places(root, self.root)
         for node in self.match.nodes:
             self._sibling(node)
+        if self._is_versioned():
+            raise self._withheld("the kernel already runs in the other branch, under other conditions", self.root)
         self._check_skipped()
         span = without_parentheses(self.source, self.source.span(root))
         statements = self._statements
@@ -90,11 +91,48 @@ class GuardedRewriter(Rewriter):
         """The time just before the first node of the range."""
         return min(node.time for node in self._inside)
 
+    def _is_versioned(self) -> bool:
+        """Whether a rewrite has left the range as the other branch of the same kernel: one version is enough."""
+        kernel = getattr(self.match.pattern.target.callee, "path", "")
+        first = self._statements[0]
+        for outer in ast.walk(self.match.body.node):
+            if not isinstance(outer, ast.If) or not any(self._calls(one, kernel) for one in outer.body):
+                continue
+            returns = isinstance(outer.body[-1], ast.Return) and outer in self._siblings
+            if returns or any(one is first for branch in outer.orelse for one in ast.walk(branch)):
+                return True
+        return False
+
+    def _calls(self, statement: ast.stmt, kernel: str) -> bool:
+        calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call))
+        return any((self.imports.names.resolve(one.func) or "").endswith(kernel.rpartition(".")[2]) for one in calls)
+
     # what the fast branch leaves out
 
     @cached_property
+    def _entry(self) -> Guard:
+        """The condition under which the range is reached."""
+        return self.match.body.entered[self._statements[0]]
+
+    @cached_property
+    def _needed(self) -> tuple[Guard, ...]:
+        """What must hold beyond that: the conditions of the match, and those under which its nodes run."""
+        skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
+        parts = [part for test in self.match.tests if isinstance(test, Holds) for part in guards.conjuncts(test.guard)]
+        parts += [part for one in self.match.nodes if one not in skipped for part in guards.conjuncts(one.guard)]
+        held, found = self._entry, []
+        for part in dict.fromkeys(parts):
+            if not guards.implies(held, part):
+                found.append(part)
+                held = guards.conjoin(held, part)
+        return tuple(sorted(found, key=lambda part: min((abs(one.time) for one in guards.atoms(part)), default=0)))
+
+    @cached_property
     def _base(self) -> Guard:
-        return guards.conjoin(self.match.nodes[0].guard, self.match.condition)
+        result = self._entry
+        for part in self._needed:
+            result = guards.conjoin(result, part)
+        return result
 
     def _runs(self, guard: Guard) -> bool:
         return guards.satisfiable(guards.conjoin(self._base, guard))
@@ -115,10 +153,18 @@ class GuardedRewriter(Rewriter):
                     if use not in self.matched and self._runs(guard) and not self._only_for_match(use):
                         raise self._withheld(f"{use.spelling} of an inner value is read", use)
         bound = self._bound_names()
-        end = self._statements[-1].end_lineno or 0
+        inside = {id(one) for outer in self._statements for one in ast.walk(outer)}
+        changed = {id(one.target) for one in ast.walk(self.match.body.node) if isinstance(one, ast.AugAssign)}
         for one in ast.walk(self.match.body.node):
-            if isinstance(one, ast.Name) and one.id in bound and one.lineno > end and isinstance(one.ctx, ast.Load):
-                raise self._withheld(f"{one.id} is bound in between and read later", self.root)
+            if not isinstance(one, ast.Name) or one.id not in bound or id(one) in inside:
+                continue
+            if not isinstance(one.ctx, ast.Store) or id(one) in changed:
+                raise self._withheld(f"{one.id} is bound in between and read elsewhere", self.root)
+        for site, name in self.match.body.inlined.items():
+            if name.startswith("self.") and id(site) in inside:
+                known = [node for node in self._inside if node.expr is site]
+                if not known or any(self._runs(node.guard) for node in known):
+                    raise self._withheld(f"{name}, which a subclass may override, would not be called", self.root)
         for one in (inner for outer in self._statements for inner in ast.walk(outer)):
             if isinstance(one, ast.stmt) and isinstance(one, _LEAVING) and one is not self._statements[-1]:
                 known = [node for node in self._inside if node.statement.node is one]
@@ -142,18 +188,15 @@ class GuardedRewriter(Rewriter):
     # conditions
 
     def _conditions(self, renderer: Renderer) -> list[str]:
-        texts: list[str] = []
-        for test in self.match.tests:
-            if isinstance(test, Test):
-                texts.append(f"{renderer.spell(test.predicate)}({renderer.value(test.subject)})")
-                continue
-            assert isinstance(test, Holds)
-            for part in guards.conjuncts(test.guard):
-                if guards.implies(self.match.nodes[0].guard, part):
-                    continue
-                self._check_testable(part)
-                text = guards.text(part)
-                texts.append(f"({text})" if isinstance(part, guards.Or) else text)
+        texts = [
+            f"{renderer.spell(test.predicate)}({renderer.value(test.subject)})"
+            for test in self.match.tests
+            if isinstance(test, Test)
+        ]
+        for part in self._needed:
+            self._check_testable(part)
+            text = guards.text(part)
+            texts.append(f"({text})" if isinstance(part, guards.Or) else text)
         return list(dict.fromkeys(texts))
 
     def _check_testable(self, guard: Guard) -> None:
@@ -168,16 +211,37 @@ class GuardedRewriter(Rewriter):
         except SyntaxError:
             return False
         body = self.match.body
+        names = [one for one in ast.walk(expression.body) if isinstance(one, ast.Name)]
         for one in ast.walk(expression.body):
-            if not isinstance(one, _TESTABLE):
-                return False
+            chained = isinstance(one, ast.Compare) and (len(one.ops) > 1 or isinstance(one.left, ast.Compare))
+            if not isinstance(one, _TESTABLE) or chained:
+                return False  # not to be recognised as the same test in another place
             if isinstance(one, ast.Name) and one.id in body.log:
                 before = body.reaching(one.id, self._start)
-                if before is None or before is not body.reaching(one.id, atom.time):
+                if before is None or before is not body.reaching(one.id, atom.time) or before.origin == "unknown":
                     return False
-            if isinstance(one, ast.Attribute) and self._changes(atom.time):
+            if isinstance(one, ast.Name) and one.id in self.imports.names.rebound:
                 return False
-        return atom.time > 0
+        fixed = atom.kind == "none" or all(self._is_immutable(one) for one in names)
+        attributes = any(isinstance(one, ast.Attribute) for one in ast.walk(expression.body))
+        return atom.time > 0 and ((fixed and not attributes) or not self._changes(atom.time))
+
+    def _is_immutable(self, name: ast.Name) -> bool:
+        """Whether a name certainly holds a number, a string or None: nobody can change those from outside."""
+        value = self.match.body.reaching(name.id, self._start)
+        if value is not None and value.kind in ("int", "bool", "str", "none", "scalar"):
+            return True
+        if value is None or value.origin != "param":
+            return False
+        arguments = self.match.body.node.args
+        everything = [*arguments.posonlyargs, *arguments.args]
+        defaults = [*zip(everything[::-1], arguments.defaults[::-1], strict=False)]
+        defaults += [
+            (one, default) for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default
+        ]
+        constant = any(one.arg == value.name and isinstance(default, ast.Constant) for one, default in defaults)
+        annotated = (one.annotation for one in (*everything, *arguments.kwonlyargs) if one.arg == value.name)
+        return constant or any(one is not None and "bool" in ast.unparse(one) for one in annotated)
 
     def _changes(self, time: int) -> bool:
         """Whether something that runs before `time` may change attributes."""

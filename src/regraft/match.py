@@ -46,7 +46,15 @@ class Assumes:
     guard: Guard = guards.TRUE
 
 
-Condition = Test | Holds | Assumes
+@dataclass(frozen=True, slots=True, eq=False)
+class Skips:
+    """A node in a branch that the kernel skips by itself, as it is given the None that the branch tests."""
+
+    node: Node
+    guard: Guard = guards.TRUE
+
+
+Condition = Test | Holds | Assumes | Skips
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -305,8 +313,7 @@ class _Matcher:
     def _made(self, wanted: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
         """The value as the output of a pattern's node: directly, in one branch of several, or passed on without it."""
         bindings, nodes, tests = state
-        branches = bool(value.options) and all(one.time for guard, _ in value.options for one in guards.atoms(guard))
-        if value.origin == "phi" and branches:  # not of a loop: what it carries round is not in a branch
+        if value.origin == "phi" and is_branching(value):
             yield from self._skipped_where_none(wanted, value, state)
             for guard, option in value.options:
                 yield from self._made(wanted, option, (bindings, nodes, (*tests, Holds(guard))), user)
@@ -332,7 +339,7 @@ class _Matcher:
                 passed = dict(wanted.args)[wanted.through]
                 through = [one for one in option.node.args.values() if one is other]
                 if [after[0][one].key() for one in names] == [tested.subject] and through and isinstance(passed, Var):
-                    yield after
+                    yield after[0], after[1], (*after[2], Skips(option.node))
 
     # conditions that hold for every rule
 
@@ -343,7 +350,7 @@ class _Matcher:
         stays as the other branch.
         """
         matched, tests = set(match.nodes), list(match.tests)
-        base = guards.conjoin(match.nodes[0].guard, match.condition)
+        base = guards.conjoin(match.root.statement.entry, match.condition)
         for node in match.nodes:
             for guard, use in uses(node.output) if node not in match.roots else ():
                 if use in matched or is_metadata(use) or not guards.satisfiable(guards.conjoin(base, guard)):
@@ -374,7 +381,7 @@ class _Matcher:
     def _otheruses(self, match: Match, node: Node) -> tuple[Node, ...]:
         """Uses of an inner value that forbid the match, those of the match itself among them."""
         if match.condition is not guards.TRUE:
-            base = guards.conjoin(match.nodes[0].guard, match.condition)
+            base = guards.conjoin(match.root.statement.entry, match.condition)
             return tuple(use for use in _uses_under(base, node.output) if not is_metadata(use))
         same_block = node.statement.block == match.root.statement.block
         return node.output.every_use() if same_block else _uses_under(match.guard, node.output)
@@ -402,6 +409,11 @@ class _Matcher:
         return (reason, match.root.expr) if reason else None
 
 
+def is_branching(phi: Value) -> bool:
+    """Whether a φ joins branches of conditions, and not the steps of a loop or the ends of a `try`."""
+    return bool(phi.options) and all(one.time for guard, _ in phi.options for one in guards.atoms(guard))
+
+
 def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
     """Nodes that may take the value, directly or through φ values, each with the condition under which it does."""
     yield from ((use.guard, use) for use in value.uses)
@@ -413,6 +425,9 @@ def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
             if phi in seen:
                 continue
             seen.add(phi)
+            if not is_branching(phi):
+                yield from ((guards.TRUE, use) for use in phi.every_use())  # in another step of a loop
+                continue
             for condition in [condition for condition, option in phi.options if option is one] or [guards.TRUE]:
                 chosen = guards.conjoin(guard, condition)
                 yield from ((guards.conjoin(chosen, use.guard), use) for use in phi.uses)

@@ -102,7 +102,7 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
             alias = _alias(statement.value, bound)
             for target in targets:
                 if isinstance(target, ast.Name):
-                    bound.setdefault(target.id, set()).add(alias)
+                    bound.setdefault(target.id, set()).add(alias or "=")
         else:
             _other_stores(statement, bound)
     rebound = {
@@ -113,7 +113,7 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
     }
     for name in rebound:
         bound.setdefault(name, set()).update(("", "?"))
-    qualified_names = {name: next(iter(found)) for name, found in bound.items() if len(found) == 1}
+    qualified_names = {name: next(iter(found - {"="}), "") for name, found in bound.items() if len(found) == 1}
     ambiguous = frozenset(name for name, found in bound.items() if len(found) > 1)
     return Names(
         {name: qualified for name, qualified in qualified_names.items() if qualified},
@@ -171,7 +171,7 @@ def _other_stores(statement: ast.stmt, bound: dict[str, set[str]]) -> None:
 
 def _alias(value: ast.expr, bound: Mapping[str, set[str]]) -> str:
     """Qualified name of `LayerNorm = nn.LayerNorm`; "" when the right-hand side is not a known dotted name."""
-    known = {name: next(iter(found)) for name, found in bound.items() if len(found) == 1}
+    known = {name: next(iter(found - {"="}), "") for name, found in bound.items() if len(found) == 1}
     return Names({name: found for name, found in known.items() if found}, {}).resolve(value) or ""
 
 

@@ -8,6 +8,7 @@ y = self.k(x)                 becomes      q = q * scale
 from __future__ import annotations
 
 import ast
+import builtins
 
 from regraft.layout import Layout, indentation, without_parentheses
 from regraft.render import Renderer, Withheld
@@ -67,7 +68,8 @@ class SeveralRewriter(Rewriter):
         """The later layers move before the first: nothing in between may change what they see or be seen to change."""
         start, end = self.match.roots[0].statement.time, self.match.roots[-1].time
         for node in self.match.body.nodes:
-            if start < node.time < end and (node.effect or node.random) and node not in self.matched:
+            checks = isinstance(node.statement.node, ast.Assert | ast.Raise)
+            if start < node.time < end and (node.effect or node.random or checks) and node not in self.matched:
                 line = getattr(node.expr, "lineno", node.statement.node.lineno)
                 raise Withheld(f"{node.spelling or 'a call'} at line {line} stands between the layers", line)
 
@@ -87,7 +89,7 @@ class SeveralRewriter(Rewriter):
         """A name for each output, after its layer, that the function and the module do not use."""
         function = ast.walk(self.match.body.node)
         used = {one.id for one in function if isinstance(one, ast.Name)} | set(self.match.body.log)
-        used |= self.imports.names.bound
+        used |= self.imports.names.bound | set(dir(builtins))
         names: list[str] = []
         for root in self.match.roots:
             base = (root.layer.name if root.layer is not None else "").rpartition(".")[2]

@@ -135,9 +135,10 @@ class Rewriter:
         body = self.match.body
         for expr, value in body.compound.items():
             mine = [node for node in self.match.nodes if node.expr is expr]
-            if not mine:
-                continue
             name = body.inlined.get(expr)
+            if not mine:
+                self._check_passed(expr, name or "")
+                continue
             if name is None:
                 raise self._withheld("the layers are inside one nn.Sequential call", mine[0])
             if name.startswith("self."):
@@ -145,6 +146,13 @@ class Rewriter:
             others = [one for one in body.nodes if one.expr is expr and one not in self.matched]
             if self.root not in mine or self.root.output is not value or any(map(self._matters, others)):
                 raise self._withheld(f"{name} computes more than the rule covers, or a part of it", mine[0])
+
+    def _check_passed(self, expr: ast.AST, name: str) -> None:
+        """An inlined method between two matched nodes, which only passes a value on, would no longer be called."""
+        value = self.match.body.compound[expr]
+        between = any(value is one for node in self.match.nodes for one in node.args.values())
+        if name.startswith("self.") and between and value.node in self.matched:
+            raise self._withheld(f"{name}, which a subclass may override, would no longer be called", self.root)
 
     def _matters(self, node: Node) -> bool:
         """Whether a node beside the matched ones of a call does more than pass values on."""
@@ -297,6 +305,8 @@ class Rewriter:
         outer = indentation(self.source, lines.start)
         other = branching.orelse if self.root.statement.node in branching.body else branching.body
         place = self.source.span((other or branching.body)[0]).start
+        if getattr((other or branching.body)[0], "decorator_list", None):
+            raise self._withheld("the other branch begins with a decorator", self.root)
         head, inner = self.source.line_starts[self.source.position(place)[0] - 1], indentation(self.source, place)
         if self.source.text[head:place].strip() or self.source.text[place:].startswith(b"elif"):
             raise self._withheld("the other branch has no lines of its own", self.root)
@@ -426,7 +436,7 @@ class Rewriter:
         for statement in statements:
             for node in ast.walk(statement):
                 text = isinstance(node, ast.JoinedStr) or (
-                    isinstance(node, ast.Constant) and isinstance(node.value, str)
+                    isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
                 )
                 if text and node.lineno != node.end_lineno:  # type: ignore[attr-defined]
                     raise self._withheld("a string of several lines would have to be indented", self.root)

@@ -28,7 +28,7 @@ def attention(
     scales = (scale, divisor, factor)
     lowest = torch.finfo(query.dtype).min if query.is_floating_point() else 0
     lost = keep is None or fill is None or (isinstance(fill, int | float) and fill <= lowest)
-    implementation = attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
+    implementation = attention_implementation(query, key, value, mask=mask, keep=keep, dropout=dropout, scales=scales)
     if implementation != "torch-native" or not lost:
         return attention_reference(
             query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
@@ -38,10 +38,12 @@ def attention(
         p, training = dropout.p, dropout.training
     if keep is not None:
         kept = torch.zeros((), dtype=query.dtype, device=query.device) if mask is None else mask
+        lowest = lowest if fill is None else max(fill, float("-inf"))
         mask = torch.where(keep, kept, kept + lowest)  # a score that is added to the lowest number is lost in it
-    return functional.scaled_dot_product_attention(
+    result = functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=p if training else 0.0, scale=scale / divisor / factor
     )
+    return result.contiguous()  # as the product is
 
 
 def attention_reference(
@@ -63,14 +65,26 @@ def attention_reference(
 
 def attention_implementation(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
-    dropout: Any = None, scales: tuple[Any, ...] = (),
+    keep: torch.Tensor | None = None, dropout: Any = None, scales: tuple[Any, ...] = (),
 ) -> str:  # fmt: skip
     """Name of what runs for these arguments: "torch-native" or "reference"."""
+    if not all(
+        isinstance(one, torch.Tensor) for one in (query, key, value, *(m for m in (mask, keep) if m is not None))
+    ):
+        return "reference"
     plain = dropout is None or is_plain(dropout, nn.Dropout)
     one_dtype = len({tensor.dtype for tensor in (query, key, value, mask) if tensor is not None}) == 1
-    shaped = query.dim() == key.dim() == value.dim() >= 3
-    numbers = all(isinstance(one, int | float) for one in scales)
+    shaped = query.dim() == key.dim() == value.dim() >= 3 and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+    shaped = shaped and all(_fits(one, (*query.shape[:-1], key.shape[-2])) for one in (mask, keep) if one is not None)
+    numbers = all(isinstance(one, int | float) for one in scales) and all(scales[1:])
     floating = numbers and query.dtype.is_floating_point and not torch.is_autocast_enabled(query.device.type)
     if query.device.type == "cpu" and query.dtype not in (torch.float32, torch.float64):
         floating = False  # slower there than the composition, and less exact
     return "torch-native" if plain and one_dtype and shaped and floating and query.numel() else "reference"
+
+
+def _fits(mask: torch.Tensor, scores: tuple[int, ...]) -> bool:
+    """Whether a mask broadcasts to the scores without making them larger."""
+    if not 2 <= mask.dim() <= len(scores):
+        return False
+    return all(own in (1, size) for own, size in zip(mask.shape[::-1], scores[::-1], strict=False))

@@ -311,7 +311,9 @@ def call(frame: Frame, callee: Value | None, arguments: Arguments, expr: ast.AST
     if callee is not None and callee.kind != "module":
         args["callee"] = callee
     layer = callee if callee is not None and callee.kind == "module" else None
-    return frame.node("call", args, expr, effect=True, spelling=spelling, layer=layer).output
+    module, _, name = spelling.rpartition(".")
+    ours = name.islower() and (module == "regraft.ops" or module.endswith("regraft_ops"))
+    return frame.node("call", args, expr, effect=not ours, spelling=spelling, layer=layer).output
 
 
 def choice(frame: Frame, base: Value, key: Value, expr: ast.Subscript) -> Value:

@@ -50,8 +50,8 @@ def condition(frame: Frame, expr: ast.expr) -> Guard:
     node = value.node
     predicate = calls.predicate(node.spelling) if node is not None and node.op == "call" else None
     if node is not None and predicate is not None and "0" in node.args:
-        return Atom("call", f"{predicate}({node.args['0'].key()})", None, _text(frame, expr), frame.time)
-    return Atom("truth", value.key(), None, _text(frame, expr), frame.time)
+        return Atom("call", f"{predicate}({node.args['0'].key()})", None, _text(frame, expr), _now(frame))
+    return Atom("truth", value.key(), None, _text(frame, expr), _now(frame))
 
 
 def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
@@ -65,22 +65,45 @@ def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
     if isinstance(operator, ast.Is | ast.IsNot) and right.const is None:
         if left.const is not MISSING:
             return guards.TRUE if (left.const is None) is not negated else guards.FALSE
-        atom = Atom("none", left.key(), None, _positive(frame, expr, "is"), frame.time)
+        text, opposite = _sides(frame, expr, ast.Is(), ast.IsNot())
+        atom = Atom("none", left.key(), None, text, _now(frame), opposite)
     elif isinstance(operator, ast.Eq | ast.NotEq) and right.const is not MISSING:
-        atom = Atom("eq", left.key(), right.const, _positive(frame, expr, "=="), frame.time)
+        text, opposite = _sides(frame, expr, ast.Eq(), ast.NotEq())
+        atom = Atom("eq", left.key(), right.const, text, _now(frame), opposite)
     else:
         text = _text(frame, expr)
         subject = f"{left.key()} {type(operator).__name__} {right.key()}"
-        return Atom("opaque", subject, None, text, frame.time)
+        return Atom("opaque", subject, None, text, _now(frame))
     return guards.negate(atom) if negated else atom
 
 
-def _positive(frame: Frame, expr: ast.Compare, operator: str) -> str:
-    return f"{_text(frame, expr.left)} {operator} {_text(frame, expr.comparators[0])}"
+def _sides(frame: Frame, expr: ast.Compare, positive: ast.cmpop, negative: ast.cmpop) -> tuple[str, str]:
+    """How the source writes a comparison, and its opposite."""
+    made = [
+        ast.unparse(ast.Compare(expr.left, [operator], expr.comparators)) if not simple else f"{left} {word} {right}"
+        for left, right, simple in [(_text(frame, expr.left), _text(frame, expr.comparators[0]), _is_simple(expr))]
+        for operator, word in ((positive, _WORDS[type(positive)]), (negative, _WORDS[type(negative)]))
+    ]
+    return made[0], made[1]
+
+
+_WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.Eq: "==", ast.NotEq: "!="}
+_SIMPLE = (ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Subscript)
+
+
+def _is_simple(expr: ast.Compare) -> bool:
+    return isinstance(expr.left, _SIMPLE) and isinstance(expr.comparators[0], _SIMPLE)
 
 
 def _text(frame: Frame, expr: ast.expr) -> str:
-    return " ".join(frame.scope.source.segment(expr).split())
+    segment = frame.scope.source.segment(expr)
+    plain = "\n" not in segment and "  " not in segment and "\t" not in segment
+    return segment if plain else ast.unparse(expr)
+
+
+def _now(frame: Frame) -> int:
+    """The time of a test; negative inside an inlined function, whose names are not those of this one."""
+    return frame.time if frame.site is None else -frame.time
 
 
 # leaves

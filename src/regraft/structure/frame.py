@@ -83,6 +83,7 @@ class Frame:
         self.attributes: dict[tuple[int, str], Value] = {}
         self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
         self.stored: set[str] = set()
+        self.entered: dict[ast.stmt, Guard] = {}
         self.opaque: list[Opaque] = []
         self.captured: frozenset[str] = frozenset()  # names that nested functions read at a time of their own
         self.volatile: frozenset[str] = frozenset()  # names that nested functions bind
@@ -129,7 +130,7 @@ class Frame:
             return self.env[path].value
         found = self.paths.get(path) or self.fluid.get(path)
         if found is None:
-            found = self.value("path", name=path)
+            found = self.fresh(path)
             layers = self.scope.layers.get(path, ())
             if any(layer.type or layer.choice for layer in layers):
                 found.layers = layers
@@ -139,7 +140,11 @@ class Frame:
 
     def fresh(self, name: str) -> Value:
         """A value that nothing is known of, for a name or an attribute (`self.x`)."""
-        return self.value("path", name=name) if "." in name else self.value("unknown")
+        if "." not in name:
+            return self.value("unknown")
+        made = self.value("path", name=name)
+        made.later = self.forgotten > 0
+        return made
 
     # nodes
 

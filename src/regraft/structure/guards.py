@@ -18,7 +18,8 @@ class Atom:
     """One undivided test: `kind` says how `subject` (a value's key) is tested against `argument`.
 
     kinds: `truth`, `none` (is None), `eq` (== constant), `call` (a pure predicate), `opaque` (anything else).
-    `text` is how the source writes it, `time` when it is tested (0: nowhere in particular).
+    `text` is how the source writes it, `opposite` the negation where Python has a word for it, `time` when it is
+    tested (0: nowhere in particular, negative: in an inlined function).
     """
 
     kind: str
@@ -26,6 +27,7 @@ class Atom:
     argument: object = None
     text: str = ""
     time: int = 0
+    opposite: str = ""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Atom) and (self.kind, self.subject, repr(self.argument)) == (
@@ -199,11 +201,8 @@ def _text(guard: Guard) -> str:
     if isinstance(guard, Atom):
         return guard.text
     if isinstance(guard, Not):
-        if isinstance(guard.operand, Atom) and guard.operand.kind in ("none", "eq"):
-            word, other = (" is ", " is not ") if guard.operand.kind == "none" else (" == ", " != ")
-            left, found, right = guard.operand.text.rpartition(word)
-            if found:
-                return f"{left}{other}{right}"
+        if isinstance(guard.operand, Atom) and guard.operand.opposite:
+            return guard.operand.opposite
         inner = _text(guard.operand)
         return f"not {inner}" if " " not in inner else f"not ({inner})"
     conjunction = isinstance(guard, And)

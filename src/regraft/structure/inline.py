@@ -23,6 +23,7 @@ MAX_NODES = 4000  # in one body; from there on calls stay opaque
 _REFUSED = (
     ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef,
     ast.ClassDef, ast.GeneratorExp, ast.Try, ast.With, ast.AsyncWith, ast.AsyncFor, ast.While, ast.Match, ast.Delete,
+    ast.Assert, ast.Raise,
 )  # fmt: skip
 
 
@@ -45,8 +46,8 @@ def inline(
     site = frame.site or expr
     outer = frame.enter(site, function, bound, closure)
     if receiver is not None:
-        frame.receiver = function.args.args[0].arg
-    elif not closure:
+        frame.receiver = [*function.args.posonlyargs, *function.args.args][0].arg
+    elif not closure or frame.receiver in bound:
         frame.receiver = None
     left = lower_block(frame, function.body)
     returns = frame.returns

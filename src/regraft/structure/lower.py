@@ -54,6 +54,7 @@ def lower_function(
         frame.compound,
         frame.inlined,
         tuple(node for node in frame.nodes if calls.writes(node)),
+        frame.entered,
     )
 
 
@@ -65,13 +66,15 @@ def local_names(function: Function) -> frozenset[str]:
 
 
 _LATE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
-_FRAME_READERS = frozenset({"locals", "vars", "eval", "exec"})
+_FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
 def _nested_names(scope: Scope, function: Function) -> tuple[frozenset[str], frozenset[str]]:
     """Names that nested functions, lambdas and generators read later, and names that they bind (`nonlocal`)."""
     segment = scope.source.segment(function)[4:]
-    if not any(word in segment for word in ("lambda", "def ", "class ", " for ", "locals", "vars", "eval", "exec")):
+    if not any(
+        word in segment for word in ("lambda", "def ", "class ", " for ", "locals", "vars", "dir", "eval", "exec")
+    ):
         return frozenset(), frozenset()
     read: set[str] = set()
     bound: set[str] = set()
@@ -112,9 +115,10 @@ def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
         frame.block = frame.blocks
     left: Guard = FALSE
     for statement in body:
-        made = Statement(statement, frame.block, frame.loop, frame.time)
+        made = Statement(statement, frame.block, frame.loop, frame.time, 0, frame.guard, outer_guard)
         if frame.site is None:
             frame.statement = made
+            frame.entered[statement] = frame.guard
         exits = _DISPATCH.get(type(statement), _other)(frame, statement)
         made.end = frame.time
         if exits is not FALSE:
@@ -153,6 +157,8 @@ def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
         frame.node("py.store", {"base": base, "value": value}, target, effect=True, spelling=target.attr)
         return
     name = f"self.{path[1]}"
+    if name in frame.fluid or name in frame.paths or name in frame.env:
+        value.later = True  # what was read before is another value
     frame.node("py.store", {"value": value}, target, effect=True, spelling=name)
     first = name not in frame.stored
     frame.stored.add(name)

@@ -38,6 +38,7 @@ class Value:
     items   the values of a tuple or list that is built in sight
     uses    every node that takes it
     joins   the φ values that it is an alternative of
+    born    when it was made; later: an attribute that is read after something may have changed it
     """
 
     id: int
@@ -53,6 +54,7 @@ class Value:
     names: list[str] = field(default_factory=list)
     joins: list[Value] = field(default_factory=list)
     born: int = 0
+    later: bool = False
 
     @property
     def is_layer(self) -> bool:
@@ -73,12 +75,12 @@ class Value:
     def key(self) -> str:
         """Identity across the functions of a class: paths by name, others by name and number."""
         if self.origin in ("path", "global"):
-            return self.name
+            return f"{self.name}@{self.id}" if self.later else self.name
         if self.layers and self.layers[0].choice:
             return self.layers[0].source
         stored = next((name for name in self.names if name.startswith("self.")), None)
         if stored is not None and self.origin != "param":
-            return stored
+            return f"{stored}@{self.id}" if self.later else stored
         name = self.name if self.origin == "param" else self.names[0] if self.names else ""
         return f"{name}#{self.id}"
 
@@ -91,13 +93,18 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """One statement in one block: `block` numbers the statement list, `loop` the innermost loop (0: none)."""
+    """One statement in one block: `block` numbers the statement list, `loop` the innermost loop (0: none).
+
+    guard is the condition under which it runs, entry that of its block.
+    """
 
     node: ast.stmt
     block: int
     loop: int
     time: int
     end: int = 0
+    guard: Guard = TRUE
+    entry: Guard = TRUE
 
 
 @dataclass(slots=True, eq=False)
@@ -175,6 +182,7 @@ class Body:
     compound  calls that compute several nodes (a `Sequential`, an inlined function), with the value of the whole
     inlined   calls that were inlined, with the function's name; `self.` before a method's
     writers   nodes that write into their first argument
+    entered   the condition under which each statement runs
     """
 
     name: str
@@ -188,6 +196,7 @@ class Body:
     compound: Mapping[ast.AST, Value] = field(default_factory=dict)
     inlined: Mapping[ast.AST, str] = field(default_factory=dict)
     writers: tuple[Node, ...] = ()
+    entered: Mapping[ast.stmt, Guard] = field(default_factory=dict)
 
     def release(self) -> None:
         """Take the values apart when nobody needs the body any more, so that they need no garbage collection."""

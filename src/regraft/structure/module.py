@@ -27,6 +27,8 @@ _OPERATORS = re.compile(
 )
 
 # Whether to lower a function, given the class that it is a method of.
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SET = re.compile(rb"\.(\w+)\s*=(?!=)|\bsetattr\([^,\n]*,\s*[\"'](\w+)")
 Wanted = Callable[[ast.ClassDef | None, Function], bool]
 
 
@@ -105,8 +107,31 @@ class Module:
         overridden = {name for sub in self.subclasses.get(cls.name, ()) for name in self.methods(sub)}
         return Scope(
             self.source, self.names, table(), self.layers(cls), methods, self.custom,
-            frozenset(methods.keys() - overridden), self.inlines, self._inlinable,
+            frozenset(name for name in methods.keys() - overridden if self._is_final(cls, name)),
+            self.inlines, self._inlinable,
         )  # fmt: skip
+
+    def _is_final(self, cls: ast.ClassDef, name: str) -> bool:
+        """Whether `self.name` certainly is the method that this file shows: no guess is needed, nothing sets it."""
+        if name in self._set_somewhere:
+            return False
+        one = cls
+        while name not in self.methods(one):
+            bases = [base.id for base in one.bases if isinstance(base, ast.Name)]
+            if len(one.bases) != 1 or not bases or bases[0] not in self.classes or name in self._assigned_names(one):
+                return False
+            one = self.classes[bases[0]]
+        twice = sum(isinstance(statement, _FUNCTIONS) and statement.name == name for statement in one.body) > 1
+        return not twice and name not in self._assigned_names(one)
+
+    def _assigned_names(self, cls: ast.ClassDef) -> set[str]:
+        others = [one for one in cls.body if not isinstance(one, _FUNCTIONS)]
+        return {target.id for target in _targets(others) if isinstance(target, ast.Name)}
+
+    @cached_property
+    def _set_somewhere(self) -> frozenset[str]:
+        """Names of attributes that the file sets on anything."""
+        return frozenset(name.decode() for found in _SET.finditer(self.source.text) for name in found.groups() if name)
 
     def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
         """Layers of a class by path (`self.dropout`), its base classes' included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 
@@ -47,7 +48,10 @@ def _rank(value: Value, budget: list[int]) -> Rank | None:
     args = node.args
     if node.op in _SHAPED:
         size = args.get(_SHAPED[node.op])
-        return Rank(len(size.items)) if size is not None and size.items is not None else None
+        written = size is not None and size.items is not None and size.node is not None
+        if size is None or not written or isinstance(size.node.expr if size.node else None, ast.List):
+            return None  # a list may be changed before it is used
+        return Rank(len(size.items or ()))
     if node.op == "call" and node.spelling in ("torch.einsum", "torch.functional.einsum"):
         equation = args.get("0")
         text = equation.const if equation is not None else MISSING

@@ -1,0 +1,14 @@
+class M(nn.Module):
+    # layers
+    def forward(self, x, a=1, b=2):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        s = torch.matmul(q, k.transpose(-1, -2)) * 0.5
+        if (a < b  # limit
+                + 1):
+            s = s * s
+        w = F.softmax(s, dim=-1)
+        y = torch.matmul(w, v)
+        return y
+#CASE: (r(2,4,8),)
+#CASE: (r(2,4,8),2,2)
+#CASE: (r(2,4,8),5,2)

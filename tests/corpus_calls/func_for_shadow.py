@@ -1,0 +1,9 @@
+def ident(x):
+    return x
+for ident in [torch.neg]:
+    pass
+class M(nn.Module):
+    # layers
+    def forward(self, x, res):
+        return self.norm(ident(self.drop(x)) + res)
+#CASE: (r(2,4,8),r(2,4,8))

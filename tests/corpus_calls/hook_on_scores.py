@@ -1,0 +1,11 @@
+class M(nn.Module):
+    # layers
+    def forward(self, q, k, v, need=False):
+        s = torch.matmul(q, k.transpose(-1, -2)) * 0.5
+        w = F.softmax(s, dim=-1)
+        self.last = w if need else None
+        y = torch.matmul(w, v)
+        self.w = need and w
+        return y
+#CASE: (r(2,4,8),r(2,4,8),r(2,4,8))
+#CASE: (r(2,4,8),r(2,4,8),r(2,4,8),True)

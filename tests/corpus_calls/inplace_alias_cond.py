@@ -1,0 +1,13 @@
+class M(nn.Module):
+    # layers
+    def forward(self, q, k, v, m, need=False):
+        s = torch.matmul(q, k.transpose(-1, -2))
+        a = None
+        if need:
+            a = s.view(-1)
+        s += m
+        w = F.softmax(s, dim=-1)
+        y = torch.matmul(w, v)
+        return y, a
+#CASE: (r(2,3,4,8),r(2,3,4,8),r(2,3,4,8),r(4,4))
+#CASE: (r(2,3,4,8),r(2,3,4,8),r(2,3,4,8),r(4,4),True)

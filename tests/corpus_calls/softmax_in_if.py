@@ -1,0 +1,12 @@
+class M(nn.Module):
+    # layers
+    def forward(self, q, k, v, sig=False):
+        s = torch.matmul(q, k.transpose(-1, -2)) * 0.5
+        if sig:
+            w = torch.sigmoid(s)
+        else:
+            w = F.softmax(s, dim=-1)
+        y = torch.matmul(w, v)
+        return y
+#CASE: (r(2,4,4),r(2,4,4),r(2,4,4))
+#CASE: (r(2,4,4),r(2,4,4),r(2,4,4),True)

@@ -1,0 +1,15 @@
+class M(nn.Module):
+    # layers
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        done = False
+        def hook():
+            nonlocal done
+            done = True
+        s = torch.matmul(q, k.transpose(-1, -2)) * 0.5
+        w = F.softmax(s, dim=-1)
+        y = torch.matmul(w, v)
+        hook()
+        if done:
+            return y, w
+        return y
