@@ -40,7 +40,7 @@ from packages import Package, fetch
 from regraft.parallel import Task, scan_files
 from regraft.report import machine
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, FileReport, check_file, collected_between, compile_rules
+from regraft.scan import CompiledRule, FileReport, Finding, check_file, collected_between, compile_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,13 @@ def scanned(files: Iterable[Path], rules: Sequence[CompiledRule], inlines: bool 
 
 def unconditional(report: FileReport) -> FileReport:
     """The report without what holds under a condition only."""
-    return dataclasses.replace(report, findings=tuple(one for one in report.findings if not one.guard))
+    return dataclasses.replace(report, findings=tuple(one for one in report.findings if _is_unconditional(one)))
+
+
+def _is_unconditional(finding: Finding) -> bool:
+    """Whether only the type of a module is left to be tested, and no condition of the source."""
+    types = all(test.startswith("regraft.ops.") for test in finding.tests)
+    return types and finding.guard == " and ".join(finding.tests)
 
 
 def warm_seconds(files: Sequence[Path], rules: tuple[CompiledRule, ...]) -> float:
