@@ -316,7 +316,7 @@ def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
         kernel=getattr(match.pattern.target.callee, "path", ""),
         mode=patch.mode if patch is not None else "version" if match.tests else "substitute",
         guard=_guard(match),
-        tests=tuple(guards.text(test.guard) for test in match.tests),
+        tests=tuple(filter(None, (guards.text(test.guard) for test in match.tests))),
         reason=reason,
         patch=patch,
     )
