@@ -14,6 +14,7 @@ from regraft.match import Holds, Skips, Test, uses
 from regraft.render import Renderer
 from regraft.source import Edit, Span
 from regraft.structure import guards
+from regraft.structure.calls import own_op
 from regraft.structure.guards import Atom, Guard
 from regraft.structure.model import Node
 from regraft.substitute import Patch, Rewriter, target_name
@@ -105,7 +106,8 @@ class GuardedRewriter(Rewriter):
 
     def _calls(self, statement: ast.stmt, kernel: str) -> bool:
         calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call))
-        return any((self.imports.names.resolve(one.func) or "").endswith(kernel.rpartition(".")[2]) for one in calls)
+        named = (self.imports.names.resolve(one.func) or "" for one in calls)
+        return any(kernel in (one, own_op(one)) for one in named)
 
     # what the fast branch leaves out
 
@@ -139,12 +141,16 @@ class GuardedRewriter(Rewriter):
 
     def _check_skipped(self) -> None:
         """Nothing that the range does where the conditions hold is missed, and nothing that it binds is read later."""
+        self._check_values()
+        self._check_names()
+        self._check_statements()
+
+    def _check_values(self) -> None:
         for node in self._inside:
             if not self._runs(node.guard):
                 continue
             if node not in self.matched:
-                leaves = isinstance(node.statement.node, _LEAVING) and node.statement is not self.root.statement
-                if node.effect or node.random or leaves:
+                if node.effect or node.random:
                     raise self._withheld("a step in between may have effects, or leave the function", node)
                 if any(use.time > self.root.time and self._runs(guard) for guard, use in uses(node.output)):
                     raise self._withheld("a value that is computed in between is used later", node)
@@ -152,6 +158,8 @@ class GuardedRewriter(Rewriter):
                 for guard, use in uses(node.output):
                     if use not in self.matched and self._runs(guard) and not self._only_for_match(use):
                         raise self._withheld(f"{use.spelling} of an inner value is read", use)
+
+    def _check_names(self) -> None:
         bound = self._bound_names()
         inside = {id(one) for outer in self._statements for one in ast.walk(outer)}
         changed = {id(one.target) for one in ast.walk(self.match.body.node) if isinstance(one, ast.AugAssign)}
@@ -160,8 +168,11 @@ class GuardedRewriter(Rewriter):
                 continue
             if not isinstance(one.ctx, ast.Store) or id(one) in changed:
                 raise self._withheld(f"{one.id} is bound in between and read elsewhere", self.root)
+
+    def _check_statements(self) -> None:
+        first = len(self._siblings) - len(self._statements)
         for site, name in self.match.body.inlined.items():
-            if name.startswith("self.") and id(site) in inside:
+            if name.startswith("self.") and self._places.get(id(site), -1) >= first:
                 known = [node for node in self._inside if node.expr is site]
                 if not known or any(self._runs(node.guard) for node in known):
                     raise self._withheld(f"{name}, which a subclass may override, would not be called", self.root)
@@ -245,7 +256,4 @@ class GuardedRewriter(Rewriter):
 
     def _changes(self, time: int) -> bool:
         """Whether something that runs before `time` may change attributes."""
-        return any(
-            self._start < node.time < time and node.effect and node not in self.matched and self._runs(node.guard)
-            for node in self.match.body.nodes
-        )
+        return any(node.effect and self._runs(node.guard) for node in self.match.between(self._start, time))

@@ -80,6 +80,16 @@ class Match:
         return result
 
     @property
+    def fast(self) -> Guard:
+        """The condition under which the kernel would run: the root's block is reached, and the conditions hold."""
+        return guards.conjoin(self.root.statement.entry, self.condition)
+
+    def between(self, first: int, last: int) -> Iterator[Node]:
+        """Nodes beside the matched ones that run between two times."""
+        matched = set(self.nodes)
+        return (node for node in self.body.nodes if first < node.time < last and node not in matched)
+
+    @property
     def guard(self) -> Guard:
         """The condition under which the matched code computes what the kernel computes."""
         result = self.root.guard
@@ -350,7 +360,7 @@ class _Matcher:
         stays as the other branch.
         """
         matched, tests = set(match.nodes), list(match.tests)
-        base = guards.conjoin(match.root.statement.entry, match.condition)
+        base = match.fast
         for node in match.nodes:
             for guard, use in uses(node.output) if node not in match.roots else ():
                 if use in matched or is_metadata(use) or not guards.satisfiable(guards.conjoin(base, guard)):
@@ -368,7 +378,7 @@ class _Matcher:
         for node in match.nodes:
             if node in match.roots:
                 continue
-            for use in self._otheruses(match, node):
+            for use in self._other_uses(match, node):
                 if use not in matched:
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
@@ -378,10 +388,10 @@ class _Matcher:
             return "the code runs only where the kernel does not apply", match.root.expr
         return self._overridden(match)
 
-    def _otheruses(self, match: Match, node: Node) -> tuple[Node, ...]:
+    def _other_uses(self, match: Match, node: Node) -> tuple[Node, ...]:
         """Uses of an inner value that forbid the match, those of the match itself among them."""
         if match.condition is not guards.TRUE:
-            base = guards.conjoin(match.root.statement.entry, match.condition)
+            base = match.fast
             return tuple(use for use in _uses_under(base, node.output) if not is_metadata(use))
         same_block = node.statement.block == match.root.statement.block
         return node.output.every_use() if same_block else _uses_under(match.guard, node.output)

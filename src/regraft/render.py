@@ -239,9 +239,8 @@ class Renderer:
     def _changes(self, first: int, last: int) -> bool:
         """Whether something between two times may change attributes."""
         return any(
-            first < node.time < last and node.effect and node.op in ("call", "py.store") and self.runs(node)
-            for node in self.match.body.nodes
-            if node not in self.match.nodes
+            node.effect and node.op in ("call", "py.store") and self.runs(node)
+            for node in self.match.between(first, last)
         )
 
     def _is_arithmetic(self, call: ast.Call) -> bool:

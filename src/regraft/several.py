@@ -67,9 +67,8 @@ class SeveralRewriter(Rewriter):
     def _check_effects(self) -> None:
         """The later layers move before the first: nothing in between may change what they see or be seen to change."""
         start, end = self.match.roots[0].statement.time, self.match.roots[-1].time
-        for node in self.match.body.nodes:
-            checks = isinstance(node.statement.node, ast.Assert | ast.Raise)
-            if start < node.time < end and (node.effect or node.random or checks) and node not in self.matched:
+        for node in self.match.between(start, end):
+            if node.effect or node.random or isinstance(node.statement.node, ast.Assert | ast.Raise):
                 line = getattr(node.expr, "lineno", node.statement.node.lineno)
                 raise Withheld(f"{node.spelling or 'a call'} at line {line} stands between the layers", line)
 

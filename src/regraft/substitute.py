@@ -170,8 +170,8 @@ class Rewriter:
     def _check_effects(self) -> None:
         """Inner nodes move to the root's place: nothing in between may change what they see or be seen to change."""
         first = min(node.time for node in self.match.nodes)
-        for node in self.match.body.nodes:
-            if first < node.time < self.root.time and node.effect and node not in self.matched:
+        for node in self.match.between(first, self.root.time):
+            if node.effect:
                 line = getattr(node.expr, "lineno", node.statement.node.lineno)
                 what = node.spelling or (node.layer.name if node.layer is not None else "") or "a call"
                 raise Withheld(f"{what} at line {line} stands between the nodes and may have effects", line)

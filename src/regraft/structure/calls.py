@@ -60,11 +60,17 @@ CONTAINERS = ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict
 PREDICATES = frozenset({"is_gelu"})
 
 
-def predicate(spelling: str) -> str | None:
-    """Canonical name of a predicate of Regraft, whether it comes from the package or from a vendored copy."""
+def own_op(spelling: str) -> str | None:
+    """Canonical name of an op or predicate of Regraft, whether it comes from the package or from a vendored copy."""
     module, _, name = spelling.rpartition(".")
-    known = name in PREDICATES and (module == "regraft.ops" or module.endswith("regraft_ops"))
+    known = name.islower() and (module == "regraft.ops" or module.endswith("regraft_ops"))
     return f"regraft.ops.{name}" if known else None
+
+
+def predicate(spelling: str) -> str | None:
+    """Canonical name of a predicate of Regraft."""
+    found = own_op(spelling)
+    return found if found is not None and found.rpartition(".")[2] in PREDICATES else None
 
 
 # Functions of other libraries whose meaning is documented: the module under "gelu" in transformers' activation table.
@@ -311,9 +317,7 @@ def call(frame: Frame, callee: Value | None, arguments: Arguments, expr: ast.AST
     if callee is not None and callee.kind != "module":
         args["callee"] = callee
     layer = callee if callee is not None and callee.kind == "module" else None
-    module, _, name = spelling.rpartition(".")
-    ours = name.islower() and (module == "regraft.ops" or module.endswith("regraft_ops"))
-    return frame.node("call", args, expr, effect=not ours, spelling=spelling, layer=layer).output
+    return frame.node("call", args, expr, effect=own_op(spelling) is None, spelling=spelling, layer=layer).output
 
 
 def choice(frame: Frame, base: Value, key: Value, expr: ast.Subscript) -> Value:

@@ -79,20 +79,17 @@ def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
 
 def _sides(frame: Frame, expr: ast.Compare, positive: ast.cmpop, negative: ast.cmpop) -> tuple[str, str]:
     """How the source writes a comparison, and its opposite."""
-    made = [
-        ast.unparse(ast.Compare(expr.left, [operator], expr.comparators)) if not simple else f"{left} {word} {right}"
-        for left, right, simple in [(_text(frame, expr.left), _text(frame, expr.comparators[0]), _is_simple(expr))]
-        for operator, word in ((positive, _WORDS[type(positive)]), (negative, _WORDS[type(negative)]))
-    ]
-    return made[0], made[1]
+    if not (isinstance(expr.left, _SIMPLE) and isinstance(expr.comparators[0], _SIMPLE)):
+        texts = (ast.unparse(ast.Compare(expr.left, [one], expr.comparators)) for one in (positive, negative))
+    else:
+        left, right = _text(frame, expr.left), _text(frame, expr.comparators[0])
+        texts = (f"{left} {_WORDS[type(one)]} {right}" for one in (positive, negative))
+    written, opposite = texts
+    return written, opposite
 
 
 _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.Eq: "==", ast.NotEq: "!="}
 _SIMPLE = (ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Subscript)
-
-
-def _is_simple(expr: ast.Compare) -> bool:
-    return isinstance(expr.left, _SIMPLE) and isinstance(expr.comparators[0], _SIMPLE)
 
 
 def _text(frame: Frame, expr: ast.expr) -> str:
@@ -281,10 +278,7 @@ def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Argumen
         node = glue(frame, "py.call", (*positional, *keywords.values()), expr, calls.PURE_BUILTINS[name])
         node.spelling = name
         return node.output
-    value = calls.call(frame, None, arguments, expr, name)
-    if calls.predicate(name) and value.node is not None:
-        value.node.effect = False
-    return value
+    return calls.call(frame, None, arguments, expr, name)
 
 
 def _definition_call(frame: Frame, expr: ast.Call, name: str, arguments: Arguments) -> Value:

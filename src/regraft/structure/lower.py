@@ -115,7 +115,7 @@ def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
         frame.block = frame.blocks
     left: Guard = FALSE
     for statement in body:
-        made = Statement(statement, frame.block, frame.loop, frame.time, 0, frame.guard, outer_guard)
+        made = Statement(statement, frame.block, frame.loop, frame.time, 0, outer_guard)
         if frame.site is None:
             frame.statement = made
             frame.entered[statement] = frame.guard

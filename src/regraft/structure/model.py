@@ -95,7 +95,7 @@ class Value:
 class Statement:
     """One statement in one block: `block` numbers the statement list, `loop` the innermost loop (0: none).
 
-    guard is the condition under which it runs, entry that of its block.
+    entry is the condition under which its block runs.
     """
 
     node: ast.stmt
@@ -103,7 +103,6 @@ class Statement:
     loop: int
     time: int
     end: int = 0
-    guard: Guard = TRUE
     entry: Guard = TRUE
 
 
