@@ -323,6 +323,9 @@ class _Matcher:
     def _made(self, wanted: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
         """The value as the output of a pattern's node: directly, in one branch of several, or passed on without it."""
         bindings, nodes, tests = state
+        if wanted.skip:
+            yield from self._skipping(wanted, value, state, user)
+            return
         if value.origin == "phi" and is_branching(value):
             yield from self._skipped_where_none(wanted, value, state)
             for guard, option in value.options:
@@ -335,6 +338,20 @@ class _Matcher:
         if wanted.through:
             operand = dict(wanted.args)[wanted.through]
             yield from self._operand(operand, value, ({**bindings, wanted.output: value}, nodes, tests), user)
+
+    def _skipping(self, wanted: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
+        """The value with any number of the operations in between that the pattern passes over, the most first."""
+        bindings, nodes, tests = state
+        steps, made = [], value
+        while made.node is not None and made.node.op in wanted.skip and "input" in made.node.args:
+            steps.append(made.node)
+            made = made.node.args["input"]
+        operand = wanted.args[0][1]
+        for number in range(len(steps), -1, -1):
+            passed = {f"{wanted.output}'{index}": step for index, step in enumerate(steps[:number])}
+            start = steps[number - 1].args["input"] if number else value
+            after = {**bindings, wanted.output: value}, {**nodes, **passed}, tests
+            yield from self._operand(operand, start, after, user)
 
     def _skipped_where_none(self, wanted: PatternNode, value: Value, state: State) -> Iterator[State]:
         """`if mask is not None: s = s + mask`: the kernel takes the mask, None included, so no condition is left."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
@@ -36,6 +37,7 @@ class PatternNode:
     args    operands by parameter name; what is not mentioned must have its default
     open    the layer's own settings are not constrained (it is passed to the kernel whole)
     through the parameter whose value the output is where an optional node is missing; "" for a node that must be there
+    skip    operations any number of which, also none, may stand between the one operand and the output
     """
 
     op: str
@@ -45,6 +47,12 @@ class PatternNode:
     layer: str = ""
     open: bool = False
     through: str = ""
+    skip: frozenset[str] = frozenset()
+
+    @property
+    def required(self) -> bool:
+        """Whether there is no match without it."""
+        return not self.through and not self.skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,37 @@ class PatternProblem(Exception):
 def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
     """The alternatives of a rule, in the order of its text; raises PatternProblem."""
     layers = dict(_layer_patterns(rule))
-    return tuple(_compile(transformation, layers) for transformation in rule.forward)
+    return tuple(_compile(one, layers) for transformation in rule.forward for one in alternatives(transformation))
+
+
+def alternatives(transformation: Transformation) -> Iterator[Transformation]:
+    """A transformation with each choice of its `alt` nodes; the kernel call leaves out what a choice does not bind."""
+    choices = [_choices(node) for node in transformation.source]
+    everywhere = bound(transformation)
+    for source in itertools.product(*choices):
+        one = replace(transformation, source=source)
+        missing = everywhere - bound(one)
+        yield replace(one, target=tuple(_without(node, missing) for node in one.target)) if missing else one
+
+
+def _choices(node: Node | Wildcard) -> list[Node | Wildcard]:
+    if isinstance(node, Wildcard):
+        return [node]
+    return [replace(node, apply=apply, alternatives=()) for apply in (node.apply, *node.alternatives)]
+
+
+def bound(transformation: Transformation) -> set[str]:
+    """Variables that the source of a transformation binds, those of any alternative included."""
+    nodes = [node for node in transformation.source if not isinstance(node, Wildcard)]
+    operands = [one for node in nodes for one in (node.apply, *node.alternatives, *node.outputs)]
+    return {name for operand in operands for name in variables(operand)}
+
+
+def _without(node: Node | Wildcard, missing: set[str]) -> Node | Wildcard:
+    if isinstance(node, Wildcard):
+        return node
+    keywords = tuple(pair for pair in node.apply.keywords if missing.isdisjoint(variables(pair[1])))
+    return replace(node, apply=replace(node.apply, keywords=keywords))
 
 
 def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, LayerPattern]]:
@@ -132,7 +170,7 @@ def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern])
     ours = isinstance(target.callee, Ref) and target.callee.path.startswith("regraft.ops.")
     given = (*target.args, *(operand for _, operand in target.keywords)) if ours else ()
     whole = frozenset(one.name for one in given if isinstance(one, Var) and one.name in layers)
-    needed = (node for node in nodes if node.layer not in whole and not node.through)
+    needed = (node for node in nodes if node.required and node.layer not in whole)
     ops = frozenset(node.op for node in needed) - {"call", *RUN_TIME_TESTS}
     return Pattern(nodes, producers, layers, target, outputs, whole, ops)
 
@@ -147,6 +185,8 @@ def _target(transformation: Transformation, nodes: tuple[PatternNode, ...]) -> t
     if len(outputs) < len(target.outputs) or made != list(outputs) or nodes[-1].output not in outputs:
         message = f"the target must give ${nodes[-1].output}, the output of the last node"
         _fail(f"{message}; several outputs come in the order of their nodes", target.at or transformation.at)
+    if any(node.skip and node.output in outputs for node in nodes):
+        _fail("what `skip` passes over cannot be the output", target.at or transformation.at)
     return target.apply, outputs
 
 
@@ -182,9 +222,26 @@ class _Compiler:
     def node(self, node: Node) -> None:
         if len(node.outputs) != 1 or not isinstance(node.outputs[0], Var):
             _fail("each node needs one output variable: ... -> $x", node.at)
+        if node.skip:
+            self.skip(node, node.outputs[0].name)
+            return
         self.apply(node.apply, node.outputs[0].name, node.at)
         if node.optional:
             self.nodes[-1] = replace(self.nodes[-1], through=self.through(self.nodes[-1], node.at))
+
+    def skip(self, node: Node, output: str) -> None:
+        operand = self.flat(node.apply.args[0], node.at)
+        if not isinstance(operand, Var):
+            _fail("`skip` passes over operations of a value: skip view|reshape($x) -> $y", node.at)
+        ops = {name: table().method(name) for name in node.skip}
+        for name, op in ops.items():
+            if op is None:
+                _fail(f"{name} is not a tensor method", node.at)
+        if any(one.output == output for one in self.nodes):
+            _fail(f"${output} is the output of two nodes", node.at)
+        self.nodes.append(
+            PatternNode("skip", (("input", operand),), output, skip=frozenset(filter(None, ops.values())))
+        )
 
     def through(self, node: PatternNode, at: Position | None) -> str:
         made = {one.output for one in self.nodes}

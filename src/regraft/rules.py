@@ -13,9 +13,9 @@ from typing import Literal
 
 from regraft.conditions import PREDICATES
 from regraft.dsl import parse_rule
-from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Transformation, Wildcard
+from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Wildcard
 from regraft.kernels import OPS, kernel_parameters
-from regraft.pattern import variables
+from regraft.pattern import alternatives, bound, variables
 from regraft.structure.model import MISSING
 
 BUILT_IN = Path(__file__).parent / "rules"
@@ -58,19 +58,20 @@ def load_rules(
 ) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
     """The selected rules in order of their ids, and every problem found on the way.
 
-    A selector is a pack (`torch`), a rule (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`).
+    Without a selector these are the rules that need nothing but PyTorch. A selector is a pack (`torch`), a rule
+    (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`).
     """
     paths = {f"{path.parent.name}/{path.stem}": path for one in directories for path in one.glob("*/*.rule")}
     problems = [problem for selector in (*select, *ignore) for problem in _check_selector(selector, paths)]
     rules: list[Rule] = []
     for name, path in sorted(paths.items()):
-        wanted = not select or any(_selects(one, name) for one in select)
-        if wanted and not any(_selects(one, name) for one in ignore):
-            loaded = load_rule(path)
-            if isinstance(loaded, Rule):
-                rules.append(loaded)
-            else:
-                problems += loaded
+        if any(_selects(one, name) for one in ignore) or (select and not any(_selects(one, name) for one in select)):
+            continue
+        loaded = load_rule(path)
+        if not isinstance(loaded, Rule):
+            problems += loaded
+        elif select or all(need.package == "torch" for need in loaded.syntax.needs):
+            rules.append(loaded)
     return tuple(rules), tuple(problems)
 
 
@@ -119,28 +120,27 @@ def _check(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
 
     if syntax.name != path.stem:
         yield problem(f"the rule is called {syntax.name} but its file {path.name}", None)
-    constructed = {name for one in syntax.init for name in _bound(one)}
+    constructed = {name for one in syntax.init for name in bound(one)}
     for transformation in (*syntax.init, *syntax.forward):
-        bound = constructed | _bound(transformation)
+        known = constructed | bound(transformation)
+        choices = [constructed | bound(one) for one in alternatives(transformation)]
         for node in transformation.target:
             if isinstance(node, Wildcard):
                 continue
             for name in dict.fromkeys(variables(node.apply)):
-                if name not in bound:
+                if name not in known:
                     yield problem(f"${name} is not bound by the source", node.at or transformation.at)
+            for name in dict.fromkeys(name for operand in node.apply.args for name in variables(operand)):
+                if name in known and any(name not in choice for choice in choices):
+                    message = f"${name} is not bound by every alternative: only a keyword argument can be left out"
+                    yield problem(message, node.at or transformation.at)
             for message in _check_kernel(node.apply):
                 yield problem(message, node.at or transformation.at)
     # A condition is asked for every alternative, so each must bind what it speaks of.
-    shared = constructed | set.intersection(*map(_bound, syntax.forward))
+    shared = constructed | set.intersection(*(bound(one) for each in syntax.forward for one in alternatives(each)))
     for predicate in syntax.where:
         for message in _check_predicate(predicate, shared):
             yield problem(message, predicate.at)
-
-
-def _bound(transformation: Transformation) -> set[str]:
-    """Variables that the source of a transformation binds."""
-    nodes = [node for node in transformation.source if not isinstance(node, Wildcard)]
-    return {name for node in nodes for operand in (node.apply, *node.outputs) for name in variables(operand)}
 
 
 def _check_predicate(predicate: Predicate, bound: Collection[str]) -> Iterator[str]:

@@ -20,7 +20,7 @@ from regraft.dsl import (
 from regraft.dsl import syntax as s
 
 KEYWORDS = {"if", "not", "and", "or", "is", "in", "True", "False", "None"}
-HEADINGS = ["rule", "summary", "safety", "needs", "init", "forward", "where", "keep"]
+HEADINGS = ["rule", "summary", "safety", "needs", "init", "forward", "where", "keep", "opt", "alt", "skip"]
 
 # Words of the notation are ordinary names wherever they cannot be meant.
 identifiers = st.one_of(
@@ -92,7 +92,16 @@ computations = _calls(operands) | _operators(operands)
 guards = st.none() | conditions
 nodes = st.builds(s.Node, computations, st.lists(outputs, max_size=3).map(tuple), st.just(False), guards)
 layers = st.builds(s.Node, _calls(operands), st.lists(outputs, max_size=2).map(tuple), st.just(True), guard=guards)
-pieces = st.one_of(nodes, layers, st.just(s.Wildcard()))
+optional_nodes = st.builds(s.Node, computations, st.lists(outputs, max_size=3).map(tuple), optional=st.just(True))
+some_outputs = st.lists(outputs, min_size=1, max_size=2).map(tuple)
+alternatives = st.builds(
+    s.Node, computations, some_outputs, alternatives=st.lists(computations, min_size=1, max_size=2).map(tuple)
+)
+skips = st.builds(
+    lambda names, operand, made: s.Node(s.Apply(s.Ref(names[0]), (operand,)), made, skip=tuple(names)),
+    st.lists(identifiers, min_size=1, max_size=3), operands, some_outputs,
+)  # fmt: skip
+pieces = st.one_of(nodes, layers, optional_nodes, alternatives, skips, st.just(s.Wildcard()))
 fragments = st.lists(pieces, max_size=4).map(tuple)
 transformations = st.builds(s.Transformation, fragments.filter(bool), fragments)
 

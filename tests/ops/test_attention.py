@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from regraft.ops import attention, implementation  # noqa: E402
+from regraft.ops import attention, implementation, memory_efficient_attention  # noqa: E402
+from regraft.ops.memory_efficient_attention import through_xformers  # noqa: E402
 
 
 def inputs(dtype: Any = None, shape: tuple[int, ...] = (2, 3)) -> list[Any]:
@@ -102,3 +103,35 @@ def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
     assert attention(query[:0], key[:0], value[:0]).shape == (0, 3, 5, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert attention(query, key, value).dtype == F.linear(torch.ones(1, 1), torch.ones(1, 1)).dtype
+
+
+def strict_kernel(query: Any, key: Any, value: Any, attn_bias: Any = None, p: float = 0.0, scale: Any = None) -> Any:
+    """xFormers' documented composition, with what its kernel demands of the layout."""
+    batch, length, heads, _ = query.shape
+    if attn_bias is not None:
+        assert attn_bias.shape == (batch, heads, length, key.shape[1])
+        assert attn_bias.stride(-2) % 8 == 0
+        assert attn_bias.dtype == query.dtype
+    query, key, value = ((one * (scale if index == 0 else 1)).transpose(1, 2) for index, one in
+                         enumerate((query, key, value)))  # fmt: skip
+    scores = query @ key.transpose(-2, -1)
+    weights = (scores if attn_bias is None else scores + attn_bias).softmax(-1)
+    return (F.dropout(weights, p) @ value).transpose(1, 2)
+
+
+@pytest.mark.parametrize("shape", [None, (7,), (5, 7), (2, 1, 1, 7), (2, 3, 5, 7)])
+def test_xformers_gets_its_layout(shape: tuple[int, ...] | None) -> None:
+    tensors = inputs()
+    mask = None if shape is None else torch.randn(shape)
+    ours = through_xformers(strict_kernel, *tensors, mask, 0.0, 0.5)
+    torch.testing.assert_close(ours, composition(*tensors, 0.0 if mask is None else mask, 0.5))
+    assert ours.is_contiguous()
+
+
+def test_without_xformers_or_a_gpu_it_runs_as_attention() -> None:
+    tensors, mask = inputs(), torch.randn(5, 7)
+    assert implementation("memory_efficient_attention", *tensors) == "torch-native"
+    keep = torch.ones(5, 7, dtype=torch.bool).tril()
+    for arguments in ({"mask": mask}, {"keep": keep, "divisor": 2.0}, {"keep": keep, "fill": 1.0}):
+        ours, theirs = memory_efficient_attention(*tensors, **arguments), attention(*tensors, **arguments)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)

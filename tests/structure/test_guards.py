@@ -77,3 +77,22 @@ def test_assignments_are_the_feasible_ones() -> None:
     assert len(list(found)) == 3
     assert assignments([And(tuple(Atom("truth", str(i)) for i in range(5)))], limit=4) is None
     assert atoms(And((A, Or((B, A))))) == (A, B)
+
+
+NUMBERS = (-1, 0, 0.5, 1, 2, 3, float("nan"))
+COMPARISONS = [
+    (Atom(kind, "n", end, f"n {sign} {end}"), sign)
+    for end in (0, 1, 2)
+    for kind, sign in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="))
+]
+
+
+@given(st.lists(st.tuples(st.sampled_from(COMPARISONS), st.booleans()), max_size=4))
+def test_comparisons_with_numbers_agree_with_python(chosen: list[tuple[tuple[Atom, str], bool]]) -> None:
+    guard: Guard = TRUE
+    for (atom, _), wanted in chosen:
+        guard = conjoin(guard, atom if wanted else Not(atom))
+    fits = [n for n in (*NUMBERS, 1.5) if all(eval(atom.text, {"n": n}) is wanted for (atom, _), wanted in chosen)]
+    assert satisfiable(guard) or not fits  # never calls a possible path impossible
+    if all(wanted for _, wanted in chosen):
+        assert satisfiable(guard) == bool(fits)

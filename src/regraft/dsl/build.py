@@ -192,9 +192,23 @@ class Builder:
         if expression.alone and not marked and not outputs and guard is None:
             return Piece(Wildcard(), start.line, start.column, underscore=expression.alone == "_")
         at = Position(start.line, start.column)
-        return Piece(
-            Node(_computation(expression, layer), outputs, layer, guard, marked and not layer, at), at.line, at.column
-        )
+        optional = marked and not layer
+        node = Node(_computation(expression, layer), outputs, layer, guard, optional, at=at)
+        return Piece(node, at.line, at.column)
+
+    def alternatives(self, children: Sequence[Any]) -> Piece:
+        start, *rest = children
+        first, *others = [_computation(one, False) for one in rest if isinstance(one, Placed)]
+        at = Position(start.line, start.column)
+        return Piece(Node(first, rest[-1], alternatives=tuple(others), at=at), at.line, at.column)
+
+    def skipped(self, children: Sequence[Any]) -> Piece:
+        start, *rest = children
+        place = next(index for index, one in enumerate(rest) if isinstance(one, Placed))
+        names = tuple(str(one) for one in rest[: place - 1 : 2])
+        at = Position(start.line, start.column)
+        apply = Apply(Ref(names[0]), (operand(rest[place]),))
+        return Piece(Node(apply, rest[-1], skip=names, at=at), at.line, at.column)
 
     def keep(self, children: Sequence[Token]) -> Piece:
         return Piece(None, children[0].line, children[0].column)

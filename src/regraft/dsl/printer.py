@@ -67,7 +67,12 @@ def print_fragment(fragment: Fragment, separator: str = "\n") -> str:
 def print_node(node: Node | Wildcard) -> str:
     if isinstance(node, Wildcard):
         return "*"
-    text = ("@" if node.layer else "opt " if node.optional else "") + print_operand(node.apply)
+    if node.skip:
+        text = f"skip {'|'.join(node.skip)}({', '.join(map(print_operand, node.apply.args))})"
+    elif node.alternatives:
+        text = f"alt {' | '.join(map(print_operand, (node.apply, *node.alternatives)))}"
+    else:
+        text = ("@" if node.layer else "opt " if node.optional else "") + print_operand(node.apply)
     if node.outputs:
         text += f" -> {', '.join(map(print_operand, node.outputs))}"
     return text if node.guard is None else f"{text} if {print_condition(node.guard)}"

@@ -135,7 +135,9 @@ class Node:
 
     `apply` is the computation; `outputs` the values it makes (several for `-> $q, $k, $v`; empty when the text
     has no arrow). `layer` is set by the prefix `@`, Adopter's mark for a layer's construction, `optional` by `opt`:
-    the node may be missing, its output then is the first operand that another node makes.
+    the node may be missing, its output then is the first operand that another node makes. `alternatives` are further
+    computations that may stand in the place of `apply` (`alt`). `skip` names operations any number of which, also
+    none, may stand between `apply`'s one operand and the output, whatever their other arguments are.
     """
 
     apply: Apply
@@ -143,6 +145,8 @@ class Node:
     layer: bool = False
     guard: Condition | None = None
     optional: bool = False
+    alternatives: tuple[Apply, ...] = ()
+    skip: tuple[str, ...] = ()
     at: Position | None = field(default=None, compare=False)
 
 

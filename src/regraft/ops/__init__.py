@@ -27,6 +27,11 @@ from regraft.ops.linear_batch_norm import (
 )
 from regraft.ops.linear_gelu import is_gelu, linear_gelu, linear_gelu_implementation, linear_gelu_reference
 from regraft.ops.linear_qkv import linear_qkv, linear_qkv_implementation, linear_qkv_reference
+from regraft.ops.memory_efficient_attention import (
+    memory_efficient_attention,
+    memory_efficient_attention_implementation,
+    memory_efficient_attention_reference,
+)
 from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
 
 __all__ = [
@@ -39,6 +44,7 @@ __all__ = [
     "linear_batch_norm",
     "linear_gelu",
     "linear_qkv",
+    "memory_efficient_attention",
     "softmax",
 ]
 
@@ -50,6 +56,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "linear_batch_norm": linear_batch_norm_reference,
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
+        "memory_efficient_attention": memory_efficient_attention_reference,
         "softmax": softmax_reference,
     }
 )
@@ -61,11 +68,12 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "linear_batch_norm": linear_batch_norm_implementation,
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
+        "memory_efficient_attention": memory_efficient_attention_implementation,
         "softmax": softmax_implementation,
     }
 )
 
 
 def implementation(name: str, *arguments: Any) -> str:
-    """What the op `name` runs for these arguments: "folded", "torch-native", "torch.compile" or "reference"."""
+    """What the op `name` runs for these arguments: "folded", "torch-native", "torch.compile", ... or "reference"."""
     return _IMPLEMENTATIONS[name](*arguments)

@@ -26,10 +26,10 @@ def attention(
     number) runs as the composition, and so does half precision on CPU, where that is faster.
     """
     scales = (scale, divisor, factor)
-    lowest = torch.finfo(query.dtype).min if query.is_floating_point() else 0
-    lost = keep is None or fill is None or (isinstance(fill, int | float) and fill <= lowest)
-    implementation = attention_implementation(query, key, value, mask=mask, keep=keep, dropout=dropout, scales=scales)
-    if implementation != "torch-native" or not lost:
+    implementation = attention_implementation(
+        query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales
+    )
+    if implementation != "torch-native":
         return attention_reference(
             query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
             divisor=divisor, factor=factor,
@@ -37,13 +37,19 @@ def attention(
     if dropout is not None:
         p, training = dropout.p, dropout.training
     if keep is not None:
-        kept = torch.zeros((), dtype=query.dtype, device=query.device) if mask is None else mask
-        lowest = lowest if fill is None else max(fill, float("-inf"))
-        mask = torch.where(keep, kept, kept + lowest)  # a score that is added to the lowest number is lost in it
+        mask = keep_as_mask(query, mask, keep, fill)
     result = functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=p if training else 0.0, scale=scale / divisor / factor
     )
     return result.contiguous()  # as the product is
+
+
+def keep_as_mask(
+    query: torch.Tensor, mask: torch.Tensor | None, keep: torch.Tensor, fill: torch.Tensor | float | None
+) -> torch.Tensor:
+    """The mask to add that also does what `keep` and `fill` do: a score added to the lowest number is lost in it."""
+    kept = torch.zeros((), dtype=query.dtype, device=query.device) if mask is None else mask
+    return torch.where(keep, kept, kept + (torch.finfo(query.dtype).min if fill is None else fill))
 
 
 def attention_reference(
@@ -65,7 +71,8 @@ def attention_reference(
 
 def attention_implementation(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
-    keep: torch.Tensor | None = None, dropout: Any = None, scales: tuple[Any, ...] = (),
+    keep: torch.Tensor | None = None, fill: torch.Tensor | float | None = None, dropout: Any = None,
+    scales: tuple[Any, ...] = (),
 ) -> str:  # fmt: skip
     """Name of what runs for these arguments: "torch-native" or "reference"."""
     if not all(
@@ -80,7 +87,10 @@ def attention_implementation(
     floating = numbers and query.dtype.is_floating_point and not torch.is_autocast_enabled(query.device.type)
     if query.device.type == "cpu" and query.dtype not in (torch.float32, torch.float64):
         floating = False  # slower there than the composition, and less exact
-    return "torch-native" if plain and one_dtype and shaped and floating and query.numel() else "reference"
+    fits = plain and one_dtype and shaped and floating and query.numel()
+    if fits and keep is not None and fill is not None:
+        fits = isinstance(fill, int | float) and fill <= torch.finfo(query.dtype).min
+    return "torch-native" if fits else "reference"
 
 
 def _fits(mask: torch.Tensor, scores: tuple[int, ...]) -> bool:

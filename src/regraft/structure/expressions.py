@@ -58,10 +58,12 @@ def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
     left, right = lower(frame, expr.left), lower(frame, expr.comparators[0])
     glue(frame, "py.test", (left, right), expr)
     operator = expr.ops[0]
+    order = _ORDERS.get(type(operator))
     negated = isinstance(operator, ast.IsNot | ast.NotEq)
     atom: Guard
     if left.const is not MISSING and right.const is MISSING:
         left, right = right, left
+        order = order and order.translate(_MIRRORED)
     if isinstance(operator, ast.Is | ast.IsNot) and right.const is None:
         if left.const is not MISSING:
             return guards.TRUE if (left.const is None) is not negated else guards.FALSE
@@ -70,6 +72,8 @@ def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
     elif isinstance(operator, ast.Eq | ast.NotEq) and right.const is not MISSING:
         text, opposite = _sides(frame, expr, ast.Eq(), ast.NotEq())
         atom = Atom("eq", left.key(), right.const, text, _now(frame), opposite)
+    elif order and type(right.const) in (int, float):
+        return Atom(order, left.key(), right.const, _text(frame, expr), _now(frame))
     else:
         text = _text(frame, expr)
         subject = f"{left.key()} {type(operator).__name__} {right.key()}"
@@ -88,6 +92,8 @@ def _sides(frame: Frame, expr: ast.Compare, positive: ast.cmpop, negative: ast.c
     return written, opposite
 
 
+_ORDERS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
+_MIRRORED = str.maketrans("lg", "gl")
 _WORDS = {ast.Is: "is", ast.IsNot: "is not", ast.Eq: "==", ast.NotEq: "!="}
 _SIMPLE = (ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Subscript)
 

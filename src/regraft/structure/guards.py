@@ -1,12 +1,13 @@
 """Guards: the path conditions under which nodes run, as propositional formulas over atoms.
 
 Two guards are compared by meaning. The atoms know just enough theory for Python conditions: a value cannot be
-true and None, nor equal to two different constants.
+true and None, nor equal to two different constants, nor on both sides of a number. (It may be on neither: a NaN is.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,7 +18,8 @@ MAX_ATOMS = 20
 class Atom:
     """One undivided test: `kind` says how `subject` (a value's key) is tested against `argument`.
 
-    kinds: `truth`, `none` (is None), `eq` (== constant), `call` (a pure predicate), `opaque` (anything else).
+    kinds: `truth`, `none` (is None), `eq` (== constant), `lt`, `le`, `gt`, `ge` (compared with a constant number),
+    `call` (a pure predicate), `opaque` (anything else).
     `text` is how the source writes it, `opposite` the negation where Python has a word for it, `time` when it is
     tested (0: nowhere in particular, negative: in an inlined function).
     """
@@ -125,6 +127,7 @@ def consistent(assignment: dict[Atom, bool]) -> bool:
     chosen: dict[str, object] = {}
     none: set[str] = set()
     true: set[str] = set()
+    compared: dict[str, list[Atom]] = {}
     for atom, value in assignment.items():
         if not value:
             continue
@@ -132,13 +135,31 @@ def consistent(assignment: dict[Atom, bool]) -> bool:
             none.add(atom.subject)
         elif atom.kind == "truth":
             true.add(atom.subject)
+        elif atom.kind in ORDERS:
+            compared.setdefault(atom.subject, []).append(atom)
         elif atom.kind == "eq":
             if chosen.setdefault(atom.subject, atom.argument) != atom.argument:
                 return False
-            if atom.argument is not None:
-                continue
-            none.add(atom.subject)
-    return not none & (true | {subject for subject, constant in chosen.items() if constant is not None})
+            if atom.argument is None:
+                none.add(atom.subject)
+    if none & (true | compared.keys() | {subject for subject, constant in chosen.items() if constant is not None}):
+        return False
+    return all(_fits(atoms, chosen.get(subject)) for subject, atoms in compared.items())
+
+
+ORDERS = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
+
+
+def _fits(comparisons: Sequence[Atom], chosen: object) -> bool:
+    """Whether one number meets all comparisons, the `chosen` one where it is known."""
+    ends = [(one.argument, one.kind) for one in comparisons if isinstance(one.argument, int | float)]
+    if isinstance(chosen, int | float):
+        return all(ORDERS[kind](chosen, end) for end, kind in ends)
+    return all(
+        low < high if "t" in low_kind + high_kind else low <= high
+        for low, low_kind in ends if low_kind in ("gt", "ge")
+        for high, high_kind in ends if high_kind in ("lt", "le")
+    )  # fmt: skip
 
 
 def assignments(guards: Iterable[Guard], limit: int = MAX_ATOMS) -> Iterator[dict[Atom, bool]] | None:
@@ -159,9 +180,37 @@ def _assign(left: tuple[Atom, ...], assignment: dict[Atom, bool]) -> Iterator[di
 
 
 def satisfiable(guard: Guard) -> bool:
-    """True unless the guard is contradictory; a guard with too many atoms to decide counts as satisfiable."""
-    found = atoms(guard)
-    return len(found) > MAX_ATOMS or _search(guard, found, {})
+    """True unless the guard is contradictory; a guard with too many open atoms to decide counts as satisfiable.
+
+    What a conjunction demands of single atoms is decided first; only what is left open is searched.
+    """
+    found = _demands(guard)
+    if found is None or not consistent(found[0]):
+        return False
+    assignment, clauses = found
+    left = tuple(atom for atom in dict.fromkeys(_walk(And(clauses))) if atom not in assignment)
+    return len(left) > MAX_ATOMS or _search(And(clauses), left, assignment)
+
+
+def _demands(guard: Guard) -> tuple[dict[Atom, bool], tuple[Guard, ...]] | None:
+    """What single atoms must be where the guard holds, and the clauses that remain; None for a contradiction."""
+    assignment: dict[Atom, bool] = {}
+    clauses: list[Guard] = []
+    stack: list[tuple[Guard, bool]] = [(guard, True)]
+    while stack:
+        one, wanted = stack.pop()
+        if isinstance(one, Not):
+            stack.append((one.operand, not wanted))
+        elif isinstance(one, Atom):
+            if assignment.setdefault(one, wanted) is not wanted:
+                return None
+        elif isinstance(one, And) is wanted or len(one.operands) == 1:
+            stack += [(operand, wanted) for operand in one.operands]
+        elif not one.operands:
+            return None
+        else:
+            clauses.append(one if wanted else Not(one))
+    return assignment, tuple(clauses)
 
 
 def _search(guard: Guard, left: tuple[Atom, ...], assignment: dict[Atom, bool]) -> bool:

@@ -16,6 +16,7 @@ from regraft.structure.optable import OPERATORS
 
 MAX_PATH_ATOMS = 12
 _SYMBOLS = {op: symbol for symbol, op in OPERATORS.items()}
+_COMPARED = re.compile(r"([\w.]+) (<|<=|>|>=) -?[\w.]+")
 _DOTTED = re.compile(r"[A-Za-z_][\w.]*")
 
 
@@ -247,6 +248,10 @@ def _test(atom: Atom) -> Condition:
         text, operator, argument = text.removesuffix(" is None"), "is", Const(None)
     elif atom.kind == "eq" and isinstance(atom.argument, int | float | str | bool | None):
         text, operator, argument = text.split(" == ")[0], "==", Const(atom.argument)
+    elif atom.kind in guards.ORDERS and isinstance(atom.argument, int | float):
+        written = _COMPARED.fullmatch(text)
+        if written is not None:
+            text, operator, argument = written[1], written[2], Const(atom.argument)
     # anything that is not a plain name is quoted: the text of the source, not analysed
     left: Operand = Ref(text) if _DOTTED.fullmatch(text) else Const(text)
     return Test(left, operator, argument)

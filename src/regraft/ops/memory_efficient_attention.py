@@ -1,0 +1,80 @@
+"""The core of attention through xFormers, where it is installed and takes the arguments; else as `attention`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from regraft.ops.attention import attention, attention_implementation, attention_reference, keep_as_mask
+
+
+def memory_efficient_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None, fill: torch.Tensor | float | None = None, dropout: Any = None, p: float = 0.0,
+    training: bool = False, scale: float = 1.0, divisor: float = 1.0, factor: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    """What `attention` computes, with the same arguments and shapes, by `xformers.ops.memory_efficient_attention`.
+
+    xFormers takes float32 and half precision on CUDA, `(batch, heads, length, size)`, and a mask that needs no
+    gradient; anything else, also where it is not installed, runs as `attention` does.
+    """
+    scales = (scale, divisor, factor)
+    name = memory_efficient_attention_implementation(
+        query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales
+    )
+    kernel = _kernel()
+    if name != "xformers" or kernel is None:
+        return attention(
+            query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
+            divisor=divisor, factor=factor,
+        )  # fmt: skip
+    if dropout is not None:
+        p, training = dropout.p, dropout.training
+    if keep is not None:
+        mask = keep_as_mask(query, mask, keep, fill)
+    return through_xformers(kernel, query, key, value, mask, p if training else 0.0, scale / divisor / factor)
+
+
+def through_xformers(
+    kernel: Callable[..., torch.Tensor], query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    mask: torch.Tensor | None, p: float, scale: float,
+) -> torch.Tensor:  # fmt: skip
+    """Call xFormers' kernel: `(batch, length, heads, size)`, a mask of the scores' full shape in rows of 8 elements.
+
+    Source: https://facebookresearch.github.io/xformers/components/ops.html
+    """
+    if mask is not None:
+        shape = (*query.shape[:-1], key.shape[-2])
+        rows = mask.new_empty((*shape[:-1], (shape[-1] + 7) // 8 * 8))
+        mask = rows[..., : shape[-1]].copy_(mask.expand(shape))
+    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    return kernel(query, key, value, attn_bias=mask, p=p, scale=scale).transpose(1, 2).contiguous()
+
+
+memory_efficient_attention_reference = attention_reference
+
+
+def memory_efficient_attention_implementation(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None, fill: torch.Tensor | float | None = None, dropout: Any = None,
+    scales: tuple[Any, ...] = (),
+) -> str:  # fmt: skip
+    """Name of what runs for these arguments: "xformers", "torch-native" or "reference"."""
+    name = attention_implementation(query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales)
+    fits = name == "torch-native" and query.device.type == "cuda" and query.dim() == 4 and _kernel() is not None
+    constant = not any(isinstance(one, torch.Tensor) and one.requires_grad for one in (mask, fill))
+    return "xformers" if fits and constant and query.dtype != torch.float64 else name
+
+
+@functools.cache
+def _kernel() -> Callable[..., torch.Tensor] | None:
+    """xFormers' kernel; None where the package is missing or does not load with this PyTorch."""
+    try:
+        kernel: Callable[..., torch.Tensor] = importlib.import_module("xformers.ops").memory_efficient_attention
+    except (ImportError, OSError):
+        return None
+    return kernel

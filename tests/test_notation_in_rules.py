@@ -1,0 +1,122 @@
+"""Alternatives and steps that may stand in between: what rules of one's own can say, found in real text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regraft.rules import Rule, RuleProblem, load_rule
+from regraft.scan import check_source, compile_rules, rewrite_file
+from regraft.source import SourceFile, parse
+
+HEAD = 'rule mine\n  summary "Mine"\n  safety numeric\n  needs torch >= 2.4\n'
+SCALED = """\
+forward
+  alt $x / $divisor | $x * $scale -> $a
+  torch.nn.functional.softmax($a, dim=-1) -> $y
+  => mine.softmax($x, divisor=$divisor, scale=$scale) -> $y
+"""
+LOSS = """\
+forward
+  torch.nn.functional.linear($x, $weight) -> $logits
+  skip view|reshape|contiguous($logits) -> $flat
+  torch.nn.functional.cross_entropy($flat, $labels) -> $loss
+  => mine.linear_cross_entropy($x, $weight, $labels) -> $loss
+"""
+PAGE = """\
+```python before
+```
+
+```python after
+```
+
+```python unchanged reason="a"
+```
+
+```python unchanged reason="b"
+```
+"""
+
+
+def load(folder: Path, text: str) -> Rule | tuple[RuleProblem, ...]:
+    path = folder / "pack" / "mine.rule"
+    path.parent.mkdir()
+    path.write_text(HEAD + text)
+    path.with_suffix(".md").write_text(PAGE)
+    return load_rule(path)
+
+
+def rewritten(folder: Path, text: str, lines: str) -> str:
+    rule = load(folder, text)
+    assert isinstance(rule, Rule), rule
+    compiled, problems = compile_rules([rule])
+    assert not problems
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    code = f"import torch\nfrom torch.nn import functional as F\n\n\ndef f(x, w, d, labels):\n{body}"
+    source = parse("m.py", code.encode())
+    assert isinstance(source, SourceFile)
+    changed, _ = rewrite_file(check_source(source, compiled), compiled)
+    return changed.decode().partition("labels):\n")[2].replace("    ", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "call"),
+    [
+        ("return F.softmax(x / d, -1)", "return softmax(x, divisor=d)"),
+        ("return F.softmax(x * d, -1)", "return softmax(x, scale=d)"),
+        ("return F.softmax(x + d, -1)", "return F.softmax(x + d, -1)"),
+    ],
+)
+def test_an_alternative_gives_the_kernel_what_it_binds(tmp_path: Path, line: str, call: str) -> None:
+    assert rewritten(tmp_path, SCALED, line) == call + "\n"
+
+
+@pytest.mark.parametrize("steps", ["", ".view(-1, 9)", ".contiguous().view(-1, 9)", ".reshape(2, -1).reshape(-1, 9)"])
+def test_any_number_of_the_steps_may_stand_in_between(tmp_path: Path, steps: str) -> None:
+    lines = f"logits = F.linear(x, w)\nreturn F.cross_entropy(logits{steps}, labels)"
+    assert rewritten(tmp_path, LOSS, lines) == "return linear_cross_entropy(x, w, labels)\n"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "logits = F.linear(x, w)\nreturn F.cross_entropy(logits.transpose(0, 1), labels)\n",
+        "flat = F.linear(x, w).view(-1, 9)\nreturn F.cross_entropy(flat, labels), flat\n",
+        "logits = F.linear(x, w)\nreturn F.cross_entropy(logits.view(-1, 9), labels), logits.view(-1)\n",
+    ],
+)
+def test_other_steps_and_values_that_others_use_stop_the_match(tmp_path: Path, lines: str) -> None:
+    assert rewritten(tmp_path, LOSS, lines) == lines
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "line"),
+    [
+        ("divisor=$divisor, scale=$scale", "$divisor", "$divisor is not bound by every alternative", 8),
+        ("-> $a", "-> $a, $b", "each node needs one output variable", 6),
+    ],
+)
+def test_problems_of_alternatives(tmp_path: Path, old: str, new: str, message: str, line: int) -> None:
+    rule = load(tmp_path, SCALED.replace(old, new))
+    if isinstance(rule, Rule):
+        _, found = compile_rules([rule])
+    else:
+        found = rule
+    assert message in found[0].message
+    assert found[0].line == line
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message", "line"),
+    [
+        ("view|reshape", "view|nothing", "nothing is not a tensor method", 7),
+        ("skip view|reshape|contiguous($logits)", "skip view(2)", "`skip` passes over operations of a value", 7),
+    ],
+)
+def test_problems_of_skip(tmp_path: Path, old: str, new: str, message: str, line: int) -> None:
+    rule = load(tmp_path, LOSS.replace(old, new))
+    assert isinstance(rule, Rule)
+    _, (problem,) = compile_rules([rule])
+    assert message in problem.message
+    assert problem.line == line
