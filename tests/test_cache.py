@@ -143,3 +143,24 @@ def test_an_exception_in_a_process_is_an_error_of_its_file(write: Write) -> None
     reports = list(scan_files(files, Task((broken,)), jobs=2))
     assert [len(one.errors) for one in reports] == [1, 0, 1]
     assert "internal error: AttributeError" in reports[0].errors[0].message
+
+
+def test_a_file_that_is_followed_counts(write: Write, tmp_path: Path, scans: list[str]) -> None:
+    helper = write("helper.py", "import torch\n\n\ndef soft(x, dim):\n    return torch.softmax(x, dim)\n")
+    code = "import torch\nfrom helper import soft\n\n\ndef weights(scores):\n    return soft(scores, -1)\n"
+    files, task = [write("m.py", code)], Task(RULES, cache=tmp_path / "kept")
+    (report,) = scan_files(files, task)
+    assert [one.rule.id for one in report.findings] == ["adopter/softmax"]
+    scanned(files, task)
+    assert scans == ["m.py"]
+    helper.write_text(helper.read_text().replace("softmax", "sigmoid").replace("(x, dim)\n", "(x)\n"))
+    (report,) = scan_files(files, task)
+    assert report.findings == ()
+    helper.unlink()
+    scanned(files, task)
+    assert scans == ["m.py", "m.py", "m.py"]
+    other = tmp_path / "elsewhere" / "m.py"
+    other.parent.mkdir()
+    other.write_text(code)
+    scanned([other], task)
+    assert scans == ["m.py"] * 4

@@ -1,7 +1,8 @@
 """Reports of files that were scanned before, one small file each in the user's cache directory.
 
-The key is everything that a report depends on: the file's bytes and package, the rules' text, Regraft's own source and
-the version of Python. An entry that cannot be read is scanned again; a directory that cannot be written is left alone.
+The key is everything that a report depends on: the file's bytes, package and directory, the rules' text, Regraft's own
+source and the version of Python. Files that it follows by imports are compared with what they were. An entry that
+cannot be read is scanned again; a directory that cannot be written is left alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from regraft.rules import Rule
 from regraft.scan import CompiledRule, FileReport, Finding, Miss
 from regraft.source import MAX_BYTES, SourceError, write_whole
 from regraft.structure.model import Opaque
+from regraft.structure.package import digest
 
 PACKAGE = Path(__file__).parent
 DAY = 24 * 60 * 60
@@ -50,6 +52,7 @@ class Cache:
         self.rules = {one.rule.id: one.rule for one in rules}
         self._base = _base(rules)
         self._packages: dict[Path, str] = {}
+        self._digests: dict[str, str] = {}
         self._now = time.time()
         self._writable = True
 
@@ -68,10 +71,20 @@ class Cache:
                 os.utime(entry)  # still in use
         except OSError:
             return None
-        digest, _, content = text.partition(b"\n")
-        if digest != _digest(content):
+        checksum, _, content = text.partition(b"\n")
+        if checksum != _checksum(content):
             return None
-        return decode(json.loads(content), str(path), self.rules)
+        data = json.loads(content)
+        if any(self._digest(other) != known for other, known in data["followed"].items()):
+            return None
+        return decode(data, str(path), self.rules)
+
+    def _digest(self, path: str) -> str:
+        """Of a file that others follow, read once."""
+        found = self._digests.get(path)
+        if found is None:
+            found = self._digests[path] = digest(Path(path))
+        return found
 
     def store(self, report: FileReport) -> None:
         """Keep the report of a file that could be read."""
@@ -81,7 +94,7 @@ class Cache:
         content = json.dumps(encode(report), separators=(",", ":")).encode()
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(entry, _digest(content) + b"\n" + content, 0o600)
+            write_whole(entry, _checksum(content) + b"\n" + content, 0o600)
         except OSError:
             self._writable = False
 
@@ -101,7 +114,7 @@ class Cache:
     def _entry(self, path: Path, data: bytes) -> Path:
         package = self._packages.get(path.parent)
         if package is None:
-            package = self._packages[path.parent] = package_of(path)
+            package = self._packages[path.parent] = f"{package_of(path)}\0{path.parent.resolve()}"
         key = self._base.copy()
         key.update(f"{package}\0".encode())
         key.update(data)
@@ -121,7 +134,7 @@ def _base(rules: Sequence[CompiledRule]) -> hashlib.blake2b:
     return key
 
 
-def _digest(content: bytes) -> bytes:
+def _checksum(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).hexdigest().encode()
 
 
@@ -134,12 +147,14 @@ def encode(report: FileReport) -> dict[str, Any]:
         "misses": [[one.rule.id, one.line, one.column, one.scope, one.reason] for one in report.misses],
         "opaque": [[one.line, one.column, one.reason] for one in report.opaque],
         "errors": [[one.line, one.column, one.message] for one in report.errors],
+        "followed": dict(report.followed),
         "totals": [report.classes, report.nodes, report.seconds],
     }
 
 
 def decode(data: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> FileReport:
     """The report that `encode` was given, without source and patches."""
+    classes, nodes, seconds = data["totals"]
     return FileReport(
         file,
         None,
@@ -147,7 +162,10 @@ def decode(data: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> Fil
         tuple(Miss(rules[rule], file, *rest) for rule, *rest in data["misses"]),
         tuple(Opaque(*one) for one in data["opaque"]),
         tuple(SourceError(file, *one) for one in data["errors"]),
-        *data["totals"],
+        classes,
+        nodes,
+        seconds,
+        data["followed"],
     )
 
 

@@ -7,8 +7,8 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from regraft import source as text
@@ -96,6 +96,7 @@ class FileReport:
 
     misses, opaque  only where the scan was asked to explain
     nodes           of the functions that were analysed
+    followed        other files of the package whose text matters, with digests
     """
 
     file: str
@@ -107,6 +108,7 @@ class FileReport:
     classes: int
     nodes: int
     seconds: float
+    followed: Mapping[str, str] = field(default_factory=dict)
 
 
 class RuleDefect(Exception):
@@ -251,7 +253,10 @@ def _check(source: SourceFile, rules: Sequence[CompiledRule], home: str, explain
     findings.sort(key=lambda one: (one.start, one.rule.id))
     misses.sort(key=lambda one: (one.line, one.column))
     seconds = time.perf_counter() - started
-    return FileReport(source.path, source, tuple(findings), tuple(misses), tuple(opaque), (), classes, nodes, seconds)
+    return FileReport(
+        source.path, source, tuple(findings), tuple(misses), tuple(opaque), (), classes, nodes, seconds,
+        module.around.followed,
+    )  # fmt: skip
 
 
 def _at_home(found: Sequence[tuple[Rule, Match]]) -> Iterator[tuple[Rule, Match]]:
@@ -260,9 +265,17 @@ def _at_home(found: Sequence[tuple[Rule, Match]]) -> Iterator[tuple[Rule, Match]
     seen: set[tuple[str, ast.AST, ast.AST | None]] = set()
     for rule, match in found:
         key = (rule.id, match.root.expr, match.root.inner)
+        if all(node.away for node in match.nodes) and not _specialised(match.root.expr):
+            continue
         if (match.root.inner is None or (rule.id, match.root.inner) not in home) and key not in seen:
             seen.add(key)
             yield rule, match
+
+
+def _specialised(call: ast.AST) -> bool:
+    """Whether a call gives a function a constant, so that it may show there what it does not show by itself."""
+    given = (*call.args, *(one.value for one in call.keywords)) if isinstance(call, ast.Call) else ()
+    return any(isinstance(one.operand if isinstance(one, ast.UnaryOp) else one, ast.Constant) for one in given)
 
 
 def _apply_rule(
@@ -331,7 +344,7 @@ def _guard(match: Match) -> str:
 
 def _lines(node: Node) -> Iterator[int]:
     """Source lines of a node and of the constructor of its layer."""
-    for expr in (node.expr, node.inner):
+    for expr in (node.expr, None if node.away else node.inner):
         if expr is not None:
             yield from range(expr.lineno, (expr.end_lineno or expr.lineno) + 1)  # type: ignore[attr-defined]
     for layer in node.layer.layers if node.layer is not None else ():

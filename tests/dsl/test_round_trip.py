@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from regraft.dsl import (
 )
 from regraft.dsl import syntax as s
 
+pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 KEYWORDS = {"if", "not", "and", "or", "is", "in", "True", "False", "None"}
 HEADINGS = ["rule", "summary", "safety", "needs", "init", "forward", "where", "keep", "opt", "alt", "skip"]
 

@@ -9,7 +9,7 @@ from regraft.names import dotted
 from regraft.structure import calls, guards
 from regraft.structure.calls import Arguments, attribute, glue
 from regraft.structure.containers import element, loop_element, unpack
-from regraft.structure.frame import Frame, Function
+from regraft.structure.frame import Frame, Function, Scope
 from regraft.structure.guards import Atom, Guard
 from regraft.structure.inline import inline
 from regraft.structure.model import MISSING, Layer, Value
@@ -122,8 +122,13 @@ def _name(frame: Frame, expr: ast.expr) -> Value:
     bound = frame.env.get(expr.id)
     if bound is not None:
         return bound.value
-    qualified = frame.scope.names.qualified.get(expr.id, expr.id)
-    if expr.id in frame.scope.names.rebound:
+    names = frame.scope.names
+    qualified = names.qualified.get(expr.id, expr.id)
+    if frame.scope.home and expr.id in names.bound and expr.id not in names.qualified:
+        if expr.id not in names.definitions:
+            return frame.value("unknown")  # a variable of another file
+        qualified = f"{frame.scope.home}.{expr.id}"
+    if expr.id in names.rebound:
         return frame.node("call", {}, expr, effect=True, spelling=expr.id).output  # any call may change it
     return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
 
@@ -214,10 +219,10 @@ def _own_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
 
 def _inlined(
     frame: Frame, expr: ast.Call, function: Function, name: str, arguments: Arguments,
-    receiver: Value | None = None, closure: bool = False,
+    receiver: Value | None = None, closure: bool = False, scope: Scope | None = None,
 ) -> Value | None:  # fmt: skip
     assert frame.lower_block is not None
-    return inline(frame, expr, function, name, arguments, frame.lower_block, receiver, closure)
+    return inline(frame, expr, function, name, arguments, frame.lower_block, receiver, closure, scope)
 
 
 def _arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
@@ -268,6 +273,11 @@ def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Argumen
         return built
     if name in frame.scope.names.definitions:
         return _definition_call(frame, expr, name, arguments)
+    followed = frame.scope.imported(name) if "." in name else None
+    if followed is not None:
+        found = _inlined(frame, expr, followed[1], name, arguments, scope=followed[0])
+        if found is not None:
+            return found
     if name in calls.PURE_FUNCTIONS or name.startswith(calls.PURE_MODULES):
         positional, keywords = arguments
         kind = "scalar" if name.startswith("math.") else "unknown"

@@ -24,6 +24,8 @@ class Scope:
     methods    those of the class and its bases, as an instance has them; no class here overrides the `final` ones
     custom     operators, properties and iteration that classes and generators of the file define: they run any code
     inlines    whether calls of the file's functions are inlined; `inlinable` remembers which can be
+    imported   gives a function of another file of the package, with what it sees
+    home       that file's module, for what is seen by a function that another file calls
     """
 
     source: SourceFile
@@ -35,6 +37,8 @@ class Scope:
     final: frozenset[str] = frozenset()
     inlines: bool = False
     inlinable: dict[ast.AST, bool] = field(default_factory=dict)
+    imported: Callable[[str], tuple[Scope, Function] | None] = lambda qualified: None
+    home: str = ""
 
 
 _CONST_KINDS: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "scalar"), (str, "str"))
@@ -55,6 +59,7 @@ class Outer(NamedTuple):
     active: tuple[ast.AST, ...]
     returns: list[tuple[Guard, Value]]
     guard: Guard
+    scope: Scope
 
 
 class Frame:
@@ -160,7 +165,8 @@ class Frame:
         self.time += 1
         output = self.value("node", kind)
         made = Node(op, args, output, self.guard, self.site or expr, self.statement, self.time, effect=effect, **more)  # type: ignore[arg-type]
-        made.inner = expr if self.site is not None else None
+        if self.site is not None:
+            made.inner, made.away = expr, bool(self.scope.home)
         made.loop = self.loop
         output.node = made
         for value in dict.fromkeys(args.values()):
@@ -247,7 +253,7 @@ class Frame:
         """Start the body of an inlined function with names of its own; attributes of the instance stay."""
         outer = Outer(
             self.env, self.log, self.trail, self.receiver, self.captured, self.volatile, self.shared,
-            self.loop_marks, self.site, self.active, self.returns, self.guard,
+            self.loop_marks, self.site, self.active, self.returns, self.guard, self.scope,
         )  # fmt: skip
         visible = {name: one for name, one in self.env.items() if closure or "." in name}
         self.env = {**visible, **{name: Binding(value, self.time, None) for name, value in bound.items()}}
@@ -262,7 +268,7 @@ class Frame:
         stored = {name: one.value for name, one in self.env.items() if "." in name}
         (
             self.env, self.log, self.trail, self.receiver, self.captured, self.volatile, self.shared,
-            self.loop_marks, self.site, self.active, self.returns, self.guard,
+            self.loop_marks, self.site, self.active, self.returns, self.guard, self.scope,
         ) = outer  # fmt: skip
         for name, value in stored.items():
             bound = self.env.get(name)
@@ -270,6 +276,8 @@ class Frame:
                 self.bind(name, value)
 
     def give_up(self, node: ast.AST, reason: str) -> None:
-        """Record a place that cannot be followed."""
+        """Record a place that cannot be followed; one of another file is recorded there."""
+        if self.scope.home:
+            return
         line, column = self.scope.source.position(self.scope.source.span(node).start)
         self.opaque.append(Opaque(line, column, reason))

@@ -142,7 +142,8 @@ def consistent(assignment: dict[Atom, bool]) -> bool:
                 return False
             if atom.argument is None:
                 none.add(atom.subject)
-    if none & (true | compared.keys() | {subject for subject, constant in chosen.items() if constant is not None}):
+    # that a compared value is not None is left open: the comparison must not be tested before it is
+    if none & (true | {subject for subject, constant in chosen.items() if constant is not None}):
         return False
     return all(_fits(atoms, chosen.get(subject)) for subject, atoms in compared.items())
 

@@ -1,4 +1,4 @@
-"""Inlining: the body of a called function of the same file, lowered in the place of its call.
+"""Inlining: the body of a called function of the file or its package, lowered in the place of its call.
 
 Only plain functions are inlined: no generators, no nested functions, no `return` inside a loop. A function is not
 inlined into itself, and a body takes up a bounded number of nodes in this way, so lowering stays linear in the code.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from regraft.names import walk
 from regraft.structure import guards
-from regraft.structure.frame import Frame, Function
+from regraft.structure.frame import Frame, Function, Scope
 from regraft.structure.model import Value
 
 Arguments = tuple[Sequence[Value], Mapping[str, Value]]
@@ -29,12 +29,13 @@ _REFUSED = (
 
 def inline(
     frame: Frame, expr: ast.AST, function: Function, name: str, arguments: Arguments, lower_block: Block,
-    receiver: Value | None = None, closure: bool = False,
+    receiver: Value | None = None, closure: bool = False, scope: Scope | None = None,
 ) -> Value | None:  # fmt: skip
     """The value of a call of `function`; None when it cannot be inlined, with nothing lowered.
 
     receiver  the instance, for a method
     closure   the function is local, and sees the names of the caller
+    scope     what the function sees when it is one of another file
     """
     if not frame.scope.inlines or len(frame.active) >= MAX_DEPTH or function in frame.active:
         return None
@@ -45,6 +46,8 @@ def inline(
         return None
     site = frame.site or expr
     outer = frame.enter(site, function, bound, closure)
+    if scope is not None:
+        frame.scope = scope
     if receiver is not None:
         frame.receiver = [*function.args.posonlyargs, *function.args.args][0].arg
     elif not closure or frame.receiver in bound:

@@ -117,6 +117,7 @@ class Node:
     spelling  how the source names it, fully qualified where known
     expr      its expression in the lowered function; for what an inlined function computes, the call of it
     inner     the expression inside the inlined function, else None
+    away      that function is one of another file
     """
 
     op: str
@@ -133,6 +134,7 @@ class Node:
     defaults: frozenset[str] = frozenset()
     loop: int = 0
     inner: ast.AST | None = None
+    away: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

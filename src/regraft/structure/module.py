@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from regraft.structure.frame import Function, Scope
 from regraft.structure.lower import local_names, lower_function
 from regraft.structure.model import Body, Layer, Structure, Value
 from regraft.structure.optable import table
+from regraft.structure.package import Package
 
 _DYNAMIC = re.compile(r"\bsetattr\(self\b|self\.(?:add_module|register_module|_modules|__dict__)\b|def __[gs]etattr")
 _DYNAMIC_WORDS = (b"setattr", b"add_module", b"register_module", b"_modules", b"__dict__", b"__getattr")
@@ -26,6 +28,7 @@ _OPERATORS = re.compile(
     rb"def __(?:[ri]?(?:add|sub|mul|truediv|pow|matmul)|neg|getitem|setitem|getattr|getattribute)__"
 )
 
+_WORD = re.compile(r"\w+")
 # Whether to lower a function, given the class that it is a method of.
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SET = re.compile(rb"\.(\w+)\s*=(?!=)|\bsetattr\([^,\n]*,\s*[\"'](\w+)")
@@ -33,13 +36,21 @@ Wanted = Callable[[ast.ClassDef | None, Function], bool]
 
 
 class Module:
-    """Structures of one file, made on demand."""
+    """Structures of one file, made on demand.
+
+    Base classes and functions that it imports from its own package are followed into their files.
+    """
 
     def __init__(self, source: SourceFile, package: str | None = None, inlines: bool = True) -> None:
         self.source = source
         self.inlines = inlines
         self._inlinable: dict[ast.AST, bool] = {}
         self.package = package_of(Path(source.path)) if package is None else package
+        self._owners: dict[ast.AST, Module] = {}
+        self._bases: dict[tuple[ast.ClassDef, bool], tuple[ast.ClassDef, ...]] = {}
+        self._imported: dict[str, tuple[Module, ast.ClassDef | Function] | None] = {}
+        self._dynamic: dict[ast.ClassDef, bool] = {}
+        self._words: dict[ast.AST, frozenset[bytes]] = {}
         self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
         self._made: list[Body] = []
         self._stores: dict[ast.AST, frozenset[str]] = {}
@@ -54,25 +65,66 @@ class Module:
         """Classes at the top level (also inside `if` and `try`), by name."""
         return {name: node for name, node in self.names.definitions.items() if isinstance(node, ast.ClassDef)}
 
-    def bases(self, cls: ast.ClassDef) -> tuple[ast.ClassDef, ...]:
-        """The class and its base classes in this file, nearest first (left to right, depth first)."""
-        found: dict[str, ast.ClassDef] = {}
-        stack = [cls]
-        while stack:
-            one = stack.pop(0)
-            if one.name in found:
-                continue
-            found[one.name] = one
-            named = [base.id for base in one.bases if isinstance(base, ast.Name)]
-            stack[:0] = [self.classes[name] for name in named if name in self.classes]
-        return tuple(found.values())
+    @cached_property
+    def around(self) -> Package[Module]:
+        """The files of the package, as this file reaches them."""
+        return Package(self.source.path, self.package, Module)
+
+    def imported(self, qualified: str) -> tuple[Module, ast.ClassDef | Function] | None:
+        """The class or function of another file of the package that a qualified name stands for, and its module."""
+        if qualified not in self._imported:
+            found = self.around.locate(qualified, lambda module: module.names) if self.around.own(qualified) else None
+            here = found is None or Path(found[0].source.path) == self.around.file
+            self._imported[qualified] = None if here or not found else (found[0], found[0].names.definitions[found[1]])
+        return self._imported[qualified]
+
+    @property
+    def dotted(self) -> str:
+        """The module's name as its package's files import it."""
+        stem = Path(self.source.path).stem
+        return ".".join(filter(None, (self.package, "" if stem == "__init__" else stem)))
+
+    def owner(self, definition: ast.AST) -> Module:
+        """The module of a class that `bases` gave, or of a method of it."""
+        return self._owners.get(definition, self)
+
+    def bases(self, cls: ast.ClassDef, *, followed: bool = True) -> tuple[ast.ClassDef, ...]:
+        """The class and its base classes, nearest first (left to right, depth first).
+
+        followed  with those of other files of the package
+        """
+        known = self._bases.get((cls, followed))
+        if known is None:
+            found: dict[ast.ClassDef, None] = {}
+            stack = [cls]
+            while stack:
+                one = stack.pop(0)
+                if one not in found:
+                    found[one] = None
+                    stack[:0] = [base for expr in one.bases for base in self._base(one, expr, followed)]
+            known = self._bases[cls, followed] = tuple(found)
+        return known
+
+    def _base(self, cls: ast.ClassDef, expr: ast.expr, followed: bool) -> Iterator[ast.ClassDef]:
+        owner = self.owner(cls)
+        if isinstance(expr, ast.Name) and expr.id in owner.classes:
+            found, base = owner, owner.classes[expr.id]
+        else:
+            qualified = owner.names.resolve(expr) if followed else None
+            other = self.imported(qualified) if qualified is not None else None
+            if other is None or not isinstance(other[1], ast.ClassDef):
+                return
+            found, base = other[0], other[1]
+        if found is not self:
+            self._owners.update((one, found) for one in (base, *self.methods(base).values()))
+        yield base
 
     @cached_property
     def subclasses(self) -> Mapping[str, tuple[ast.ClassDef, ...]]:
         """Direct and indirect subclasses in this file of each class."""
         found: dict[str, list[ast.ClassDef]] = {}
         for cls in self.classes.values():
-            for base in self.bases(cls)[1:]:
+            for base in self.bases(cls, followed=False)[1:]:
                 found.setdefault(base.name, []).append(cls)
         return {name: tuple(classes) for name, classes in found.items()}
 
@@ -94,22 +146,44 @@ class Module:
         return {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
 
     def all_methods(self, cls: ast.ClassDef) -> dict[str, Function]:
-        """The methods of a class and its bases in this file, as an instance has them."""
+        """The methods of a class and its bases, as an instance has them."""
         return {name: method for one in reversed(self.bases(cls)) for name, method in self.methods(one).items()}
+
+    def words(self, definition: ast.ClassDef | Function) -> frozenset[bytes]:
+        """Every word in the text of a class or function of this file."""
+        found = self._words.get(definition)
+        if found is None:
+            words = _WORD.findall(self.source.segment(definition))
+            found = self._words[definition] = frozenset(word.encode() for word in words)
+        return found
 
     def scope(self, cls: ast.ClassDef | None) -> Scope:
         if cls is None:
             return Scope(
                 self.source, self.names, table(), {}, custom=self.custom, inlines=self.inlines,
-                inlinable=self._inlinable,
+                inlinable=self._inlinable, imported=self._function,
             )  # fmt: skip
         methods = self.all_methods(cls)
         overridden = {name for sub in self.subclasses.get(cls.name, ()) for name in self.methods(sub)}
+        customs = (self.owner(one).custom for one in self.bases(cls))
         return Scope(
-            self.source, self.names, table(), self.layers(cls), methods, self.custom,
+            self.source, self.names, table(), self.layers(cls), methods, self.custom.union(*customs),
             frozenset(name for name in methods.keys() - overridden if self._is_final(cls, name)),
-            self.inlines, self._inlinable,
+            self.inlines, self._inlinable, self._function,
         )  # fmt: skip
+
+    def _function(self, qualified: str) -> tuple[Scope, Function] | None:
+        """A function that the file imports from its package, with what it sees."""
+        if qualified.rpartition(".")[2][:1].isupper():
+            return None  # a class; looking would cost reading its file
+        other, function = self.imported(qualified) or (self, None)
+        if function is None or isinstance(function, ast.ClassDef):
+            return None
+        scope = Scope(
+            other.source, other.names, table(), {}, custom=other.custom, inlines=self.inlines,
+            inlinable=other._inlinable, imported=self._function, home=other.dotted,
+        )  # fmt: skip
+        return scope, function
 
     def _is_final(self, cls: ast.ClassDef, name: str) -> bool:
         """Whether `self.name` certainly is the method that this file shows: no guess is needed, nothing sets it."""
@@ -146,12 +220,19 @@ class Module:
         order = self.bases(cls)
         merged: dict[str, list[Layer]] = {}
         ran: set[ast.AST] = set()
+        built: dict[ast.ClassDef, Collection[str]] = {}
         for one in reversed(order):
-            merged.update(self._constructed(one, order, ran))
+            found = self._constructed(one, order, ran)
+            merged.update(found)
+            built[one] = found.keys()
         for one in order:
-            for path in (*self._reassigned(one, ran), *self._shadowed(one, merged)):
+            # what a class of another file may do by such means is only held against the layers that it builds
+            seen = merged if self.owner(one) is self else {path: merged[path] for path in built[one]}
+            if not seen:
+                continue
+            for path in (*self._reassigned(one, ran), *self._shadowed(one, seen)):
                 # stored by a method that may run at any time, or by other means: its type is not known
-                if path in merged:
+                if path in seen:
                     merged[path].append(Layer("", path))
         return {path: tuple(layers) for path, layers in merged.items()}
 
@@ -170,11 +251,15 @@ class Module:
             body = self._constructor_body(owner, function)
             pending += self._called(owner, order, function, body)
             for path, guard, value, statement in body.stores:
-                found.setdefault(path, []).extend(_stored_layers(path, guard, value, statement))
+                made = _stored_layers(path, guard, value, statement)
+                here = self.owner(owner) is self
+                found.setdefault(path, []).extend(made if here else (replace(one, lines=(0, 0)) for one in made))
         ran |= seen
         return found
 
     def _constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
+        if self.owner(owner) is not self:
+            return self.owner(owner)._constructor_body(owner, function)
         body = self._constructors.get(function)
         if body is None:
             scope = Scope(self.source, self.names, table(), {}, self.methods(owner), self.custom)
@@ -190,7 +275,7 @@ class Module:
             (node.spelling[5:], order) for node in body.index.get("call", ()) if node.spelling.startswith("self.")
         ]
         above = order[order.index(owner) + 1 :]
-        text = self.source.segment(function)
+        text = self.owner(owner).source.segment(function)
         named += [(match[1], above) for match in _SUPER.finditer(text)]
         for name, classes in named:
             found = next((one for one in classes if name in self.methods(one)), None)
@@ -199,8 +284,9 @@ class Module:
 
     def _shadowed(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> list[str]:
         """Layers that something else than a plain assignment may set or hide: their type is not known."""
-        text = self.source.segment(cls)
-        dynamic = self._is_dynamic and _DYNAMIC.search(text) is not None
+        home = self.owner(cls)
+        text = home.source.segment(cls)
+        dynamic = home._is_dynamic and home._sets_attributes(cls)
         containers = {
             path for path, layers in paths.items() if any(one.type == "torch.nn.Sequential" for one in layers)
         }
@@ -211,13 +297,21 @@ class Module:
         names |= {target.id for target in _targets(others) if isinstance(target, ast.Name)}
         return [path for path in paths if dynamic or path in containers & changed or path.split(".")[1] in names]
 
+    def _sets_attributes(self, cls: ast.ClassDef) -> bool:
+        """Whether a class of this file sets attributes by other means than an assignment."""
+        found = self._dynamic.get(cls)
+        if found is None:
+            found = self._dynamic[cls] = _DYNAMIC.search(self.source.segment(cls)) is not None
+        return found
+
     @cached_property
     def _is_dynamic(self) -> bool:
         return any(word in self.source.text for word in _DYNAMIC_WORDS)
 
     def _reassigned(self, cls: ast.ClassDef, constructors: set[ast.AST]) -> set[str]:
         methods = (one for one in self.methods(cls).values() if one not in constructors and one.args.args)
-        return {path for method in methods for path in self._assigned(method)}
+        home = self.owner(cls)
+        return {path for method in methods for path in home._assigned(method)}
 
     def _assigned(self, method: Function) -> frozenset[str]:
         """Attributes of the instance that a method stores."""

@@ -61,6 +61,8 @@ class Relevance:
         self.module = module
         self.patterns = tuple(frozenset(one for one in needs if one.op not in _ANYWHERE) for needs in patterns)
         self._words: dict[ast.AST, frozenset[bytes]] = {}
+        self._own: dict[str, dict[str, Function]] = {}
+        self._elsewhere: dict[bytes, frozenset[bytes]] = {}
         self._calls: dict[ast.AST, _Calls] = {}
         self._classes: dict[str, dict[Need, frozenset[bytes]] | None] = {}
 
@@ -108,8 +110,10 @@ class Relevance:
 
     def _class_fits(self, cls: ast.ClassDef) -> bool:
         """Whether the text of a class and its bases has the words: what their constructors build stands there."""
-        methods = [method for one in self.module.bases(cls) for method in self.module.methods(one).values()]
-        words = self._union(self._reach(methods, cls))
+        module, bases = self.module, self.module.bases(cls)
+        methods = [method for one in bases if module.owner(one) is module for method in module.methods(one).values()]
+        followed = (module.owner(one).words(one) for one in bases if module.owner(one) is not module)
+        words = self._union(self._reach(methods, cls)).union(*followed)
         spelled = self._vocabulary
         return any(
             all(one.chosen or not words.isdisjoint(spelled[one].direct | spelled[one].makers) for one in needs)
@@ -143,7 +147,40 @@ class Relevance:
         return _Words(_last(direct), _last(makers))
 
     def _union(self, functions: Iterable[Function]) -> frozenset[bytes]:
-        return frozenset().union(*(self._of(one) for one in functions))
+        """Words of the functions, and of those of the package's other files that they may call."""
+        words = frozenset[bytes]().union(*(self._of(one) for one in functions))
+        return words.union(*(self._followed(word) for word in words & self._importable))
+
+    def _followed(self, word: bytes) -> frozenset[bytes]:
+        found = self._elsewhere.get(word)
+        if found is None:
+            other = self.module.imported(self.module.names.qualified[word.decode()])
+            found = self._elsewhere[word] = self._words_elsewhere(*other) if other is not None else frozenset()
+        return found
+
+    def _words_elsewhere(self, module: Module, definition: ast.ClassDef | Function) -> frozenset[bytes]:
+        """Words of a function of another file, and of the functions that it may call; a class is not followed."""
+        words: dict[ast.AST, frozenset[bytes]] = {}
+        pending = [(module, definition)]
+        while pending:
+            home, one = pending.pop()
+            if one in words or isinstance(one, ast.ClassDef):
+                continue
+            words[one] = home.words(one)
+            for name in (word.decode() for word in words[one]):
+                if name in home.names.definitions:
+                    pending.append((home, home.names.definitions[name]))
+                elif name in home.names.qualified:
+                    pending += filter(None, [self.module.imported(home.names.qualified[name])])
+        return frozenset().union(*words.values())
+
+    @cached_property
+    def _importable(self) -> frozenset[bytes]:
+        """Local names of functions that the file imports from its package; classes start with a capital letter."""
+        qualified = self.module.names.qualified.items()
+        functions = (name for name, full in qualified if not full.rpartition(".")[2][:1].isupper())
+        own = self.module.around.own
+        return frozenset(name.encode() for name in functions if own(self.module.names.qualified[name]))
 
     def _of(self, function: Function) -> frozenset[bytes]:
         found = self._words.get(function)
@@ -153,7 +190,7 @@ class Relevance:
 
     def _reach(self, functions: Iterable[Function], cls: ast.ClassDef | None) -> tuple[Function, ...]:
         """The functions, and those of the file that they may call, directly or not."""
-        methods = self.module.all_methods(cls) if cls is not None else {}
+        methods = self._methods(cls) if cls is not None else {}
         found: dict[Function, None] = {}
         pending = list(functions)
         while pending:
@@ -165,6 +202,14 @@ class Relevance:
                 name = word.decode()
                 pending += [known[name] for known in (methods, self._functions) if name in known]
         return tuple(found)
+
+    def _methods(self, cls: ast.ClassDef) -> dict[str, Function]:
+        """Methods of a class and its bases in this file."""
+        found = self._own.get(cls.name)
+        if found is None:
+            everything = self.module.all_methods(cls).items()
+            found = self._own[cls.name] = {n: one for n, one in everything if self.module.owner(one) is self.module}
+        return found
 
     @cached_property
     def _functions(self) -> dict[str, Function]:

@@ -230,6 +230,8 @@ def _formula(guard: Guard) -> Condition:
     parts = tuple(_flat(guard.operands, type(guard)))
     if len(parts) == 1:
         return parts[0]
+    if not parts:
+        return Test(Const(isinstance(guard, guards.And)))
     make: Callable[[tuple[Condition, ...]], Condition] = And if isinstance(guard, guards.And) else Or
     return make(parts)
 
