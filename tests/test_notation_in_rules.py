@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from regraft.conditions import PREDICATES
 from regraft.rules import Rule, RuleProblem, load_rule
 from regraft.scan import check_source, compile_rules, rewrite_file
 from regraft.source import SourceFile, parse
@@ -120,3 +122,17 @@ def test_problems_of_skip(tmp_path: Path, old: str, new: str, message: str, line
     _, (problem,) = compile_rules([rule])
     assert message in problem.message
     assert problem.line == line
+
+
+def test_the_rules_of_the_manual_load(tmp_path: Path) -> None:
+    manual = (Path(__file__).parents[1] / "docs" / "rules.md").read_text()
+    for number, text in enumerate(re.findall(r"```rule\n(.*?)```", manual, re.DOTALL)):
+        path = tmp_path / str(number) / f"{text.split()[1]}.rule"
+        path.parent.mkdir()
+        path.write_text(text)
+        path.with_suffix(".md").write_text(PAGE)
+        rule = load_rule(path)
+        assert isinstance(rule, Rule), rule
+        assert compile_rules([rule])[1] == ()
+    for word in PREDICATES:
+        assert f"`{word}(" in manual
