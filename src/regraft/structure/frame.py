@@ -80,6 +80,7 @@ class Frame:
         self.loops = 0
         self.time = 0
         self.values = 0
+        self.phis: list[Value] = []
         self.constants: dict[tuple[type, object], Value] = {}
         self.globals: dict[str, Value] = {}
         self.paths: dict[str, Value] = {}  # layers
@@ -241,11 +242,25 @@ class Frame:
         merged = self.value("phi", kinds.pop() if len(kinds) == 1 else "unknown")
         merged.options = options
         merged.layers = tuple(layer for _, value in options for layer in value.layers)
+        self.phis.append(merged)
         for _, value in options:
             value.joins.append(merged)
             if value.names and not merged.name:
                 merged.name = value.names[0]
         return merged
+
+    def forget_unused_joins(self) -> None:
+        """Drop φ values that nothing takes from what they join: most names are dead after a branch."""
+        live: set[Value] = set()
+        pending = [phi for phi in self.phis if phi.uses]
+        while pending:
+            phi = pending.pop()
+            if phi not in live:
+                live.add(phi)
+                pending += [value for _, value in phi.options if value.origin == "phi"]
+        joined = {value for phi in self.phis if phi not in live for _, value in phi.options}
+        for value in joined:
+            value.joins = [phi for phi in value.joins if phi in live]
 
     # inlined functions
 

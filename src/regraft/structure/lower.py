@@ -39,6 +39,7 @@ def lower_function(
         if parameter is not None:
             frame.bind(parameter.arg, _parameter(frame, parameter))
     block(frame, function.body)
+    frame.forget_unused_joins()
     index: dict[str, list[Node]] = {}
     for node in frame.nodes:
         index.setdefault(node.op, []).append(node)
@@ -343,6 +344,7 @@ def _loop(frame: Frame, statement: ast.stmt) -> Guard:
     final = frame.rewind(mark)
     runs = guards.Atom("opaque", f"loop#{frame.loops}", None, f"loop at line {statement.lineno} runs")
     for name, phi in carried.items():
+        frame.phis.append(phi)
         phi.options = ((guards.negate(runs), entry[name]), (runs, final[name]))
         entry[name].joins.append(phi)
         final[name].joins.append(phi)
