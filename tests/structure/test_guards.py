@@ -22,6 +22,7 @@ from regraft.structure.guards import (
     implies,
     negate,
     satisfiable,
+    settled,
     text,
 )
 
@@ -77,3 +78,10 @@ def test_assignments_are_the_feasible_ones() -> None:
     assert len(list(found)) == 3
     assert assignments([And(tuple(Atom("truth", str(i)) for i in range(5)))], limit=4) is None
     assert atoms(And((A, Or((B, A))))) == (A, B)
+
+
+def test_settled_takes_readings_of_one_attribute_for_one_test() -> None:
+    first, later = Atom("eq", "self.kind", "a", "1"), Atom("eq", "self.kind@7", "a", "2")
+    guard = conjoin(first, negate(later))
+    assert satisfiable(guard)
+    assert not satisfiable(settled(guard))
