@@ -41,6 +41,13 @@ def test_inputs_are_repaired_after_their_errors():
     assert "scores" in found
 
 
+def test_what_another_model_of_the_class_takes_is_tried_without_a_search():
+    spec = inputs.find(Frames().eval()).spec
+    with pytest.raises(inputs.NoInputs):
+        inputs.find(Frames().eval(), seconds=0)
+    assert inputs.find(Frames().eval(), seconds=0, first=spec).spec == spec
+
+
 class Words(nn.Module):
     def __init__(self, kinds=2):
         super().__init__()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.drivers import inputs, repair, tiny
+from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.session import Session, seeded
 
 REPAIR_SECONDS = 12.0
@@ -35,8 +36,9 @@ class Trial:
 
 
 def attempt(
-    cls: str, config_class: Any, values: Mapping[str, Any], attention: str, module: ModuleType, seconds: float
-) -> Trial:
+    cls: str, config_class: Any, values: Mapping[str, Any], attention: str, module: ModuleType, seconds: float,
+    first: Spec | None = None,
+) -> Trial:  # fmt: skip
     """Build the original from a configuration and look for inputs; what fails on the way is the trial's error."""
     stage, counter = 0, repair.Counter()
     config = model = None
@@ -46,7 +48,7 @@ def attempt(
             stage = BUILDING
             _refuse_large(cls, config, module)
             model = seeded(0, builder(cls, config), module).eval()
-        found = inputs.find(model, seconds=seconds)
+        found = inputs.find(model, seconds=seconds, first=first)
     except inputs.NoInputs as error:
         return Trial(values, attention, (RUNNING, error.progress), error, config, model)
     except _TooLarge as error:

@@ -205,5 +205,6 @@ def _varied(candidate: Candidate, override: Mapping[str, Any], attention: str, s
     """Build a variation if the original can; its failure is expected and says nothing about the change."""
     values = {**candidate.values, **override}
     with session.ledger.step("original", "", f"vary {candidate.cls}: {dict(override) or attention}"):
-        trial = bringup.attempt(candidate.cls, type(candidate.config), values, attention, session.original, 0.0)
+        spec, config_class = candidate.found.spec, type(candidate.config)
+        trial = bringup.attempt(candidate.cls, config_class, values, attention, session.original, 0.0, spec)
     return _candidate(candidate.cls, trial, session) if trial.error is None else None

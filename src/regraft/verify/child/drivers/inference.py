@@ -17,6 +17,7 @@ from regraft.verify.child.drivers import inputs, repair, tiny
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.guess import HIDDEN, value_for
 from regraft.verify.child.drivers.reach import reach
+from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.session import Session, seeded
 
 # How many configurations a class that takes one is built from, and how long variations of a class are tried.
@@ -122,7 +123,9 @@ def _first_life(name: str, cls: type, given: _Source, session: Session) -> _Life
     return None
 
 
-def _lived(name: str, values: Mapping[str, Any], session: Session, seconds: float) -> _Life | str:
+def _lived(
+    name: str, values: Mapping[str, Any], session: Session, seconds: float, first: Spec | None = None
+) -> _Life | str:
     """Build the class and look for inputs; return why not where that fails."""
     try:
         with session.ledger.step("original", "", f"build {name}"):
@@ -131,7 +134,7 @@ def _lived(name: str, values: Mapping[str, Any], session: Session, seconds: floa
         return f"cannot be built from {_shown(values)}: {type(error).__name__}: {str(error)[:200]}"
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            found = inputs.find(model, inner=True, width=_width(model), seconds=seconds)
+            found = inputs.find(model, inner=True, width=_width(model), seconds=seconds, first=first)
     except (inputs.NoInputs, LookupError) as error:
         return str(error)
     return _Life(name, values, found, found.calls(model))
@@ -172,7 +175,7 @@ def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
         replace(life, calls=calls) for calls in inputs.more_calls(model, life.found, given.text, _width(model))
     )
     for values in _variations(life.values, given):
-        other = _lived(life.name, values, session, 0.0)
+        other = _lived(life.name, values, session, 0.0, life.found.spec)
         if isinstance(other, _Life):
             yield other
 

@@ -53,15 +53,18 @@ class Found:
         return made
 
 
-def find(model: Any, *, inner: bool = False, width: int = 0, seconds: float = repair.SECONDS) -> Found:
+def find(
+    model: Any, *, inner: bool = False, width: int = 0, seconds: float = repair.SECONDS, first: Spec | None = None
+) -> Found:
     """Return calls that the model accepts, in evaluation and, where that can be had, in training.
 
-    `inner` models are layers: their masks are added to scores; `width` is their last dimension. Raises NoInputs where
-    none is found within `seconds`, and LookupError where no value for a plain parameter can be guessed.
+    `inner` models are layers: their masks are added to scores; `width` is their last dimension. `first` is tried
+    first: what another model of the class takes. Raises NoInputs where none is found within `seconds`, and LookupError
+    where no value for a plain parameter can be guessed.
     """
     known = _slots(model, inner, width)
     failed: list[repair.Attempt] = []
-    for spec in _starts(model, known, inner):
+    for spec in (*([first] if first is not None else []), *_starts(model, known, inner)):
         found = _fitting(model, spec)
         if isinstance(found, Found):
             return found
