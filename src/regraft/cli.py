@@ -33,6 +33,10 @@ class _PathType(click.Path):
 
 PATH = _PathType(path_type=Path)
 SELECT = click.option("--select", metavar="RULES", help="Only these rules: pack, pack/rule or rule, comma-separated.")
+PYTHON = click.option(
+    "--python", default=sys.executable, metavar="PATH",
+    help="Interpreter to run both versions in: the one that has the model's packages (default: this one).",
+)  # fmt: skip
 IGNORE = click.option("--ignore", default="", metavar="RULES", help="Leave these rules out.")
 FORMAT = click.option(
     "--output-format", "form", type=click.Choice(["full", "concise", "json"]), default="full", show_default=True
@@ -63,6 +67,7 @@ def entry() -> None:
 @click.option(
     "--verify", "prove", is_flag=True, help="With --fix: write a file only if running it proves the rewrite."
 )
+@PYTHON
 @click.option("--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract).")
 @click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
 @click.option("--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not.")
@@ -72,8 +77,8 @@ def entry() -> None:
 @click.option("--no-cache", is_flag=True, help="Scan every file, also those that were scanned before.")
 @FORMAT
 def check(
-    paths: tuple[Path, ...], select: str | None, ignore: str, show_diff: bool, fix: bool, prove: bool, unsafe: bool,
-    vendor: bool, explain: bool, jobs: int, no_cache: bool, form: str,
+    paths: tuple[Path, ...], select: str | None, ignore: str, show_diff: bool, fix: bool, prove: bool, python: str,
+    unsafe: bool, vendor: bool, explain: bool, jobs: int, no_cache: bool, form: str,
 ) -> None:  # fmt: skip
     """Find places where an optimized kernel can replace hand-written code.
 
@@ -99,7 +104,7 @@ def check(
             _print_report(report, form, explain)
         if (show_diff or fix) and report.findings:
             rewritten, failed = _rewrite(
-                _patched(report, rules, vendor), rules, fix, prove, unsafe, vendor, quiet=form == "json"
+                _patched(report, rules, vendor), rules, fix, python if prove else "", unsafe, vendor, form == "json"
             )
             done += rewritten
             total.errors += failed
@@ -208,9 +213,12 @@ def _print_error(error: SourceError) -> None:
 
 
 def _rewrite(
-    report: FileReport, rules: Sequence[CompiledRule], fix: bool, prove: bool, unsafe: bool, vendor: bool, quiet: bool
+    report: FileReport, rules: Sequence[CompiledRule], fix: bool, python: str, unsafe: bool, vendor: bool, quiet: bool
 ) -> tuple[int, list[SourceError]]:
-    """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
+    """Show or write the rewritten file; returns how many findings are done with, and what went wrong.
+
+    Where `python`, an interpreter, is not empty, it has to prove the file first.
+    """
     from regraft import source as text
     from regraft.scan import RuleDefect, check_file, rewrite_file
 
@@ -226,16 +234,16 @@ def _rewrite(
     if not fix:
         click.echo(text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False)
         return 0, []
-    if prove:
+    if python:
         # vendored ops are not written yet: prove the same rewrite with the package's own, whose source they are
         proof = changed if not vendor else rewrite_file(check_file(Path(report.file), allowed), allowed)[0]
-        if not _proved(Path(report.file), proof):
+        if not _proved(Path(report.file), proof, python):
             return 0, []
     failed = text.write(report.source, changed)
     if failed is None and vendor:
         failed = _vendor(Path(report.file), changed)
     if failed is None and not quiet:
-        click.echo(f"{report.file}: rewrote {len(applied)} places" + ("" if prove else "; prove it: regraft verify"))
+        click.echo(f"{report.file}: rewrote {len(applied)} places" + ("" if python else "; prove it: regraft verify"))
     return (0, [failed]) if failed else (len(applied), [])
 
 
@@ -255,18 +263,18 @@ def _vendor(model: Path, changed: bytes) -> SourceError | None:
     return None
 
 
-def _proved(path: Path, changed: bytes) -> bool:
-    verdicts = _verdicts(path, changed, None, 300.0)
+def _proved(path: Path, changed: bytes, python: str) -> bool:
+    verdicts = _verdicts(path, changed, None, 300.0, python)
     for verdict in verdicts:
         _print_verdict(verdict)
     return all(verdict.status == "proved" for verdict in verdicts)
 
 
-def _verdicts(path: Path, changed: bytes, driver: str | None, limit: float) -> tuple[Verdict, ...]:
+def _verdicts(path: Path, changed: bytes, driver: str | None, limit: float, python: str) -> tuple[Verdict, ...]:
     from regraft.verify import VerifyError, verify
 
     try:
-        return verify(path, changed, driver=driver, time_limit=limit)
+        return verify(path, changed, driver=driver, time_limit=limit, python=python)
     except VerifyError as error:
         _stop(str(error))
 
@@ -292,6 +300,7 @@ def _stop(message: str) -> NoReturn:
 @SELECT
 @IGNORE
 @click.option("--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls.")
+@PYTHON
 @click.option("--time-limit", default=300.0, show_default=True, metavar="SECONDS")
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def verify_command(
@@ -300,6 +309,7 @@ def verify_command(
     select: str | None,
     ignore: str,
     driver: str | None,
+    python: str,
     time_limit: float,
     form: str,
 ) -> None:
@@ -308,7 +318,7 @@ def verify_command(
     Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
     """
     data = _changed_bytes(original, changed, select, ignore)
-    verdicts = _verdicts(original, data, driver, time_limit)
+    verdicts = _verdicts(original, data, driver, time_limit, python)
     if form == "json":
         from regraft.verify import to_json
 

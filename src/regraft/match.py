@@ -401,7 +401,7 @@ class _Matcher:
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
         if any(node.loop != match.root.loop for node in match.nodes):
             return "the nodes are not in the same loop", match.root.expr
-        if not guards.satisfiable(match.guard):
+        if not guards.satisfiable(guards.settled(match.guard)):
             return "the code runs only where the kernel does not apply", match.root.expr
         return self._overridden(match)
 

@@ -22,6 +22,7 @@ from regraft.structure.guards import (
     implies,
     negate,
     satisfiable,
+    settled,
     text,
 )
 
@@ -96,3 +97,10 @@ def test_comparisons_with_numbers_agree_with_python(chosen: list[tuple[tuple[Ato
     assert satisfiable(guard) or not fits  # never calls a possible path impossible
     if all(wanted for _, wanted in chosen):
         assert satisfiable(guard) == bool(fits)
+
+
+def test_settled_takes_readings_of_one_attribute_for_one_test() -> None:
+    first, later = Atom("eq", "self.kind", "a", "1"), Atom("eq", "self.kind@7", "a", "2")
+    guard = conjoin(first, negate(later))
+    assert satisfiable(guard)
+    assert not satisfiable(settled(guard))

@@ -1,6 +1,7 @@
 """What goes wrong outside the comparison: crashes, hangs, user errors, lines that never run."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -174,6 +175,26 @@ def test_interpreter_without_torch(project):
     venv.create(project / "bare", with_pip=False)
     with pytest.raises(VerifyError, match="torch is not installed"):
         one(project, ROOT, "return wide.to(x.dtype)", python=str(project / "bare" / "bin" / "python"))
+
+
+def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(project, monkeypatch):
+    from regraft.verify import process
+
+    # this package as if it were installed: a broken package of the same environment is its neighbour
+    shutil.copytree(process._PACKAGE, project / "here" / "regraft")
+    (project / "here" / "torch.py").write_text("raise ImportError('the wrong one')\n")
+    monkeypatch.setattr(process, "_PACKAGE", project / "here" / "regraft")
+    new = "from regraft.ops import softmax\n        return wide.to(x.dtype) * self.weight"
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert one(project, ROOT, new).status == "proved"
+
+
+def test_interpreter_that_is_too_old(project, monkeypatch):
+    from regraft.verify import process
+
+    monkeypatch.setattr(process, "_START", process._START.replace(str(process._OLDEST), "(9, 0)"))
+    with pytest.raises(VerifyError, match="is older than"):
+        one(project, ROOT, "return wide.to(x.dtype)")
 
 
 def test_interpreter_that_does_not_exist(project):

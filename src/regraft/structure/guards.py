@@ -7,11 +7,13 @@ true and None, nor equal to two different constants, nor on both sides of a numb
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 MAX_ATOMS = 20
+_LATER = re.compile(r"@\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,15 @@ def _search(guard: Guard, left: tuple[Atom, ...], assignment: dict[Atom, bool]) 
 def implies(left: Guard, right: Guard) -> bool:
     """True when `right` certainly holds wherever `left` does."""
     return right is TRUE or left is right or not satisfiable(conjoin(left, negate(right)))
+
+
+def settled(guard: Guard) -> Guard:
+    """The guard if no call changed an attribute: readings of one path at different times (`self.x@7`) are one test."""
+    if isinstance(guard, Atom):
+        return replace(guard, subject=_LATER.sub("", guard.subject))
+    if isinstance(guard, Not):
+        return Not(settled(guard.operand))
+    return type(guard)(tuple(map(settled, guard.operands)))
 
 
 def conjuncts(guard: Guard) -> tuple[Guard, ...]:

@@ -94,7 +94,7 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
         before = old_lines[old[name].first - 1 : old[name].last] if name in old else []
         lines = _changed_lines(before, new_lines[chunk.first - 1 : chunk.last], chunk.first)
         if lines:
-            change = _change(name, chunk, lines, new_tree, runnable)
+            change = _change(name, chunk, lines, new_tree, runnable, _ifs(old.get(name)))
             mentioned = family.mentioned(name) | earlier.mentioned(name)
             relatives = family.relatives(name, mentioned) if change.kind == "class" else ()
             found.append(replace(change, relatives=relatives))
@@ -184,12 +184,26 @@ def _harmless(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _change(name: str, chunk: _Chunk, lines: tuple[int, ...], tree: ast.Module, runnable: frozenset[int]) -> Change:
+def _ifs(chunk: _Chunk | None) -> frozenset[str]:
+    """Every `if` statement of a definition, whatever its place."""
+    nodes = ast.walk(chunk.node) if chunk is not None else ()
+    return frozenset(ast.dump(node) for node in nodes if isinstance(node, ast.If))
+
+
+def _change(
+    name: str, chunk: _Chunk, lines: tuple[int, ...], tree: ast.Module, runnable: frozenset[int], kept: frozenset[str]
+) -> Change:
+    """Return the change of one definition.
+
+    An `if` of the original (`kept`) that only moved, such as into the other branch of a new condition, has to run with
+    all its lines; whether it can be false is the original's own matter.
+    """
     kind = "class" if isinstance(chunk.node, ast.ClassDef) else "function"
     statements = _statements(chunk.node, lines, runnable)
     touched = [n for n in ast.walk(chunk.node) if _touched(n, statements)]
     arms = [_arm(side) for n in touched if isinstance(n, ast.IfExp) for side in (n.body, n.orelse)]
-    falls = [_fallthrough(n) for n in ast.walk(chunk.node) if isinstance(n, ast.If) and not n.orelse]
+    ifs = (n for n in ast.walk(chunk.node) if isinstance(n, ast.If) and not n.orelse)
+    falls = [_fallthrough(n) for n in ifs if ast.dump(n) not in kept]
     live = [fall for fall in falls if fall.header in statements and fall.header[0] in runnable]
     return Change(name, kind, lines, statements, tuple(arms), tuple(live))
 

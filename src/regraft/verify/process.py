@@ -18,6 +18,23 @@ from regraft.verify.types import VerifyError
 HANG_SECONDS = 20.0
 HANG_FACTOR = 50.0
 _TAIL = 65536
+_PACKAGE = Path(__file__).resolve().parents[1]
+_OLDEST = (3, 10)
+_TOO_OLD = 3
+
+# Imports this package from its own folder, whose neighbours (this interpreter's packages) must not shadow those of the
+# interpreter that runs this. Old interpreters have to be able to parse it.
+_START = f"""
+import sys
+if sys.version_info < {_OLDEST}:
+    sys.exit({_TOO_OLD})
+import importlib.util, runpy
+place = sys.argv.pop(1)
+spec = importlib.util.spec_from_file_location("regraft", place + "/__init__.py", submodule_search_locations=[place])
+package = sys.modules["regraft"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+runpy.run_module("regraft.verify.child", run_name="__main__", alter_sys=True)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +63,7 @@ class Exit:
 def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | None) -> Exit:
     """Run the child on the request in `folder`; it and its descendants are gone on return.
 
-    Raises VerifyError where `python` cannot be started. `memory_limit` is in bytes of address space.
+    Raises VerifyError where `python` cannot be started or is too old. `memory_limit` is in bytes of address space.
     """
     started = time.monotonic()
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
@@ -55,6 +72,8 @@ def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | 
             how = _wait(child, folder, started + time_limit)
         finally:
             _kill(child)
+    if child.returncode == _TOO_OLD and not (folder / "journal.jsonl").exists():
+        raise VerifyError("the Python interpreter is older than " + ".".join(map(str, _OLDEST)), file=python)
     step = last_step(folder)
     seconds = time.monotonic() - started
     if how == "hang":
@@ -73,7 +92,7 @@ def last_step(folder: Path) -> Mapping[str, Any]:
 
 
 def _start(python: str, folder: Path, memory_limit: int | None, out: Any, err: Any) -> subprocess.Popen[bytes]:
-    command = [python, "-m", "regraft.verify.child", str(folder)]
+    command = [python, "-c", _START, str(_PACKAGE), str(folder)]
     if memory_limit is not None:
         command.append(str(memory_limit))
     try:
@@ -85,11 +104,8 @@ def _start(python: str, folder: Path, memory_limit: int | None, out: Any, err: A
 
 
 def _environment() -> dict[str, str]:
-    """One thread, no network, fixed hashing, and this package importable in any interpreter."""
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    """One thread, no network, fixed hashing."""
     fixed = {
-        "PYTHONPATH": path,
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",

@@ -115,14 +115,17 @@ def _factory(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
 
 def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
     original: ModuleType = session.original
+    source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
+    configs: list[Any] = []
     if factory is not None:
         made = user.subjects(request["driver"], request["folder"], factory, session)
         yield from _guarded(made, session, "user driver")
     elif importlib.util.find_spec("transformers") and huggingface.applies(original):
-        yield from _guarded(huggingface.subjects(session, request["text"]), session, "huggingface driver")
+        yield from _guarded(
+            huggingface.subjects(session, request["text"], source, configs), session, "huggingface driver"
+        )
     if not session.done():
-        source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
-        yield from _guarded(inference.subjects(session, source), session, "inference driver")
+        yield from _guarded(inference.subjects(session, request["text"], source, configs), session, "inference driver")
 
 
 def _guarded(subjects: Iterator[Subject], session: Session, name: str) -> Iterator[Subject]:

@@ -86,8 +86,9 @@ class Session:
         return tuple(dict.fromkeys(relative for change in self._live() for relative in self._strangers(change)))
 
     def wanted(self) -> frozenset[str]:
-        """Names of the definitions that a model should contain to be of use."""
-        return frozenset(c.definition for c in self.uncovered()) | {relative.name for relative in self.unmet()}
+        """Names of the definitions that a model should contain to be of use, whichever lines it reaches."""
+        new = frozenset(change.definition for change in self._live() if not self.reached(change))
+        return new | {relative.name for relative in self.unmet()}
 
     def strangers(self, change: Change) -> tuple[str, ...]:
         """Return a sentence for every relative of a change that has not run."""

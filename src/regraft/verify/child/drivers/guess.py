@@ -19,6 +19,7 @@ _BY_NAME: tuple[tuple[str, Any], ...] = (
     (r"(kv|key_value).*heads?|heads?_kv", 2),
     (r"heads?$|^n_head", HEADS),
     (r"head_(dim|size)|d_kv", HIDDEN // HEADS),
+    (r"resolution", (8, 8)),
     (r"kernel", 3),
     (r"(^|_)(stride|groups|dilation|n_rep)$", 1),
     (r"padding", 1),
@@ -36,7 +37,7 @@ def value_for(name: str, annotation: str = "", default: Any = _MISSING) -> Any:
     """Return a value for a constructor parameter or a configuration attribute; raises LookupError where none fits."""
     if default is not _MISSING:
         return default
-    if annotation == "bool" or re.search(r"^(use|is|has|add|with|do|output)_|bias$", name):
+    if annotation == "bool" or re.search(r"^(use|is|has|add|with|do|output)_(?!.*(dim|size|channels)$)|bias$", name):
         return False
     for pattern, value in _BY_NAME:
         if re.search(pattern, name):

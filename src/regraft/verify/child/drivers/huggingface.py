@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import copy
+import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-import torch
 from torch import nn
 
-from regraft.verify.child import weights
-from regraft.verify.child.drivers import inputs, tiny
+from regraft.verify.child.drivers import bringup, inputs, tiny
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.replay import Plan, Target, execute
+from regraft.verify.child.drivers.bringup import Trial, builder
+from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.session import Session, seeded
-from regraft.verify.child.trace import Tracer
-from regraft.verify.child.tree import Call
 
-ATTENTIONS = ("eager", "sdpa")
+ATTENTIONS = (bringup.EAGER, "sdpa")
 
-# How many models, and for how long, other configurations are tried where lines have not run yet.
+# How many models, and for how long, other configurations and calls are tried where lines have not run yet.
 SEARCHED = 3
 SEARCH_SECONDS = 20.0
-LARGEST = 20_000_000
+
+# How long the models that a shrunk configuration does not bring to life are repaired, all together.
+REPAIR_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class Candidate:
     """A model class with a configuration that builds it and calls that it accepts."""
 
     cls: str
     config: Any
     values: Mapping[str, Any]
     attention: str
-    calls: Callable[[int], tuple[Call, ...]]
+    found: inputs.Found
+    calls: inputs.Calls
     used: frozenset[str]
     size: int
 
@@ -60,100 +60,107 @@ def _own_names(cls: Any) -> set[str]:
     return {name for c in inherited for name in vars(c)}
 
 
-def subjects(session: Session, text: str) -> Iterator[Subject]:
+def subjects(session: Session, text: str, source: str, configs: list[Any]) -> Iterator[Subject]:
     """Yield models until every change was compared, every changed line and every relative ran.
 
-    `text` is the source of the changed definitions.
+    `text` is the source of the changed definitions, `source` that of the original file. The configurations that build
+    models are added to `configs`.
     """
-    candidates = sorted(_candidates(session), key=lambda c: (-_use(c, session), c.size, c.cls))
-    for candidate in candidates:
+    failed: dict[str, Trial] = {}
+    ready: list[Candidate] = []
+    quick = sorted(_quick(session, failed), key=lambda c: (-_use(c, session), c.size, c.cls))
+    for candidate in itertools.chain(quick, _mended(session, failed, ready)):
+        ready.append(candidate)
+        configs.append(candidate.config)
         if session.done():
             return
-        if _useful(candidate, session):
+        if _use(candidate, session) or (not session.covered() and reach(_subject(candidate), session).news):
             yield _subject(candidate)
-    deadline = time.monotonic() + SEARCH_SECONDS
-    if session.covered():
-        return
-    hopeful = sorted(candidates, key=lambda c: (-_use(c, session), c.size, c.cls))[:SEARCHED]
-    for candidate in hopeful:
-        for other in _others(candidate, session, text, deadline):
-            if session.covered():
-                return
-            yield replace(_subject(other), light=True)
+    for cls, trial in failed.items():
+        session.ledger.skip(f"{cls} (huggingface): {bringup.brief(trial.error)}")
+    for candidate in _explored(ready, session, text, tiny.compared_strings(source)):
+        configs.append(candidate.config)
+        yield replace(_subject(candidate), light=True)
 
 
-def _use(candidate: _Candidate, session: Session) -> int:
+def _use(candidate: Candidate, session: Session) -> int:
     return len(candidate.used & session.wanted())
 
 
-def _useful(candidate: _Candidate, session: Session) -> bool:
-    """Whether a candidate holds a class still wanted, or a changed line that is not in a class it could hold runs."""
-    return _use(candidate, session) > 0 or (not session.covered() and _reaches(candidate, session))
-
-
-def _candidates(session: Session) -> Iterator[_Candidate]:
-    names = tuple(change.definition for change in session.changes)
+def _quick(session: Session, failed: dict[str, Trial]) -> Iterator[Candidate]:
+    """Yield the model classes that a shrunk configuration builds; the others are noted in `failed`."""
     for cls in _model_classes(session.original):
         if session.ledger.late():
             return
-        found = _bring_up(cls, {}, "eager", session, names)
-        if found is not None:
-            yield found
+        defaults = _defaults(cls, session)
+        if defaults is not None:
+            trial = bringup.quickly(cls, _config_class(cls, session), defaults, session)
+            if trial.error is None:
+                yield _candidate(cls, trial, session)
+            else:
+                failed[cls] = trial
 
 
-def _bring_up(
-    cls: str, override: Mapping[str, Any], attention: str, session: Session, names: tuple[str, ...]
-) -> _Candidate | None:
-    """Shrink the configuration step by step less, until the original is built and accepts some inputs."""
-    config_class = getattr(session.original, cls).config_class
-    reasons = []
-    for scale in tiny.SCALES:
-        try:
-            with session.ledger.step("original", "", f"bring up {cls}"):
-                values = {**tiny.shrink(config_class().to_dict(), scale), **override}
-                config = _config(config_class, values, attention)
-                _refuse_large(cls, config, session.original)
-                model = seeded(0, _builder(cls, config), session.original)
-                calls = inputs.find_calls(model.eval())
-        except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; recorded as the reason to skip
-            reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+def _mended(session: Session, failed: dict[str, Trial], ready: list[Candidate]) -> Iterator[Candidate]:
+    """Yield the models among `failed` that repairs bring to life; what works for one is tried for the next."""
+    known = {type(candidate.config): candidate.values for candidate in ready}
+    deadline = time.monotonic() + REPAIR_SECONDS
+    for cls, first in sorted(failed.items(), key=lambda item: -_hope(item[1], session)):
+        defaults, config_class = _defaults(cls, session), _config_class(cls, session)
+        if defaults is None or not _hope(first, session):
             continue
-        size = sum(p.numel() for p in model.parameters())
-        return _Candidate(cls, config, values, attention, calls, _used(model, session, names), size)
-    session.ledger.skip(f"{cls} (huggingface): {reasons[0]}")
-    return None
+        if session.done() or session.ledger.late() or time.monotonic() > deadline:
+            return
+        tried = [first]
+        if config_class in known:
+            values = known[config_class]
+            tried.append(bringup.attempt(cls, config_class, values, bringup.EAGER, session.original, 0.0))
+        best = max(tried, key=lambda trial: trial.progress)
+        trial = bringup.repaired(cls, config_class, defaults, best, session)
+        if trial.error is None:
+            del failed[cls]
+            known[config_class] = trial.values
+            yield _candidate(cls, trial, session)
+        else:
+            failed[cls] = trial
 
 
-def _refuse_large(cls: str, config: Any, module: ModuleType) -> None:
-    """Raise ValueError for a model that would not be small; it is counted without being allocated."""
+def _hope(trial: Trial, session: Session) -> int:
+    """How many of the definitions still wanted a failed trial's model holds; 1 where it is not known."""
+    return 1 if trial.model is None else len(_used(trial.model, session) & session.wanted())
+
+
+def _config_class(cls: str, session: Session) -> Any:
+    return getattr(session.original, cls).config_class
+
+
+def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
+    """The configuration that a model class has by default, or None where there is none."""
     try:
-        with torch.device("meta"):
-            model = _builder(cls, config)(module)
-    except Exception:  # noqa: BLE001 - some constructors compute with values; those are built for real
-        return
-    count = sum(parameter.numel() for parameter in model.parameters())
-    if count > LARGEST:
-        raise ValueError(f"it still has {count:,} parameters when its configuration is shrunk")
+        values: dict[str, Any] = _config_class(cls, session)().to_dict()
+    except Exception as error:  # noqa: BLE001 - a configuration without defaults; recorded as the reason to skip
+        session.ledger.skip(f"{cls} (huggingface): no default configuration: {bringup.brief(error)}")
+        return None
+    return values
 
 
-def _builder(cls: str, config: Any) -> Callable[[ModuleType], Any]:
-    return lambda module: getattr(module, cls)(copy.deepcopy(config))
+def _candidate(cls: str, trial: Trial, session: Session) -> Candidate:
+    assert trial.found is not None
+    size = sum(parameter.numel() for parameter in trial.model.parameters())
+    calls = trial.found.calls(trial.model)
+    used = _used(trial.model, session)
+    return Candidate(cls, trial.config, trial.values, trial.attention, trial.found, calls, used, size)
 
 
-def _config(config_class: Any, values: Mapping[str, Any], attention: str) -> Any:
-    config = config_class.from_dict(copy.deepcopy(dict(values)))
-    config._attn_implementation = attention
-    return config
-
-
-def _used(model: Any, session: Session, names: tuple[str, ...]) -> frozenset[str]:
-    classes = [c for c in (getattr(session.original, name, None) for name in names) if isinstance(c, type)]
+def _used(model: Any, session: Session) -> frozenset[str]:
+    named = (getattr(session.original, change.definition, None) for change in session.changes)
+    classes = [value for value in named if isinstance(value, type)]
     parts = tuple(model.modules())
     own = {type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__}
     return frozenset(c.__name__ for c in classes if any(isinstance(part, c) for part in parts)) | own
 
 
-def _subject(candidate: _Candidate) -> Subject:
+def _subject(candidate: Candidate) -> Subject:
     config_class = type(candidate.config)
     recipe = {
         "kind": "huggingface",
@@ -163,68 +170,41 @@ def _subject(candidate: _Candidate) -> Subject:
         "config": dict(candidate.values),
         "attention": candidate.attention,
     }
-    build = _builder(candidate.cls, candidate.config)
+    build = builder(candidate.cls, candidate.config)
     return Subject(candidate.cls, "huggingface", build, candidate.calls, recipe)
 
 
-def _others(candidate: _Candidate, session: Session, text: str, deadline: float) -> Iterator[_Candidate]:
-    """Yield other configurations and calls of a model that reach lines which have not run yet."""
-    for attention, override in _overrides(candidate, text):
-        if session.covered() or time.monotonic() > deadline:
-            break
-        other = _quietly(candidate, override, attention, session)
-        if other is not None and _reaches(other, session):
+def _explored(ready: list[Candidate], session: Session, text: str, choices: tiny.Choices) -> Iterator[Candidate]:
+    """Yield other configurations and calls that reach lines that have not run yet, and variations of these in turn."""
+    deadline = time.monotonic() + SEARCH_SECONDS
+    pool = sorted(ready, key=lambda c: (-_use(c, session), c.size, c.cls))[:SEARCHED]
+    for candidate in pool:
+        for other in _others(candidate, session, text, choices):
+            if session.covered() or time.monotonic() > deadline:
+                return
+            if reach(_subject(other), session).news:
+                yield other
+                pool.append(other)
+
+
+def _others(candidate: Candidate, session: Session, text: str, choices: tiny.Choices) -> Iterator[Candidate]:
+    for attention, override in _overrides(candidate, text, choices):
+        other = _varied(candidate, override, attention, session)
+        if other is not None:
             yield other
     model = seeded(0, _subject(candidate).build, session.original).eval()
-    for calls in (*inputs.extra_calls(model, candidate.calls), inputs.without_mask(candidate.calls)):
-        if session.covered():
-            return
-        other = replace(candidate, calls=calls)
-        if _reaches(other, session):
-            yield other
+    yield from (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, text))
 
 
-def _overrides(candidate: _Candidate, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _overrides(candidate: Candidate, text: str, choices: tiny.Choices) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from ((attention, {}) for attention in ATTENTIONS if attention != candidate.attention)
-    yield from ((candidate.attention, override) for override in tiny.variations(candidate.values, text))
+    yield from ((candidate.attention, override) for override in tiny.variations(candidate.values, text, choices))
 
 
-def _quietly(
-    candidate: _Candidate, override: Mapping[str, Any], attention: str, session: Session
-) -> _Candidate | None:
+def _varied(candidate: Candidate, override: Mapping[str, Any], attention: str, session: Session) -> Candidate | None:
     """Build a variation if the original can; its failure is expected and says nothing about the change."""
     values = {**candidate.values, **override}
-    try:
-        with session.ledger.step("original", "", f"vary {candidate.cls}: {dict(override) or attention}"):
-            config = _config(type(candidate.config), values, attention)
-            model = seeded(0, _builder(candidate.cls, config), session.original).eval()
-            calls = inputs.find_calls(model)
-    except Exception:  # noqa: BLE001 - most variations are not meant to work
-        return None
-    return replace(candidate, config=config, values=values, attention=attention, calls=calls)
-
-
-def _reaches(candidate: _Candidate, session: Session) -> bool:
-    """Run the changed version once in each mode and see whether something runs for the first time."""
-    before = set(session.gaps())
-    probe = Tracer(session.tracer.filename, session.changes)
-    subject = _subject(candidate)
-    try:
-        with session.ledger.step("original", "probe", subject.name):
-            _run_once(subject, session.original)
-        with session.ledger.step("changed", "probe", subject.name), probe:
-            _run_once(subject, session.changed)
-    except Exception:  # noqa: BLE001 - the full comparison finds out why, and blames
-        return True
-    after = {gap for change in session.changes for gap in probe.gaps(change)}
-    return bool(before - after)
-
-
-def _run_once(subject: Subject, module: ModuleType) -> None:
-    model = seeded(0, subject.build, module)
-    for training in (False, True):
-        with weights.dropout_rate(model, weights.RATE):
-            for call in subject.calls(0)[-1:]:
-                outcome = execute(Target(model.train(training)), call, Plan(gradients=False))
-                if outcome.error is not None:
-                    raise outcome.error
+    with session.ledger.step("original", "", f"vary {candidate.cls}: {dict(override) or attention}"):
+        spec, config_class = candidate.found.spec, type(candidate.config)
+        trial = bringup.attempt(candidate.cls, config_class, values, attention, session.original, 0.0, spec)
+    return _candidate(candidate.cls, trial, session) if trial.error is None else None

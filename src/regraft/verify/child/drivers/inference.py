@@ -1,33 +1,28 @@
-"""Bring plain classes and functions to life by guessing constructor values and inputs from names."""
+"""Bring plain classes and functions to life by guessing constructor values and inputs from names and errors."""
 
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
-import itertools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
-import torch
 from torch import nn
 
+from regraft.verify.child.drivers import inputs, repair, tiny
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.drivers.guess import HEADS, HIDDEN, value_for
-from regraft.verify.child.replay import Plan, Target, execute
+from regraft.verify.child.drivers.guess import HIDDEN, value_for
+from regraft.verify.child.drivers.reach import reach
+from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.session import Session, seeded
-from regraft.verify.child.tree import Call
 
-SIZES = ((1, 5), (3, 8))
-_SHAPES: tuple[Callable[[int, int, int], tuple[int, ...]], ...] = (
-    lambda b, t, h: (b, t, h),
-    lambda b, _, h: (b, h),
-    lambda b, t, h: (b, HEADS, t, max(1, h // HEADS)),
-    lambda b, t, h: (b, h, t, t),
-    lambda b, t, h: (b, h, t),
-    lambda b, t, h: (b, 3, 4 * t, 4 * t),
-    lambda b, t, h: (h,),
-)
+# How many configurations a class that takes one is built from, and how long variations of a class are tried.
+CONFIGS = 6
+SECONDS = 15.0
 
 
 class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -38,107 +33,219 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
         self._module_of_function = (module,)
         self._name_of_function = name
 
+    @property
+    def signed(self) -> Any:
+        """What has the signature of `forward`."""
+        return getattr(self._module_of_function[0], self._name_of_function)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._module_of_function[0], self._name_of_function)(*args, **kwargs)
+        return self.signed(*args, **kwargs)
 
     def __deepcopy__(self, _: Any) -> FunctionModule:
         return FunctionModule(self._module_of_function[0], self._name_of_function)
 
 
-def subjects(session: Session, source: str) -> Iterator[Subject]:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The texts of the changed definitions and of the whole file, the strings that it compares names with, and the
+    configurations that built models of it.
+    """
+
+    text: str
+    whole: str
+    choices: tiny.Choices
+    configs: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Life:
+    """A class with constructor values that build it, and the inputs found for it."""
+
+    name: str
+    values: Mapping[str, Any]
+    found: inputs.Found
+    calls: inputs.Calls
+
+
+def subjects(session: Session, text: str, source: str, configs: list[Any]) -> Iterator[Subject]:
     """Yield a subject for every definition and relative that still needs one and for which values can be guessed.
 
-    `source` is the original text: the attributes that it reads from `config` are what a made-up one offers.
+    `text` is the source of the changed definitions, `source` the original's: the attributes that it reads from
+    `config` are what a made-up one offers. `configs` are configurations that built whole models of the file.
     """
-    attributes = _config_attributes(source)
+    given = _Source(text, source, tiny.compared_strings(source), tuple(configs))
     for change in session.uncovered():
         value = getattr(session.original, change.definition, None)
+        if change not in session.uncovered():
+            continue
         if isinstance(value, FunctionType):
-            yield from _function_subjects(change.definition, value, session)
+            yield from _function_subjects(change.definition, session)
         elif isinstance(value, type) and issubclass(value, nn.Module):
-            yield from _class_subjects(change.definition, value, attributes, session)
+            yield from _class_subjects(change.definition, value, given, session)
     for relative in session.unmet():
         value = getattr(session.original, relative.name, None)
         if relative in session.unmet() and isinstance(value, type) and issubclass(value, nn.Module):
-            yield from itertools.islice(_class_subjects(relative.name, value, attributes, session), 1)
+            life = _first_life(relative.name, value, given, session)
+            if life is not None:
+                yield _subject(life)
 
 
-def _class_subjects(name: str, cls: type, attributes: tuple[str, ...], session: Session) -> Iterator[Subject]:
-    try:
-        values = _constructor_values(cls, attributes)
-    except LookupError as error:
-        session.ledger.skip(f"{name} (inference): {error}")
+def _class_subjects(name: str, cls: type, given: _Source, session: Session) -> Iterator[Subject]:
+    """Yield the class as it comes to life, then variations that reach lines which have not run yet."""
+    life = _first_life(name, cls, given, session)
+    if life is None:
         return
-    for changed_values in _flag_variants(values):
-        if session.done() and changed_values is not values:
-            return
-        subject = _class_subject(name, changed_values, session)
-        if subject is not None:
-            yield subject
+    yield _subject(life)
+    if session.covered():
+        return
+    deadline = time.monotonic() + SECONDS
+    pool, seen = [life], reach(_subject(life), session).lines
+    for one in pool:
+        for other in _others(one, given, session):
+            if session.covered() or time.monotonic() > deadline:
+                return
+            reached = reach(_subject(other), session)
+            if reached.news:
+                yield replace(_subject(other), light=True)
+            if reached.lines - seen:  # a step on the way, even where others ran these lines before
+                pool.append(other)
+                seen |= reached.lines
 
 
-def _class_subject(name: str, values: dict[str, Any], session: Session) -> Subject | None:
-    def build(module: ModuleType) -> Any:
-        return getattr(module, name)(**{key: _revived(value) for key, value in values.items()})
+def _first_life(name: str, cls: type, given: _Source, session: Session) -> _Life | None:
+    reasons = []
+    for values in _constructor_values(cls, given):
+        life = _lived(name, values, session, repair.SECONDS)
+        if isinstance(life, _Life):
+            return life
+        reasons.append(life)
+    session.ledger.skip(f"{name} (inference): {reasons[0]}")
+    return None
 
+
+def _lived(
+    name: str, values: Mapping[str, Any], session: Session, seconds: float, first: Spec | None = None
+) -> _Life | str:
+    """Build the class and look for inputs; return why not where that fails."""
     try:
-        model = seeded(0, build, session.original)
-    except Exception as error:  # noqa: BLE001 - guessed values may not fit; recorded as the reason to skip
-        session.ledger.skip(f"{name} (inference): cannot be built from {values}: {type(error).__name__}: {error}")
-        return None
-    calls = _find_calls(model, inspect.signature(model.forward), _width(model), session, name)
-    if calls is None:
-        return None
-    recipe = {"kind": "class", "name": name, "values": values}
-    shown = ", ".join(f"{key}={value!r}" for key, value in values.items() if key != "config")
-    return Subject(f"{name}({shown})", "inference", build, calls, recipe)
+        with session.ledger.step("original", "", f"build {name}"):
+            model = seeded(0, _builder(name, values), session.original).eval()
+    except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
+        return f"cannot be built from {_shown(values)}: {type(error).__name__}: {str(error)[:200]}"
+    try:
+        with session.ledger.step("original", "", f"look for inputs of {name}"):
+            found = inputs.find(model, inner=True, width=_width(model), seconds=seconds, first=first)
+    except (inputs.NoInputs, LookupError) as error:
+        return str(error)
+    return _Life(name, values, found, found.calls(model))
 
 
-def _revived(value: Any) -> Any:
-    return SimpleNamespace(**value) if isinstance(value, dict) else value
+def _builder(name: str, values: Mapping[str, Any]) -> Any:
+    return lambda module: getattr(module, name)(**{key: copy.deepcopy(value) for key, value in values.items()})
 
 
-def _flag_variants(values: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the values, then each with one flag flipped or another activation."""
-    yield values
-    flat: list[tuple[tuple[str, ...], Any]] = [((key,), value) for key, value in values.items()]
-    flat += [(("config", key), value) for key, value in (values.get("config") or {}).items()]
-    for path, value in flat:
-        for other in _alternatives(value):
-            if len(path) == 1:
-                yield {**values, path[0]: other}
-            else:
-                yield {**values, "config": {**values["config"], path[1]: other}}
+def _shown(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value!r}" for key, value in values.items() if not _is_config(value))
 
 
-def _alternatives(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, bool):
-        return (not value,)
-    if isinstance(value, str):
-        return tuple(other for other in ("gelu", "relu", "silu") if other != value)
-    return ()
+def _is_config(value: Any) -> bool:
+    return isinstance(value, SimpleNamespace) or hasattr(value, "to_dict")
 
 
-def _constructor_values(cls: type, attributes: tuple[str, ...]) -> dict[str, Any]:
+def _subject(life: _Life) -> Subject:
+    plain = {key: value for key, value in life.values.items() if not _is_config(value)}
+    configs = {key: _config_recipe(value) for key, value in life.values.items() if _is_config(value)}
+    recipe = {"kind": "class", "name": life.name, "values": plain, "configs": configs}
+    return Subject(
+        f"{life.name}({_shown(life.values)})", "inference", _builder(life.name, life.values), life.calls, recipe
+    )
+
+
+def _config_recipe(config: Any) -> list[Any]:
+    """How a reproducer makes a configuration: the module and name of its class, and its values."""
+    if isinstance(config, SimpleNamespace):
+        return ["types", "SimpleNamespace", vars(config)]
+    return [type(config).__module__, type(config).__name__, config.to_dict()]
+
+
+def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
+    """Yield the class with other inputs, another flag, string or configuration."""
+    model = seeded(0, _builder(life.name, life.values), session.original).eval()
+    yield from (
+        replace(life, calls=calls) for calls in inputs.more_calls(model, life.found, given.text, _width(model))
+    )
+    for values in _variations(life.values, given):
+        other = _lived(life.name, values, session, 0.0, life.found.spec)
+        if isinstance(other, _Life):
+            yield other
+
+
+def _variations(values: Mapping[str, Any], given: _Source) -> Iterator[dict[str, Any]]:
+    plain = {key: value for key, value in values.items() if not _is_config(value)}
+    for override in tiny.variations(plain, given.text, given.choices):
+        yield {**values, **override}
+    for key, value in values.items():
+        if _is_config(value):
+            fields = vars(value) if isinstance(value, SimpleNamespace) else value.to_dict()
+            for override in tiny.variations(fields, given.text, given.choices):
+                yield {**values, key: _with(value, override)}
+
+
+def _with(config: Any, override: Mapping[str, Any]) -> Any:
+    changed = copy.deepcopy(config)
+    for name, value in override.items():
+        if not isinstance(value, Mapping):
+            setattr(changed, name, value)
+    return changed
+
+
+def _constructor_values(cls: type, given: _Source) -> Iterator[dict[str, Any]]:
+    """Yield guesses of all constructor values, one for each configuration that may fit."""
+    parameters = inputs.parameters(inspect.signature(cls))
+    wanted = [p for p in parameters if p.default is p.empty and p.name.endswith("config")]
+    choices: list[Any] = [*_fitting(wanted[0], given.configs), _made_up(given.whole)] if wanted else [None]
+    for config in choices:
+        values: dict[str, Any] = {}
+        for parameter in parameters:
+            if parameter in wanted:
+                values[parameter.name] = config
+            elif parameter.default is parameter.empty:
+                values[parameter.name] = _guess(parameter, config)
+            elif parameter.default is None or isinstance(parameter.default, bool | int | float | str):
+                values[parameter.name] = parameter.default
+        yield values
+
+
+def _guess(parameter: inspect.Parameter, config: Any) -> Any:
+    """A value for a parameter: what the configuration has under its name, what its name suggests, or a size."""
+    own = getattr(config, parameter.name, None)
+    if isinstance(own, bool | int | float | str):
+        return own
+    try:
+        return value_for(parameter.name, inputs.annotation(parameter))
+    except LookupError:
+        return HIDDEN
+
+
+def _fitting(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list[Any]:
+    """Configurations, those inside others included, of the annotated class first; one of each class."""
+    inside = [value for one in configs for key, value in vars(one).items() if key.endswith("config")]
+    found: dict[str, Any] = {}
+    for config in (*configs, *inside):
+        if hasattr(config, "to_dict"):
+            found.setdefault(type(config).__name__, config)
+    note = inputs.annotation(parameter)
+    return sorted(found.values(), key=lambda config: type(config).__name__ != note)[:CONFIGS]
+
+
+def _made_up(source: str) -> SimpleNamespace:
     values: dict[str, Any] = {}
-    for parameter in _parameters(inspect.signature(cls)):
-        if parameter.name == "config" and parameter.default is parameter.empty:
-            values["config"] = _config_values(attributes)
-        elif parameter.default is parameter.empty:
-            values[parameter.name] = value_for(parameter.name, _annotation(parameter))
-        elif isinstance(parameter.default, bool | int | float | str):
-            values[parameter.name] = parameter.default
-    return values
-
-
-def _config_values(attributes: tuple[str, ...]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name in attributes:
+    for name in _config_attributes(source):
         try:
             values[name] = value_for(name)
         except LookupError:
             values[name] = None  # an attribute that the class may not read; a wrong guess shows when it is built
-    return values
+    return SimpleNamespace(**values)
 
 
 def _config_attributes(source: str) -> tuple[str, ...]:
@@ -146,89 +253,29 @@ def _config_attributes(source: str) -> tuple[str, ...]:
     return tuple(sorted({node.attr for node in nodes if ast.unparse(node.value) in ("config", "self.config")}))
 
 
-def _parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
-    skipped = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p for p in signature.parameters.values() if p.kind not in skipped and p.name != "self"]
-
-
-def _annotation(parameter: inspect.Parameter) -> str:
-    note = parameter.annotation
-    return getattr(note, "__name__", str(note)).replace(" ", "").replace("|None", "")
-
-
 def _width(model: Any) -> int:
     for name, parameter in model.named_parameters():
-        if parameter.dim() <= 2 and not name.endswith("bias"):
+        if parameter.dim() in (1, 2) and not name.endswith("bias"):
             return int(parameter.shape[-1])
     return HIDDEN
 
 
-def _function_subjects(name: str, function: FunctionType, session: Session) -> Iterator[Subject]:
+def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
     def build(module: ModuleType) -> Any:
         return FunctionModule(module, name)
 
-    calls = _find_calls(build(session.original), inspect.signature(function), HIDDEN, session, name)
-    if calls is not None:
-        yield Subject(f"{name}(...)", "inference", build, calls, {"kind": "function", "name": name})
-
-
-def _find_calls(
-    model: Any, signature: inspect.Signature, width: int, session: Session, name: str
-) -> Callable[[int], tuple[Call, ...]] | None:
-    """Try shapes until the original accepts them."""
-    wanted = [p for p in _parameters(signature) if p.default is p.empty]
-    tensors = [p.name for p in wanted if not _is_plain(p)]
-    reasons = []
-    for shapes in _shape_choices(len(tensors)):
-
-        def calls(seed: int, shapes: tuple[Any, ...] = shapes) -> tuple[Call, ...]:
-            named = [{n: s(*size, width) for n, s in zip(tensors, shapes, strict=True)} for size in SIZES]
-            return tuple(_call(wanted, made, size, seed) for made, size in zip(named, SIZES, strict=True))
-
-        try:
-            outcomes = [execute(Target(model), call, Plan(gradients=False)) for call in calls(0)]
-        except LookupError as error:
-            session.ledger.skip(f"{name} (inference): {error}")
-            return None
-        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-        if not errors:
-            return calls
-        reasons.append(f"{type(errors[0]).__name__}: {str(errors[0])[:120]}")
-    session.ledger.skip(f"{name} (inference): no inputs could be guessed: {reasons[0] if reasons else 'no shapes'}")
-    return None
-
-
-def _shape_choices(count: int) -> Iterator[tuple[Any, ...]]:
-    yield from (tuple([shape] * count) for shape in _SHAPES)
-    if 1 < count <= 3:
-        yield from itertools.product(_SHAPES, repeat=count)
-
-
-def _is_plain(parameter: inspect.Parameter) -> bool:
-    if _annotation(parameter) in ("int", "float", "bool", "str"):
-        return True
-    names = ("eps", "epsilon", "dim", "p", "dropout", "training", "scale", "scaling", "n_rep")
-    return parameter.name in names or parameter.name.startswith(("num_", "is_"))
-
-
-def _call(
-    wanted: list[inspect.Parameter], shapes: dict[str, tuple[int, ...]], size: tuple[int, int], seed: int
-) -> Call:
-    generator = torch.Generator().manual_seed(seed)
-    values: dict[str, Any] = {}
-    for parameter in wanted:
-        if parameter.name in shapes:
-            values[parameter.name] = _tensor(parameter.name, shapes[parameter.name], size, generator)
-        elif parameter.name == "dim":
-            values["dim"] = -1
-        else:
-            values[parameter.name] = value_for(parameter.name, _annotation(parameter))
-    return Call((), values, f"batch {size[0]}, length {size[1]}")
-
-
-def _tensor(name: str, shape: tuple[int, ...], size: tuple[int, int], generator: Any) -> Any:
-    if name.endswith("ids"):
-        return torch.randint(3, 90, size, generator=generator)
-    if name in ("weight", "bias", "gamma", "beta"):
-        return torch.randn(shape[-1:], generator=generator)
-    return torch.randn(shape, generator=generator)
+    model = build(session.original)
+    try:
+        with session.ledger.step("original", "", f"look for inputs of {name}"):
+            found = inputs.find(model, inner=True)
+    except (inputs.NoInputs, LookupError) as error:
+        session.ledger.skip(f"{name} (inference): {error}")
+        return
+    first = Subject(f"{name}(...)", "inference", build, found.calls(model), {"kind": "function", "name": name})
+    yield first
+    for calls in inputs.more_calls(model, found, name):
+        other = replace(first, calls=calls, light=True)
+        if session.done():
+            return
+        if reach(other, session).news:
+            yield other

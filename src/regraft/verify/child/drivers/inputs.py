@@ -1,67 +1,185 @@
-"""Make inputs for a model from the names in its forward signature and the sizes in its configuration."""
+"""Make inputs for a model from the names in its forward signature, the sizes in its configuration and its errors."""
 
 from __future__ import annotations
 
 import inspect
+import re
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from regraft.verify.child.drivers import repair
+from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, Spec, is_plain, make, slot_for
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
 
-SIZES = ((1, 5), (3, 8))
+# Pairs of (batch, length); the first that a model accepts is used. The later ones are for models whose batch
+# statistics need two rows, and for those that take one length only.
+SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
+Calls = Callable[[int], tuple[Call, ...]]
+_TEXT = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "token_type_ids")
+_SENSES = ("pixel_values", "input_features", "input_values")
+_ASK = ("output_attentions", "output_hidden_states", "use_cache")
+_KNOWN = (*_TEXT, *_SENSES, "bbox")
 
 
-class _Sizes:
-    """Looks sizes up in a configuration and those nested in it."""
+class NoInputs(ValueError):
+    """Nothing was accepted; `progress` counts the operations that the best try ran before its error."""
 
-    def __init__(self, config: Any) -> None:
-        nested = [value for key, value in sorted(vars(config).items()) if key.endswith("config") and value is not None]
-        self._places = [config, *nested]
-
-    def get(self, names: tuple[str, ...], default: int) -> int:
-        for place in self._places:
-            for name in names:
-                value = getattr(place, name, None)
-                value = value[0] if isinstance(value, list | tuple) and value else value
-                if isinstance(value, int) and not isinstance(value, bool):
-                    return value
-        return default
+    def __init__(self, reason: str, progress: int) -> None:
+        super().__init__(f"no inputs could be made that it accepts: {reason[:160]}")
+        self.progress = progress
 
 
-def find_calls(model: Any) -> Callable[[int], tuple[Call, ...]]:
-    """Return the calls by seed that the model accepts: two sizes, and one with labels where that works.
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a model accepts: a specification, the sizes that it works at, and the kinds of labels it takes."""
 
-    Raises ValueError with the first choice's error where the model accepts none.
+    spec: Spec
+    sizes: tuple[tuple[int, int], ...]
+    labels: tuple[str, ...] = ()
+
+    def calls(self, model: Any) -> Calls:
+        """Return the calls by seed: one of each size, and one with labels where there are any."""
+
+        def made(seed: int) -> tuple[Call, ...]:
+            plain = tuple(make(self.spec, size, seed) for size in self.sizes)
+            more = (_with_labels(plain[-1], model, self.sizes[-1], kind, seed) for kind in self.labels)
+            return (*plain, *more)
+
+        return made
+
+
+def find(
+    model: Any, *, inner: bool = False, width: int = 0, seconds: float = repair.SECONDS, first: Spec | None = None
+) -> Found:
+    """Return calls that the model accepts, in evaluation and, where that can be had, in training.
+
+    `inner` models are layers: their masks are added to scores; `width` is their last dimension. `first` is tried
+    first: what another model of the class takes. Raises NoInputs where none is found within `seconds`, and LookupError
+    where no value for a plain parameter can be guessed.
     """
-    accepted = _accepted(model)
-    reasons = []
-    for names in _choices(model, accepted):
-        error = next(filter(None, (_error(model, _call(model, names, size, 0)) for size in SIZES)), None)
-        if error is None:
-            labels = _labels(model, names, accepted)
-            return lambda seed: _calls(model, names, labels, seed)
-        reasons.append(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
-    raise ValueError(f"no inputs could be made that it accepts: {reasons[0]}")
+    known = _slots(model, inner, width)
+    failed: list[repair.Attempt] = []
+    for spec in (*([first] if first is not None else []), *_starts(model, known, inner)):
+        found = _fitting(model, spec)
+        if isinstance(found, Found):
+            return found
+        failed.append(found)
+    deadline = time.monotonic() + seconds
+    for start in sorted(failed, key=lambda one: -one.progress) if seconds > 0 else ():
+        best = repair.search(model, start.spec, known, min(deadline - time.monotonic(), 0.6 * seconds))
+        found = _fitting(model, best.spec) if best.error is None else best
+        if isinstance(found, Found):
+            return found
+        failed.append(found)
+        if time.monotonic() > deadline:
+            break
+    raise NoInputs(failed[0].text, max(one.progress for one in failed))
 
 
-def _calls(model: Any, names: tuple[str, ...], labels: tuple[str, ...], seed: int) -> tuple[Call, ...]:
-    made = [_call(model, names, size, seed) for size in SIZES]
-    return (*made, *(_with_labels(made[-1], model, labels, seed) for _ in labels[:1]))
+def signature(model: Any) -> inspect.Signature:
+    """The signature of a model's forward, or of what it stands for."""
+    return inspect.signature(getattr(model, "signed", model.forward))
 
 
-def extra_calls(model: Any, calls: Callable[[int], tuple[Call, ...]]) -> Iterator[Callable[[int], tuple[Call, ...]]]:
-    """Yield calls that ask for more: returned attentions, hidden states, cached keys, a plain tuple."""
-    accepted = [*_accepted(model), "output_attentions", "output_hidden_states", "use_cache", "return_dict"]
-    for name, value in (
-        ("output_attentions", True),
-        ("output_hidden_states", True),
-        ("use_cache", True),
-        ("use_cache", False),
-        ("return_dict", False),
-    ):
+def _slots(model: Any, inner: bool, width: int) -> dict[str, Slot]:
+    """Guesses for every parameter that holds a tensor, and for the plain ones that have no default."""
+    sizes = Sizes(getattr(model, "config", None), width)
+    inner = inner or "hidden_states" in signature(model).parameters
+    found = {}
+    for parameter in parameters(signature(model)):
+        note = annotation(parameter)
+        required = parameter.default is parameter.empty
+        if required or not (is_plain(parameter.name, note) or isinstance(parameter.default, bool | int | float | str)):
+            found[parameter.name] = slot_for(parameter.name, note, sizes, inner)
+    return found
+
+
+def parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
+    skipped = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p for p in signature.parameters.values() if p.kind not in skipped and p.name != "self"]
+
+
+def annotation(parameter: inspect.Parameter) -> str:
+    """The annotation as text; without `Optional`, `None` and modules."""
+    note = parameter.annotation
+    text = note if isinstance(note, str) else getattr(note, "__name__", "") or str(note)
+    text = str(note) if text == "Optional" else text
+    return re.sub(r"^(typing\.)?Optional\[(.*)\]$", r"\2", text.replace(" ", "")).replace("|None", "")
+
+
+def _starts(model: Any, known: dict[str, Slot], inner: bool) -> Iterator[Spec]:
+    """Choices of arguments to begin with: everything usual, text, images and sound, the main input alone.
+
+    For layers these are the required ones.
+    """
+    required = {p.name for p in parameters(signature(model)) if p.default is p.empty}
+    main = getattr(model, "main_input_name", "input_ids")
+    seen = []
+    every = (_KNOWN, _TEXT, _SENSES, (main, "attention_mask"), (main, "decoder_input_ids"), (main,))
+    for names in ((),) if inner else every:
+        spec = {name: slot for name, slot in known.items() if name in required or name in names}
+        if spec not in seen:
+            seen.append(spec)
+            yield spec
+
+
+def _fitting(model: Any, spec: Spec) -> Found | repair.Attempt:
+    """Return sizes at which a specification works, or the first attempt that failed."""
+    first: repair.Attempt | None = None
+    for sizes in SIZES:
+        failed = next((one for one in (repair.attempt(model, spec, size) for size in sizes) if one.error), None)
+        failed = failed or (_training(model, spec, sizes[0]) if sizes[0][0] == 1 else None)
+        if failed is None:
+            return Found(spec, sizes, _labels(model, spec, sizes))
+        first = first or failed
+        if failed.progress < first.progress:
+            break
+    assert first is not None
+    return first
+
+
+def _training(model: Any, spec: Spec, size: tuple[int, int]) -> repair.Attempt | None:
+    """Return the attempt in training mode if it fails."""
+    model.train()
+    try:
+        tried = repair.attempt(model, spec, size)
+    finally:
+        model.eval()
+    return tried if tried.error else None
+
+
+def more_calls(model: Any, found: Found, text: str, width: int = 0) -> Iterator[Calls]:
+    """Yield calls that ask for more: optional inputs that `text` mentions, attentions, cached keys, a plain tuple.
+
+    `width` is given for layers, as to `find`.
+    """
+    accepted = set(signature(model).parameters)
+    known = _slots(model, width > 0, width)
+    for name, slot in sorted(known.items(), key=lambda item: item[0] not in text):
+        if name not in found.spec and re.search(rf"\b{re.sub(r'^(encoder|decoder)_', '', name)}\b", text):
+            best = repair.search(model, {**found.spec, name: slot}, {}, repair.SECONDS / 3)
+            if best.error is None and name in best.spec:
+                fitted = _fitting(model, best.spec)
+                if isinstance(fitted, Found):
+                    yield fitted.calls(model)
+    accepted |= {*_ASK, "return_dict"} if hasattr(model, "config_class") else set()
+    yield from _with_flags(model, found.calls(model), accepted)
+    if {"past_key_values", "use_cache"} <= accepted and re.search("past|cache", text):
+        yield _with_cache(model, found)
+    yield _without_mask(found.calls(model))
+
+
+def _with_flags(model: Any, calls: Calls, accepted: set[str]) -> Iterator[Calls]:
+    flags = [
+        p for p in signature(model).parameters.values() if isinstance(p.default, bool) and p.name != "return_dict"
+    ]
+    choices = [(p.name, not p.default) for p in flags] + [(name, True) for name in _ASK if name in accepted]
+    for name, value in (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False)):
 
         def more(seed: int, name: str = name, value: bool = value) -> tuple[Call, ...]:
             return tuple(Call(c.args, {**c.kwargs, name: value}, f"{c.label}, {name}={value}") for c in calls(seed))
@@ -70,9 +188,23 @@ def extra_calls(model: Any, calls: Callable[[int], tuple[Call, ...]]) -> Iterato
             yield more
 
 
-def without_mask(calls: Callable[[int], tuple[Call, ...]]) -> Callable[[int], tuple[Call, ...]]:
-    """Return the calls without their masks."""
+def _with_cache(model: Any, found: Found) -> Calls:
+    """Each call again, with the keys and values that a call before it left: for as many positions more."""
 
+    def second(seed: int) -> tuple[Call, ...]:
+        return tuple(_continued(model, make(found.spec, size, seed)) for size in found.sizes)
+
+    return second
+
+
+def _continued(model: Any, call: Call) -> Call:
+    kwargs = {name: value for name, value in call.kwargs.items() if "mask" not in name}
+    with torch.no_grad():
+        cache = model(**kwargs, use_cache=True, return_dict=True).past_key_values
+    return Call((), {**kwargs, "past_key_values": cache, "use_cache": True}, f"{call.label}, continued")
+
+
+def _without_mask(calls: Calls) -> Calls:
     def bare(seed: int) -> tuple[Call, ...]:
         return tuple(
             Call(c.args, {k: v for k, v in c.kwargs.items() if "mask" not in k}, f"{c.label}, no mask")
@@ -82,108 +214,34 @@ def without_mask(calls: Callable[[int], tuple[Call, ...]]) -> Callable[[int], tu
     return bare
 
 
-def _accepted(model: Any) -> tuple[str, ...]:
-    return tuple(inspect.signature(model.forward).parameters)
-
-
-def _choices(model: Any, accepted: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    known = tuple(name for name in accepted if name in _MAKERS)
-    required = tuple(n for n, p in inspect.signature(model.forward).parameters.items() if p.default is p.empty)
-    required = tuple(n for n in required if n in _MAKERS)
-    main = getattr(model, "main_input_name", "input_ids")
-    text = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "token_type_ids")
-    yield known
-    yield tuple(n for n in known if n in text or n in required)
-    yield tuple(n for n in known if n in ("pixel_values", "input_features", "input_values") or n in required)
-    yield tuple(n for n in known if n in (main, "attention_mask") or n in required)
-    yield tuple(n for n in known if n in (main, "decoder_input_ids") or n in required)
-    yield tuple(n for n in known if n == main or n in required)
-
-
-def _error(model: Any, call: Call) -> BaseException | None:
-    return execute(Target(model), call, Plan(gradients=False)).error
-
-
 def _runs(model: Any, call: Call) -> bool:
-    return _error(model, call) is None
+    return execute(Target(model), call, Plan(gradients=False)).error is None
 
 
-def _call(model: Any, names: tuple[str, ...], size: tuple[int, int], seed: int) -> Call:
-    generator = torch.Generator().manual_seed(1000 * seed + size[0])
-    sizes = _Sizes(model.config)
-    values = {name: _MAKERS[name](size, sizes, generator) for name in names}
-    return Call((), values, f"batch {size[0]}, length {size[1]}")
-
-
-def _ids(size: tuple[int, int], sizes: _Sizes, generator: Any) -> Any:
-    return torch.randint(3, max(4, sizes.get(("vocab_size",), 99) - 12), size, generator=generator)
-
-
-def _mask(size: tuple[int, int], _sizes: _Sizes, _generator: Any) -> Any:
-    mask = torch.ones(size, dtype=torch.long)
-    if size[0] > 1:
-        mask[1, -2:] = 0
-    return mask
-
-
-def _types(size: tuple[int, int], sizes: _Sizes, generator: Any) -> Any:
-    return torch.randint(0, max(1, sizes.get(("type_vocab_size",), 1)), size, generator=generator)
-
-
-def _pixels(size: tuple[int, int], sizes: _Sizes, generator: Any) -> Any:
-    side = sizes.get(("image_size", "img_size", "input_size"), 32)
-    return torch.randn(size[0], sizes.get(("num_channels", "in_channels"), 3), side, side, generator=generator)
-
-
-def _spectrum(size: tuple[int, int], sizes: _Sizes, generator: Any) -> Any:
-    length = 2 * sizes.get(("max_source_positions",), 32)
-    return torch.randn(size[0], sizes.get(("num_mel_bins", "feature_size"), 80), length, generator=generator)
-
-
-def _wave(size: tuple[int, int], _sizes: _Sizes, generator: Any) -> Any:
-    return torch.randn(size[0], 800 * size[1], generator=generator)
-
-
-def _boxes(size: tuple[int, int], _sizes: _Sizes, generator: Any) -> Any:
-    corners = torch.randint(0, 30, (*size, 2), generator=generator)
-    return torch.cat([corners, corners + torch.randint(1, 30, (*size, 2), generator=generator)], -1)
-
-
-_MAKERS: dict[str, Callable[[tuple[int, int], _Sizes, Any], Any]] = {
-    "input_ids": _ids,
-    "attention_mask": _mask,
-    "token_type_ids": _types,
-    "decoder_input_ids": _ids,
-    "decoder_attention_mask": _mask,
-    "pixel_values": _pixels,
-    "input_features": _spectrum,
-    "input_values": _wave,
-    "bbox": _boxes,
-}
-
-
-def _labels(model: Any, names: tuple[str, ...], accepted: tuple[str, ...]) -> tuple[str, ...]:
+def _labels(model: Any, spec: Spec, sizes: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
     """Return the kind of labels that the model takes, as a tuple of none or one."""
+    accepted = set(signature(model).parameters)
+    if not accepted & {"labels", "start_positions"}:
+        return ()
     for kind in ("tokens", "classes", "span", "both"):
-        call = _with_labels(_call(model, names, SIZES[-1], 0), model, (kind,), 0)
-        if set(call.kwargs) <= set(accepted) and _runs(model, call):
+        call = _with_labels(make(spec, sizes[-1], 0), model, sizes[-1], kind, 0)
+        if set(call.kwargs) <= accepted and _runs(model, call):
             return (kind,)
     return ()
 
 
-def _with_labels(call: Call, model: Any, kinds: tuple[str, ...], seed: int) -> Call:
+def _with_labels(call: Call, model: Any, size: tuple[int, int], kind: str, seed: int) -> Call:
     generator = torch.Generator().manual_seed(seed)
-    batch, length = SIZES[-1]
-    words = torch.randint(0, int(getattr(model.config, "num_labels", 2)), (batch, length), generator=generator)
-    tokens = _ids((batch, length), _Sizes(model.config), generator)
+    words = torch.randint(0, int(getattr(model.config, "num_labels", 2)), size, generator=generator)
+    slot = replace(slot_for("input_ids", "", Sizes(model.config)), dims=tuple(map(Dim, size)))
+    tokens = make({"tokens": slot}, size, seed).kwargs["tokens"]
     flat = words[:, 0].clone()
-    logits = "num_labels" if "Token" in type(model).__name__ else "vocab_size"
-    wide = tokens if logits == "vocab_size" else words
+    wide = words if "Token" in type(model).__name__ else tokens
     wide = wide.masked_fill(torch.zeros_like(wide, dtype=torch.bool).index_fill(1, torch.tensor([0]), True), -100)
     values = {
         "tokens": {"labels": wide},
         "classes": {"labels": flat},
         "span": {"start_positions": flat, "end_positions": flat + 1},
         "both": {"labels": wide, "next_sentence_label": flat},
-    }[kinds[0]]
+    }[kind]
     return Call(call.args, {**call.kwargs, **values}, f"{call.label}, labels")

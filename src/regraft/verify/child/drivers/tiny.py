@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -130,17 +132,103 @@ def _is_layers(name: str) -> bool:
     return bool(re.search(r"layers?$|^depth$|^n_layer|num_blocks$", name)) and "norm" not in name
 
 
-def variations(config: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
-    """Yield overrides that may reach other branches; fields that `text` mentions come first."""
-    for name, value in config.items():
-        if isinstance(value, str) and re.search(r"act|_fn$|activation|proj$", name):
-            yield from ({name: other} for other in ("gelu", "relu", "silu", "gelu_new") if other != value)
+def repairs(original: Mapping[str, Any], small: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
+    """Yield changes of a shrunk configuration that `text`, the error it leads to, suggests; likely ones first.
+
+    Fields that the error names get their old value back or, where they are unset, a number; then every other shrunk
+    field in turn gets its old value back. A model that is too large is cut down further.
+    """
+    shrunk = [name for name, value in small.items() if name in original and original[name] != value]
+    inside = [n for n, v in small.items() if n.endswith("config") and v and isinstance(v, Mapping) and original.get(n)]
+    unset = [name for name, value in small.items() if value is None and not name.startswith("_")]
+    for name in sorted(small, key=len, reverse=True):
+        if re.search(rf"\b{re.escape(name)}\b", text):
+            yield from ({**small, name: value} for value in _others(small[name], original.get(name)))
+    if "parameters when" in text:
+        floats = {name: _cut(value) for name, value in small.items() if isinstance(value, float)}
+        yield {**small, **floats}
+        for name in inside:
+            first = itertools.islice(repairs(original[name], small[name], text), 3)
+            yield from ({**small, name: changed} for changed in first)
+        yield {**small, **{name: _cut(value) for name, value in small.items() if isinstance(value, list)}}
+        yield from ({**small, name: _cut(value)} for name, value in small.items() if _cut(value) != value)
+    if "ImportError" in text:
+        yield from ({**small, name: not value} for name, value in small.items() if isinstance(value, bool))
+    if "None" in text:
+        yield from ({**small, name: 1} for name in unset if re.search(r"(_id|_length|_size|_dim|_window)$", name))
+        yield from ({**small, name: {}} for name in unset if name.endswith("config"))
+    for name in sorted(shrunk, key=lambda name: not (_is_layers(name) or isinstance(small[name], list))):
+        if not isinstance(small[name], Mapping):
+            yield {**small, name: original[name]}
+    groups = (lambda n: isinstance(small[n], list), _is_layers, lambda n: "head" in n, lambda n: True)
+    for group in groups:
+        yield {**small, **{n: original[n] for n in shrunk if group(n) and not isinstance(small[n], Mapping)}}
+    for name in inside:
+        yield from ({**small, name: changed} for changed in repairs(original[name], small[name], text))
+    yield {**small, **{n: original[n] for n in _DERIVED & set(original) if not n.startswith("_")}}
+
+
+def _others(value: Any, original: Any) -> tuple[Any, ...]:
+    if isinstance(value, bool):
+        return (not value,)
+    if value is None or value == 0:
+        return (2, 1, 8, True)
+    if isinstance(value, int):
+        return tuple(dict.fromkeys(one for one in (original, 1, 2, 2 * value, value // 2) if one not in (value, 0)))
+    return (original,) if original != value else ()
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value // 4 if value >= 16 else value
+    if isinstance(value, float):
+        return value / 4 if value >= 1 else value
+    return [_cut(item) for item in value] if isinstance(value, list) else value
+
+
+Choices = Mapping[str, tuple[str, ...]]
+
+
+def variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[dict[str, Any]]:
+    """Yield overrides that may reach other branches; fields that `text` mentions come first.
+
+    `choices` are the strings that the file compares an attribute of a name with.
+    """
+    for name, value in sorted(config.items(), key=lambda item: item[0] not in text):
+        if isinstance(value, str) or (value is None and name in choices):
+            activation = re.search(r"act|_fn$|activation|proj$", name)
+            known = ("gelu", "relu", "silu", "gelu_new") if activation else ()
+            yield from ({name: other} for other in (*choices.get(name, ()), *known) if other != value)
     flags = [name for name, value in config.items() if isinstance(value, bool) and name != "return_dict"]
     for name in sorted(flags, key=lambda name: (name not in text, name)):
         yield {name: not config[name]}
     if {"is_decoder", "add_cross_attention"} <= set(config):
         yield {"is_decoder": True, "add_cross_attention": True}
     yield from _numbers(config, text)
+    yield from _nested(config, text, choices)
+
+
+def _nested(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[dict[str, Any]]:
+    """Yield variations of the configurations inside a configuration."""
+    for name, value in config.items():
+        if name.endswith("config") and isinstance(value, Mapping) and value:
+            for override in variations(value, text, choices):
+                yield {name: {**value, **override}}
+
+
+def compared_strings(source: str) -> Choices:
+    """Return by name the strings that a file compares names and attributes with, as in `self.kind == "a"`."""
+    found: dict[str, dict[str, None]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            names = [getattr(side, "attr", getattr(side, "id", "")) for side in sides]
+            constants = [one.value for side in sides for one in ast.walk(side) if isinstance(one, ast.Constant)]
+            for name in filter(None, names):
+                found.setdefault(name, {}).update({one: None for one in constants if isinstance(one, str)})
+    return {name: tuple(values) for name, values in found.items()}
 
 
 def _numbers(config: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:

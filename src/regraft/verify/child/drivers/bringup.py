@@ -1,0 +1,131 @@
+"""Build a class with a small configuration, repaired until the original is built and accepts some inputs."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from regraft.verify.child.drivers import inputs, repair, tiny
+from regraft.verify.child.drivers.slots import Spec
+from regraft.verify.child.session import Session, seeded
+
+REPAIR_SECONDS = 12.0
+LARGEST = 26_000_000
+EAGER = "eager"
+BUILDING, TOO_LARGE, RUNNING, DONE = 1, 2, 3, 4  # stages of a trial; 0 is the configuration itself
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A configuration, how far it led (too large, building, running; then a measure), and the error at its end."""
+
+    values: Mapping[str, Any]
+    attention: str
+    progress: tuple[int, int]
+    error: BaseException | None
+    config: Any = None
+    model: Any = None
+    found: inputs.Found | None = None
+
+
+def attempt(
+    cls: str, config_class: Any, values: Mapping[str, Any], attention: str, module: ModuleType, seconds: float,
+    first: Spec | None = None,
+) -> Trial:  # fmt: skip
+    """Build the original from a configuration and look for inputs; what fails on the way is the trial's error."""
+    stage, counter = 0, repair.Counter()
+    config = model = None
+    try:
+        with counter:
+            config = make_config(config_class, values, attention)
+            stage = BUILDING
+            _refuse_large(cls, config, module)
+            model = seeded(0, builder(cls, config), module).eval()
+        found = inputs.find(model, seconds=seconds, first=first)
+    except inputs.NoInputs as error:
+        return Trial(values, attention, (RUNNING, error.progress), error, config, model)
+    except _TooLarge as error:
+        return Trial(values, attention, (TOO_LARGE, -error.count), error)
+    except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
+        return Trial(values, attention, (stage, counter.count), error)
+    return Trial(values, attention, (DONE, 0), None, config, model, found)
+
+
+def quickly(cls: str, config_class: Any, original: Mapping[str, Any], session: Session) -> Trial:
+    """Try the configuration shrunk by each scale; return the first trial that works, or the one that came furthest."""
+    best = None
+    for scale in tiny.SCALES:
+        with session.ledger.step("original", "", f"bring up {cls}"):
+            trial = attempt(cls, config_class, tiny.shrink(original, scale), EAGER, session.original, 0.0)
+        if trial.error is None:
+            return trial
+        best = trial if best is None or trial.progress > best.progress else best
+    assert best is not None
+    return best
+
+
+def repaired(cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session) -> Trial:
+    """Repair a configuration, or the inputs for it, as long as each repair leads further."""
+    deadline = time.monotonic() + REPAIR_SECONDS
+    while best.error is not None and time.monotonic() < deadline and not session.ledger.late():
+        better = next(_better(cls, config_class, original, best, session, deadline), None)
+        if better is None:
+            return best
+        best = better
+    return best
+
+
+def _better(
+    cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session, deadline: float
+) -> Iterator[Trial]:
+    """Yield trials that lead further than the best so far: with inputs searched for, then with other values."""
+    text = f"{type(best.error).__name__}: {best.error}"
+    tries = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING else []
+    for values, seconds in itertools.chain(tries, ((one, 0.0) for one in tiny.repairs(original, best.values, text))):
+        if time.monotonic() > deadline:
+            return
+        with session.ledger.step("original", "", f"repair {cls}"):
+            trial = attempt(cls, config_class, values, EAGER, session.original, seconds)
+        if trial.progress > best.progress:
+            yield trial
+
+
+class _TooLarge(ValueError):
+    """The model would not be small."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"it still has {count:,} parameters when its configuration is shrunk")
+        self.count = count
+
+
+def brief(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _refuse_large(cls: str, config: Any, module: ModuleType) -> None:
+    """Raise _TooLarge for a model that would not be small; it is counted without being allocated."""
+    try:
+        with torch.device("meta"):
+            model = builder(cls, config)(module)
+    except Exception:  # noqa: BLE001 - some constructors compute with values; those are built for real
+        return
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if count > LARGEST:
+        raise _TooLarge(count)
+
+
+def builder(cls: str, config: Any) -> Callable[[ModuleType], Any]:
+    return lambda module: getattr(module, cls)(copy.deepcopy(config))
+
+
+def make_config(config_class: Any, values: Mapping[str, Any], attention: str) -> Any:
+    config = config_class.from_dict(copy.deepcopy(dict(values)))
+    config._attn_implementation = attention
+    return config

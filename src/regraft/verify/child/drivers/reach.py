@@ -1,0 +1,51 @@
+"""See which changed lines a subject would reach, without comparing anything yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+
+from regraft.verify.child import weights
+from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.replay import Plan, Target, execute
+from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.trace import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a subject runs: whether changed lines ran for the first time, and all lines of the file."""
+
+    news: bool = False
+    lines: frozenset[int] = frozenset()
+
+
+def reach(subject: Subject, session: Session) -> Reach:
+    """Run both versions once in each mode.
+
+    A subject of which only the changed version fails is news: the comparison finds out why, and blames.
+    """
+    before = set(session.gaps())
+    probe = Tracer(session.tracer.filename, session.changes)
+    with session.ledger.step("original", "probe", subject.name):
+        if _failure(subject, session.original) is not None:
+            return Reach()
+    with session.ledger.step("changed", "probe", subject.name), probe:
+        failed = _failure(subject, session.changed) is not None
+    after = {gap for change in session.changes for gap in probe.gaps(change)}
+    return Reach(failed or bool(before - after), frozenset(probe.lines))
+
+
+def _failure(subject: Subject, module: ModuleType) -> BaseException | None:
+    """Build and run the last call in evaluation and in training; return the error that ended it."""
+    try:
+        model = seeded(0, subject.build, module)
+        for training in (False, True):
+            with weights.dropout_rate(model, weights.RATE):
+                for call in subject.calls(0)[-1:]:
+                    outcome = execute(Target(model.train(training)), call, Plan(gradients=False))
+                    if outcome.error is not None:
+                        return outcome.error
+    except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result
+        return error
+    return None

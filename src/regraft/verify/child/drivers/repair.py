@@ -1,0 +1,197 @@
+"""Find inputs that a model accepts: guess, run, read the error, guess better.
+
+The search keeps the guess that came furthest, counted in operations of torch before the error, and tries what the
+error message suggests: other sizes where it names two, other ranks, arguments that were missing, other types.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from regraft.verify.child.drivers.guess import HEADS
+from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec, make
+from regraft.verify.child.replay import Plan, Target, execute
+
+SIZE = (3, 7)  # told apart from each other and from common sizes in an error message
+RUNS = 120
+SECONDS = 6.0
+_LARGEST = 4096
+_RANK = re.compile(
+    r"[Dd]imension|unpack|\dD|\d-D|dims|too many indices|index \d+ is out of bounds|permute|tuple index|"
+    r"is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript",
+)
+
+
+class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
+    """Counts the operations of torch that run inside it: how far something came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One run: how many operations it did, and the error that ended it."""
+
+    spec: Spec
+    progress: int
+    error: BaseException | None
+
+    @property
+    def text(self) -> str:
+        return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
+
+
+def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
+    """Run the model once on what a specification gives at one size."""
+    with Counter() as counter:
+        error = execute(Target(model), make(spec, size, 0), Plan(gradients=False)).error
+    return Attempt(spec, counter.count, error)
+
+
+def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) -> Attempt:
+    """Return the first attempt without error, or the one that came furthest.
+
+    `optional` are parameters that may be given where the model misses something.
+    """
+    deadline = time.monotonic() + seconds
+    order = itertools.count()
+    best = attempt(model, start)
+    heap = [(-best.progress, next(order), best)]
+    seen, runs = {_key(start)}, 0
+    while heap and best.error is not None:
+        _, _, node = heapq.heappop(heap)
+        for spec in _suggestions(node, optional):
+            if _key(spec) in seen:
+                continue
+            if runs >= RUNS or time.monotonic() > deadline:
+                return best
+            seen.add(_key(spec))
+            runs += 1
+            tried = attempt(model, spec)
+            if tried.error is None:
+                return tried
+            best = tried if tried.progress > best.progress else best
+            heapq.heappush(heap, (-tried.progress, next(order), tried))
+            if tried.progress > node.progress:
+                heapq.heappush(heap, (-node.progress, next(order), node))  # the rest of its suggestions, later
+                break
+    return best
+
+
+def _key(spec: Spec) -> str:
+    return repr(sorted(spec.items()))
+
+
+def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
+    spec, text = failed.spec, failed.text
+    named = [name for name in re.findall(r"\w+", text) if name in optional and name not in spec]
+    if named and "unexpected" not in text:
+        if "missing" in text:
+            yield {**spec, **{name: optional[name] for name in named}}
+        yield from ({**spec, name: optional[name]} for name in dict.fromkeys(named))
+    yield from _resized(spec, text)
+    if re.search(r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor", text):
+        yield from _retyped(spec)
+    if "out of range in self" in text or "index out of" in text:
+        yield from (_with(spec, name, limit=2) for name, slot in spec.items() if slot.kind == "ids" and slot.limit > 2)
+    if _RANK.search(text):
+        yield from _reranked(spec)
+    if "None" in text or "UnboundLocal" in text or "missing" in text or "specify" in text:
+        yield from ({**spec, name: slot} for name, slot in optional.items() if name not in spec)
+    mentioned = [name for name in spec if re.search(rf"\b{name}\b", text)]
+    yield from ({key: slot for key, slot in spec.items() if key != name} for name in mentioned if name in optional)
+    yield from _stretched(spec)
+    yield from _reranked(spec)
+
+
+def _with(spec: Spec, name: str, **changes: Any) -> Spec:
+    return {**spec, name: replace(spec[name], **changes)}
+
+
+def _symbol(number: int) -> Dim:
+    """The dimension that a number of an error message means, at the size of the search."""
+    return {SIZE[0]: BATCH, SIZE[1]: LENGTH}.get(number, Dim(number))
+
+
+def _resized(spec: Spec, text: str) -> Iterator[Spec]:
+    """Where a dimension is one of the numbers of the message, yield the others in its place."""
+    shapes = [tuple(map(int, re.findall(r"\d+", one))) for one in re.findall(r"[(\[]((?:\d+,? ?)+)[)\]]", text)]
+    for name, slot in spec.items():
+        now = tuple(dim.at(SIZE) for dim in slot.dims)
+        for shape in shapes if now and now in shapes else ():
+            if shape != now:
+                yield _with(spec, name, dims=tuple(map(_symbol, shape)))
+    numbers = [n for n in dict.fromkeys(map(int, re.findall(r"\d+", text))) if 0 < n <= _LARGEST]
+    for number in numbers:
+        for name, slot in spec.items():
+            here = [axis for axis, dim in enumerate(slot.dims) if dim.at(SIZE) == number]
+            for other in (n for n in numbers if n != number) if here else ():
+                for axes in {tuple(here), *((axis,) for axis in here)}:
+                    dims = [_symbol(other) if axis in axes else dim for axis, dim in enumerate(slot.dims)]
+                    yield _with(spec, name, dims=tuple(dims))
+
+
+def _retyped(spec: Spec) -> Iterator[Spec]:
+    for name, slot in spec.items():
+        for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
+            if kind != slot.kind:
+                yield _with(spec, name, kind=kind, limit=slot.limit or 2)
+
+
+def _reranked(spec: Spec) -> Iterator[Spec]:
+    for name, slot in spec.items():
+        for dims in _ranks(slot):
+            if dims != slot.dims:
+                yield _with(spec, name, dims=dims)
+        if slot.kind == "mask":
+            yield {**spec, name: Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))}
+
+
+def _ranks(slot: Slot) -> Iterator[tuple[Dim, ...]]:
+    """Other shapes that an argument of its kind often has."""
+    dims = slot.dims
+    if not dims:
+        return
+    if slot.kind in ("ids", "mask", "bool", "range"):
+        yield from ((BATCH,), (BATCH, Dim(2), LENGTH), (BATCH, LENGTH, Dim(2)), (LENGTH,), (BATCH, Dim(1), LENGTH))
+        return
+    if len(dims) > 2:
+        yield (dims[0], Dim(1), *dims[1:])
+        yield (dims[0], Dim(2), *dims[1:])
+    if len(dims) > 3:
+        yield (dims[0], *dims[2:])
+    width = dims[-1] if not dims[-1].of else Dim(32)
+    yield from ((BATCH, LENGTH, width), (BATCH, width), (BATCH, LENGTH), (BATCH,), (BATCH, width, LENGTH))
+    yield from ((BATCH, width, Dim(8), Dim(8)), (BATCH, Dim(8), Dim(8), width), (BATCH, Dim(2), LENGTH, width))
+    yield from ((BATCH, Dim(HEADS), LENGTH, Dim(max(1, width.factor // HEADS))), (BATCH, LENGTH, LENGTH, width), ())
+    yield (LENGTH, width)
+
+
+def _stretched(spec: Spec) -> Iterator[Spec]:
+    """Lengths and fixed sizes of all arguments together, a few times larger or smaller."""
+    for factor in (2, 4, 16):
+        longer = {
+            name: replace(slot, dims=tuple(Dim(factor * d.factor, d.of) if d.of == "length" else d for d in slot.dims))
+            for name, slot in spec.items()
+        }
+        if longer != spec:
+            yield longer
+    for name, slot in spec.items():
+        for axis, dim in enumerate(slot.dims):
+            for other in (2 * dim.factor, dim.factor // 2) if not dim.of and 8 <= dim.factor <= 512 else ():
+                same = [Dim(other) if (d == dim and i >= axis) else d for i, d in enumerate(slot.dims)]
+                yield _with(spec, name, dims=tuple(same))

@@ -1,0 +1,167 @@
+"""What each argument of a call holds, and how its shape follows from the batch size and the length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from regraft.verify.child.drivers.guess import HEADS, HIDDEN, value_for
+from regraft.verify.child.tree import Call
+
+
+class Dim(NamedTuple):
+    """A dimension: `factor` times the `of` of a call ("batch" or "length"), or `factor` alone."""
+
+    factor: int
+    of: str = ""
+
+    def at(self, size: tuple[int, int]) -> int:
+        return self.factor * {"": 1, "batch": size[0], "length": size[1]}[self.of]
+
+
+BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
+
+    Kinds: normal (random numbers), ids (integers below `limit`), mask (ones, then zeros in the second row), additive
+    (zeros), ones, bool, boxes (corners in the last dimension), range (0, 1, 2, ... in the last dimension),
+    pair (a tuple of two like normal: keys and values).
+    """
+
+    kind: str
+    dims: tuple[Dim, ...] = ()
+    limit: int = 0
+    value: Any = None
+
+
+Spec = Mapping[str, Slot]
+
+
+class Sizes:
+    """Looks sizes up in a configuration and those nested in it; `hidden` is the width of a layer, 0 for a model."""
+
+    def __init__(self, config: Any, hidden: int = 0) -> None:
+        self.hidden = hidden
+        fields = getattr(config, "__dict__", {})
+        nested = [value for key, value in sorted(fields.items()) if key.endswith("config") and value is not None]
+        self._places = [config, *nested]
+
+    def get(self, names: tuple[str, ...], default: int) -> int:
+        for place in self._places:
+            for name in names:
+                value = getattr(place, name, None)
+                value = value[0] if isinstance(value, list | tuple) and value else value
+                if isinstance(value, int) and not isinstance(value, bool):
+                    return value
+        return default
+
+
+def make(spec: Spec, size: tuple[int, int], seed: int) -> Call:
+    """Return the call that a specification describes at one size."""
+    generator = torch.Generator().manual_seed(1000 * seed + size[0])
+    values = {name: _value(slot, size, generator) for name, slot in spec.items()}
+    return Call((), values, f"batch {size[0]}, length {size[1]}")
+
+
+def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
+    shape = tuple(dim.at(size) for dim in slot.dims)
+    if slot.kind == "plain":
+        return slot.value
+    if slot.kind == "normal":
+        return torch.randn(shape, generator=generator)
+    if slot.kind == "ids":
+        return torch.randint(min(3, slot.limit - 1), slot.limit, shape, generator=generator)
+    if slot.kind == "mask":
+        return _mask(shape)
+    if slot.kind == "boxes":
+        corners = torch.randint(0, 30, (*shape[:-1], 2), generator=generator)
+        return torch.cat([corners, corners + torch.randint(1, 30, (*shape[:-1], 2), generator=generator)], -1)
+    if slot.kind == "bool":
+        return torch.rand(shape, generator=generator) < 0.5
+    if slot.kind == "pair":
+        return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    if slot.kind == "range":
+        return torch.arange(shape[-1]).expand(shape).clone()
+    return torch.ones(shape) if slot.kind == "ones" else torch.zeros(shape)
+
+
+def _mask(shape: tuple[int, ...]) -> Any:
+    mask = torch.ones(shape, dtype=torch.long)
+    if shape[0] > 1 and len(shape) > 1 and shape[-1] > 2:
+        mask[1, ..., -2:] = 0
+    return mask
+
+
+def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> Slot:
+    """Return the first guess for a parameter; `inner` for those of a layer, whose masks are added to scores.
+
+    Raises LookupError where no plain value can be guessed.
+    """
+    for pattern, kind, dims in _TABLE:
+        if re.search(pattern, name):
+            if kind == "mask" and inner:
+                return Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))
+            return Slot(kind, tuple(_dim(dim, sizes) for dim in dims), _limit(name, sizes))
+    if "LongTensor" in annotation:
+        return Slot("ids", (BATCH, LENGTH), 2)
+    if "BoolTensor" in annotation:
+        return Slot("bool", (BATCH, LENGTH))
+    if is_plain(name, annotation):
+        return Slot("plain", value=-1 if name == "dim" else value_for(name, annotation.removesuffix("|None")))
+    return Slot("normal", (BATCH, LENGTH, _dim("hidden", sizes)))
+
+
+def is_plain(name: str, annotation: str) -> bool:
+    """Whether a parameter is no tensor."""
+    if annotation.removesuffix("|None") in ("int", "float", "bool", "str"):
+        return True
+    names = ("eps", "epsilon", "dim", "p", "dropout", "training", "scale", "scaling", "n_rep")
+    return name in names or name.startswith(("num_", "is_", "output_", "use_", "return_"))
+
+
+_TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
+    (r"head_mask$", "ones", ("layers", "heads")),
+    (r"pixel_mask$", "mask", (BATCH, "image", "image")),
+    (r"^pixel_values", "normal", (BATCH, "channels", "image", "image")),
+    (r"input_features$", "normal", (BATCH, "mels", "frames")),
+    (r"^(input|audio)_values$", "normal", (BATCH, Dim(800, "length"))),
+    (r"^(bbox|boxes)$", "boxes", (BATCH, LENGTH, Dim(4))),
+    (r"bool_masked_pos$", "bool", (BATCH, LENGTH)),
+    (r"^(past_key_value|layer_past|past)$", "pair", (BATCH, "heads", LENGTH, Dim(HIDDEN // HEADS))),
+    (r"position_ids$", "range", (BATCH, LENGTH)),
+    (r"(_ids|^ids|_index|_indices)$", "ids", (BATCH, LENGTH)),
+    (r"mask$", "mask", (BATCH, LENGTH)),
+    (r"^(weight|bias|gamma|beta)$", "normal", ("hidden",)),
+)
+
+
+def _dim(dim: str | Dim, sizes: Sizes) -> Dim:
+    if isinstance(dim, Dim):
+        return dim
+    return Dim(
+        {
+            "hidden": lambda: (
+                sizes.hidden
+                or sizes.get(("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim"), HIDDEN)
+            ),
+            "layers": lambda: sizes.get(("num_hidden_layers", "num_layers", "encoder_layers", "n_layer"), 2),
+            "heads": lambda: sizes.get(("num_attention_heads", "num_heads", "n_head", "n_heads"), HEADS),
+            "image": lambda: sizes.get(("image_size", "img_size", "input_size"), 32),
+            "channels": lambda: sizes.get(("num_channels", "in_channels", "in_chans"), 3),
+            "mels": lambda: sizes.get(("num_mel_bins", "feature_size", "n_mels"), 80),
+            "frames": lambda: 2 * sizes.get(("max_source_positions",), 32),
+        }[dim]()
+    )
+
+
+def _limit(name: str, sizes: Sizes) -> int:
+    if "type" in name:
+        return max(1, sizes.get(("type_vocab_size",), 1))
+    return max(4, sizes.get(("vocab_size",), 99) - 12)

@@ -1,0 +1,45 @@
+"""The proof benchmark's pieces: results survive an interrupted run, and the table counts patches by rule."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "proof199"
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARK))
+    return importlib.import_module("results")
+
+
+def test_results_are_read_back_without_a_half_written_line(results: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    patch = results.Patch("adopter/softmax", "Block", 3, "proved", "", True)
+    result = results.Result("a.py", (patch,), "", 1.5)
+    results.Store(path).add("key", result)
+    path.write_text(path.read_text() + '{"key": "other", "resu')
+    store = results.Store(path)
+    assert (store.get("key"), store.get("other")) == (result, None)
+    store.add("other", result)
+    assert results.Store(path).get("other") == result
+
+
+def test_the_key_depends_on_both_texts(results: ModuleType) -> None:
+    keys = {results.key(one, other) for one in (b"a", b"b") for other in (b"a", b"b")}
+    assert len(keys) == 4
+
+
+def test_the_table_counts_by_rule_and_verdict(results: ModuleType) -> None:
+    made = [("x", "proved", True), ("x", "unproven", True), ("y", "refuted", False)]
+    patches = tuple(results.Patch(rule, "C", 1, status, "", loads) for rule, status, loads in made)
+    table = results.rows([results.Result("a.py", patches, "", 0.0)], ["x", "y"])
+    assert table[1:] == [
+        ["x", "2", "1", "1", "0", "2"],
+        ["y", "1", "0", "0", "1", "0"],
+        ["total", "3", "1", "1", "1", "2"],
+    ]

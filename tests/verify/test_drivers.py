@@ -1,0 +1,179 @@
+"""How models are brought to life: small configurations, inputs repaired after their errors, branches searched for."""
+
+import json
+
+import pytest
+
+from regraft.verify import verify
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from regraft.verify.changes import find_changes  # noqa: E402
+from regraft.verify.child.drivers import inputs, repair, tiny  # noqa: E402
+from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
+
+
+def shapes(model, **options):
+    found = inputs.find(model.eval(), **options)
+    return {name: tuple(value.shape) for name, value in found.calls(model)(0)[-1].kwargs.items()}
+
+
+class Frames(nn.Module):
+    """Takes images of another size and rank than one would guess, and an argument that it misses when it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(5, 4, 3)
+
+    def forward(self, pixel_values, scores=None):
+        batch, frames, *image = pixel_values.shape
+        if image[-1] != 16:
+            raise ValueError(f"Input image size ({image[-1]}) doesn't match model (16)")
+        x = self.conv(pixel_values.reshape(batch * frames, *image)).mean((1, 2, 3)).view(batch, frames)
+        return x * scores.shape[0]
+
+
+def test_inputs_are_repaired_after_their_errors():
+    found = shapes(Frames())
+    assert len(found["pixel_values"]) == 5
+    assert found["pixel_values"][2:] == (5, 16, 16)
+    assert "scores" in found
+
+
+def test_what_another_model_of_the_class_takes_is_tried_without_a_search():
+    spec = inputs.find(Frames().eval()).spec
+    with pytest.raises(inputs.NoInputs):
+        inputs.find(Frames().eval(), seconds=0)
+    assert inputs.find(Frames().eval(), seconds=0, first=spec).spec == spec
+
+
+class Words(nn.Module):
+    def __init__(self, kinds=2):
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(99, 8), nn.Embedding(kinds, 8)
+
+    def forward(self, input_ids, kind_index, past_key_value=None):
+        return self.words(input_ids) + self.kinds(kind_index)
+
+
+def test_integers_are_kept_below_the_number_of_rows():
+    found = inputs.find(Words().eval())
+    assert found.spec["kind_index"].limit == 2
+    assert found.spec["input_ids"].limit > 2
+
+
+def test_batch_statistics_get_two_rows():
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(6)
+
+        def forward(self, x):
+            return self.norm(x.mean(1))
+
+    found = inputs.find(Norm().eval(), inner=True, width=6)
+    assert min(batch for batch, _ in found.sizes) == 2
+
+
+def test_a_model_that_takes_nothing_says_why():
+    class Refuses(nn.Module):
+        def forward(self, x):
+            raise RuntimeError("never today")
+
+    with pytest.raises(inputs.NoInputs, match="never today"):
+        inputs.find(Refuses(), seconds=0.2)
+
+
+def test_a_search_prefers_what_comes_furthest():
+    model = nn.Sequential(nn.Linear(12, 5), nn.Linear(5, 3))
+    start = {"input": Slot("normal", (Dim(1, "batch"), Dim(32)))}
+    best = repair.search(model, start, {})
+    assert best.error is None
+    assert best.spec["input"].dims == (Dim(1, "batch"), Dim(12))
+
+
+@pytest.mark.parametrize(
+    ("name", "inner", "kind", "rank"),
+    [
+        ("attention_mask", False, "mask", 2),
+        ("attention_mask", True, "additive", 4),
+        ("input_ids", False, "ids", 2),
+        ("pixel_mask", False, "mask", 3),
+        ("past_key_value", True, "pair", 4),
+        ("hidden_states", True, "normal", 3),
+        ("bool_masked_pos", False, "bool", 2),
+        ("bbox", False, "boxes", 3),
+    ],
+)
+def test_slots_by_name(name, inner, kind, rank):
+    slot = slot_for(name, "Tensor", Sizes(None), inner)
+    assert (slot.kind, len(slot.dims)) == (kind, rank)
+    value = make({name: slot}, (2, 5), 0).kwargs[name]
+    assert (value[0] if kind == "pair" else value).shape[0] == 2
+
+
+def test_repairs_try_what_the_error_names_first():
+    original = {"num_layers": 24, "hidden_size": 768, "window": None, "kinds": ["a"] * 24}
+    small = tiny.shrink(original, tiny.SCALES[0])
+    assert next(tiny.repairs(original, small, "ValueError: `window` needs to be set"))["window"] == 2
+    assert {**small, "num_layers": 24} in tiny.repairs(original, small, "IndexError: list index out of range")
+
+
+def test_models_that_are_too_large_are_cut_down():
+    small = {"width": 2.0, "repeats": [16, 32], "size": 64}
+    found = list(tiny.repairs(small, small, "it still has 99 parameters when its configuration is shrunk"))
+    assert found[0]["width"] == 0.5
+    assert found[1]["repeats"] == [4, 8]
+
+
+def test_strings_are_varied_by_what_the_file_compares_them_with():
+    choices = tiny.compared_strings("if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n")
+    assert choices["kind"] == ("plain", "sum", "mean")
+    assert {"kind": "mean"} in tiny.variations({"kind": "plain"}, "", choices)
+
+
+SOURCE = """import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, config, kind=None):
+        super().__init__()
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.kind = kind or "plain"
+        self.table = nn.Parameter(torch.ones(config.hidden_size))
+
+    def forward(self, hidden_states, past_key_value=None):
+        scores = self.query(hidden_states)
+        if self.kind == "scaled":
+            scores = scores * self.table
+            if past_key_value is not None:
+                scores = scores + past_key_value[0].mean()
+        return torch.softmax(scores, dim=-1)
+"""
+
+
+def test_a_branch_behind_a_string_and_an_optional_input_is_reached(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(SOURCE)
+    changed = SOURCE.replace("scores + past_key_value[0].mean()", "past_key_value[0].mean() + scores")
+    (verdict,) = verify(path, changed.encode(), time_limit=100)
+    assert (verdict.status, verdict.reason) == ("proved", "")
+    wrong = SOURCE.replace("past_key_value[0].mean()", "past_key_value[1].mean()")
+    (verdict,) = verify(path, wrong.encode(), time_limit=100)
+    assert verdict.status == "refuted"
+    reproducer = tmp_path / verdict.evidence["reproducer"]
+    assert "SimpleNamespace" in reproducer.read_text()
+    json.dumps(verdict.evidence)
+
+
+def test_a_condition_that_only_moved_need_not_be_false():
+    before = b"def f(x, k):\n    if k:\n        x = x + 1\n    return x\n"
+    inner = b"        if k:\n            x = x + 1\n"
+    after = b"def f(x, k):\n    if x is None:\n        x = 0\n    else:\n" + inner + b"    return x\n"
+    (change,) = find_changes(before, after)
+    assert change.fallthroughs == ()
+    (change,) = find_changes(before, after.replace(b"if k:", b"if not k:"))
+    assert len(change.fallthroughs) == 1
