@@ -17,7 +17,6 @@ from regraft.verify.child.drivers import inputs, tiny
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, seeded
-from regraft.verify.child.trace import Tracer
 from regraft.verify.child.tree import Call
 
 ATTENTIONS = ("eager", "sdpa")
@@ -205,19 +204,17 @@ def _quietly(
 
 
 def _reaches(candidate: _Candidate, session: Session) -> bool:
-    """Run the changed version once in each mode and see whether something runs for the first time."""
-    before = set(session.gaps())
-    probe = Tracer(session.tracer.filename, session.changes)
+    """Run both versions once in each mode and see whether something runs for the first time."""
+    older, newer = session.probes()
     subject = _subject(candidate)
     try:
-        with session.ledger.step("original", "probe", subject.name):
+        with session.ledger.step("original", "probe", subject.name), older:
             _run_once(subject, session.original)
-        with session.ledger.step("changed", "probe", subject.name), probe:
+        with session.ledger.step("changed", "probe", subject.name), newer:
             _run_once(subject, session.changed)
     except Exception:  # noqa: BLE001 - the full comparison finds out why, and blames
         return True
-    after = {gap for change in session.changes for gap in probe.gaps(change)}
-    return bool(before - after)
+    return session.reached_by(older, newer)
 
 
 def _run_once(subject: Subject, module: ModuleType) -> None:
