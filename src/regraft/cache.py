@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,8 @@ class Cache:
                 os.utime(entry)  # still in use
         except OSError:
             return None
-        digest, _, content = text.partition(b"\n")
-        if digest != _digest(content):
+        head, _, content = text.partition(b"\n")
+        if head != digest(content):
             return None
         return decode(json.loads(content), str(path), self.rules)
 
@@ -81,7 +81,7 @@ class Cache:
         content = json.dumps(encode(report), separators=(",", ":")).encode()
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(entry, _digest(content) + b"\n" + content, 0o600)
+            write_whole(entry, digest(content) + b"\n" + content, 0o600)
         except OSError:
             self._writable = False
 
@@ -111,17 +111,28 @@ class Cache:
 
 def _base(rules: Sequence[CompiledRule]) -> hashlib.blake2b:
     """What the reports of all files depend on: Python, Regraft's own files, the chosen rules."""
-    key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
-    own = (path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}"))
-    for path in [*sorted(own), *(one.rule.path for one in rules)]:
-        data = path.read_bytes()
-        key.update(f"\0{path.name}\0{len(data)}\0".encode())
-        key.update(data)
+    key = own_key()
+    _add(key, [one.rule.path for one in rules])
     key.update("\0".join(one.rule.id for one in rules).encode())
     return key
 
 
-def _digest(content: bytes) -> bytes:
+def own_key() -> hashlib.blake2b:
+    """What everything that is kept depends on: Python and Regraft's own files."""
+    key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
+    _add(key, sorted(path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}")))
+    return key
+
+
+def _add(key: hashlib.blake2b, paths: Iterable[Path]) -> None:
+    for path in paths:
+        data = path.read_bytes()
+        key.update(f"\0{path.name}\0{len(data)}\0".encode())
+        key.update(data)
+
+
+def digest(content: bytes) -> bytes:
+    """A check sum that stands before what is kept."""
     return hashlib.blake2b(content, digest_size=16).hexdigest().encode()
 
 

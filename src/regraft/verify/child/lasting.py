@@ -104,10 +104,11 @@ def _moved(model: Any) -> Any:
 
 def copied(subject: Subject, pair: Pair, session: Session) -> tuple[Difference | None, str]:
     """Check that the model is still copied and pickled where the original is, and that a copy is one of its own."""
+    made = []  # all of them before anything runs: a first call may leave behind what cannot be copied
     for how, make in (("copy.deepcopy", copy.deepcopy), ("pickle", _pickled)):
-        if isinstance(_attempt(make, pair.original), BaseException):
-            continue
-        other = _attempt(make, pair.changed)
+        if not isinstance(_attempt(make, pair.original), BaseException):
+            made.append((how, _attempt(make, pair.changed)))
+    for how, other in made:
         if isinstance(other, BaseException):
             return Difference("", f"{how} works for the original, not for the changed version: {_brief(other)}"), ""
         found = _unlike(subject, pair.changed, other, session)
