@@ -165,12 +165,12 @@ class Counts(nn.Module):
 """, 'CALLS["count"] += 1', 'CALLS["count"] += 2'),
     "a variable that the call itself rebinds": (
         "Reads", """
-H = torch.ones(4)
+H = torch.ones(1)
 
 
 def update():
     global H
-    H = torch.arange(4.0)
+    H = torch.full((1,), 3.0)
 
 
 class Reads(nn.Module):
