@@ -349,3 +349,62 @@ def test_an_interrupt_ends_all_processes(write: Write, tmp_path: Path) -> None:
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
     assert b"Aborted!" in errors and b"Traceback" not in errors
+
+
+TWO = """
+import torch
+from torch import nn
+
+
+class Plain(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.norm(self.drop(x) + x)
+
+
+class Strange(nn.Module):
+    def __init__(self, *, unguessable_thing):
+        super().__init__()
+        self.norm = nn.LayerNorm(unguessable_thing.dim)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x):
+        return self.norm(self.drop(x) + x)
+"""
+
+
+def test_fix_leaves_out_what_is_not_proved(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = write("m.py", TWO)
+    done = regraft("check", "--fix", path, cwd=tmp_path)
+    assert done.returncode == 1
+    assert path.read_text().count("dropout_add_layer_norm(x") == 1
+    assert "Strange: unproven" in done.stdout
+    assert "Strange: left as it is" in done.stdout
+    assert "definitions: 1 proved, 1 unproven, 0 refuted" in done.stdout
+    done = regraft("check", "--fix", "--unproven", path, cwd=tmp_path)
+    assert (done.returncode, path.read_text().count("dropout_add_layer_norm(x")) == (0, 2)
+
+
+def test_without_verification_it_says_so(write: Write, tmp_path: Path) -> None:
+    done = regraft("check", "--fix", "--no-verify", write("m.py", TWO), cwd=tmp_path)
+    assert done.returncode == 0
+    assert "nothing was verified" in done.stdout
+
+
+def test_a_certificate_and_a_second_run_from_the_cache(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = write("m.py", TWO)
+    first = regraft("verify", "--output-format", "markdown", path, cwd=tmp_path)
+    assert first.returncode == 1
+    assert "1 proved, 1 unproven, 0 refuted" in first.stdout
+    assert "| `Plain` | proved | bfloat16, float16, float32 |" in first.stdout
+    (entry,) = Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*.verdicts")
+    stamp = entry.stat().st_mtime_ns
+    assert regraft("verify", "--output-format", "markdown", path, cwd=tmp_path).stdout == first.stdout
+    assert entry.stat().st_mtime_ns == stamp
+    regraft("verify", "--no-cache", path, cwd=tmp_path)

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from regraft.rules import Rule
 from regraft.scan import CompiledRule, FileReport, Finding, Miss
 from regraft.source import MAX_BYTES, SourceError, write_whole
 from regraft.structure.model import Opaque
-from regraft.structure.package import digest
+from regraft.structure.package import digest as file_digest
 
 PACKAGE = Path(__file__).parent
 DAY = 24 * 60 * 60
@@ -72,7 +72,7 @@ class Cache:
         except OSError:
             return None
         checksum, _, content = text.partition(b"\n")
-        if checksum != _checksum(content):
+        if checksum != digest(content):
             return None
         data = json.loads(content)
         if any(self._digest(other) != known for other, known in data["followed"].items()):
@@ -83,7 +83,7 @@ class Cache:
         """Of a file that others follow, read once."""
         found = self._digests.get(path)
         if found is None:
-            found = self._digests[path] = digest(Path(path))
+            found = self._digests[path] = file_digest(Path(path))
         return found
 
     def store(self, report: FileReport) -> None:
@@ -94,7 +94,7 @@ class Cache:
         content = json.dumps(encode(report), separators=(",", ":")).encode()
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(entry, _checksum(content) + b"\n" + content, 0o600)
+            write_whole(entry, digest(content) + b"\n" + content, 0o600)
         except OSError:
             self._writable = False
 
@@ -124,17 +124,28 @@ class Cache:
 
 def _base(rules: Sequence[CompiledRule]) -> hashlib.blake2b:
     """What the reports of all files depend on: Python, Regraft's own files, the chosen rules."""
-    key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
-    own = (path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}"))
-    for path in [*sorted(own), *(one.rule.path for one in rules)]:
-        data = path.read_bytes()
-        key.update(f"\0{path.name}\0{len(data)}\0".encode())
-        key.update(data)
+    key = own_key()
+    _add(key, [one.rule.path for one in rules])
     key.update("\0".join(one.rule.id for one in rules).encode())
     return key
 
 
-def _checksum(content: bytes) -> bytes:
+def own_key() -> hashlib.blake2b:
+    """What everything that is kept depends on: Python and Regraft's own files."""
+    key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
+    _add(key, sorted(path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}")))
+    return key
+
+
+def _add(key: hashlib.blake2b, paths: Iterable[Path]) -> None:
+    for path in paths:
+        data = path.read_bytes()
+        key.update(f"\0{path.name}\0{len(data)}\0".encode())
+        key.update(data)
+
+
+def digest(content: bytes) -> bytes:
+    """A check sum that stands before what is kept."""
     return hashlib.blake2b(content, digest_size=16).hexdigest().encode()
 
 

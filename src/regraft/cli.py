@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
@@ -17,7 +19,7 @@ from regraft import __version__
 if TYPE_CHECKING:
     from regraft.report.machine import Collector
     from regraft.rules import RuleProblem
-    from regraft.scan import CompiledRule, FileReport
+    from regraft.scan import CompiledRule, FileReport, Finding
     from regraft.source import SourceError
     from regraft.verify import Verdict
 
@@ -36,6 +38,11 @@ SELECT = click.option("--select", metavar="RULES", help="Only these rules: pack,
 PYTHON = click.option(
     "--python", default=sys.executable, metavar="PATH",
     help="Interpreter to run both versions in: the one that has the model's packages (default: this one).",
+)  # fmt: skip
+DIRECTORIES = click.option(
+    "--rules", "directories", multiple=True, metavar="DIRECTORY",
+    help="Packs of your own beside the built-in ones, which a rule of the same name replaces.",
+    type=_PathType(exists=True, file_okay=False, path_type=Path),
 )  # fmt: skip
 IGNORE = click.option("--ignore", default="", metavar="RULES", help="Leave these rules out.")
 FORMAT = click.option(
@@ -62,11 +69,14 @@ def entry() -> None:
 @click.argument("paths", nargs=-1, required=True, type=PATH)
 @SELECT
 @IGNORE
+@DIRECTORIES
 @click.option("--diff", "show_diff", is_flag=True, help="Print what would change, as a unified diff; write nothing.")
 @click.option("--fix", is_flag=True, help="Rewrite the files.")
 @click.option(
-    "--verify", "prove", is_flag=True, help="With --fix: write a file only if running it proves the rewrite."
-)
+    "--verify/--no-verify", "prove", default=None,
+    help="With --fix: write only what running both versions proves. On where torch is installed.",
+)  # fmt: skip
+@click.option("--unproven", is_flag=True, help="With --fix: also write what is not proved, but never what is refuted.")
 @PYTHON
 @click.option("--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract).")
 @click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
@@ -74,11 +84,12 @@ def entry() -> None:
 @click.option(
     "--jobs", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Processes; 0 for all cores."
 )
-@click.option("--no-cache", is_flag=True, help="Scan every file, also those that were scanned before.")
+@click.option("--no-cache", is_flag=True, help="Scan and verify every file, also those that were before.")
 @FORMAT
 def check(
-    paths: tuple[Path, ...], select: str | None, ignore: str, show_diff: bool, fix: bool, prove: bool, python: str,
-    unsafe: bool, vendor: bool, explain: bool, jobs: int, no_cache: bool, form: str,
+    paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], show_diff: bool,
+    fix: bool, prove: bool | None,
+    unproven: bool, python: str, unsafe: bool, vendor: bool, explain: bool, jobs: int, no_cache: bool, form: str,
 ) -> None:  # fmt: skip
     """Find places where an optimized kernel can replace hand-written code.
 
@@ -86,25 +97,26 @@ def check(
     """
     if show_diff and fix:
         raise click.UsageError("--diff and --fix exclude each other")
-    if (prove or vendor) and not (fix or (show_diff and vendor)):
-        raise click.UsageError("--verify and --vendor go with --fix")
+    if (prove or unproven or vendor) and not (fix or (show_diff and vendor)):
+        raise click.UsageError("--verify, --unproven and --vendor go with --fix")
     if show_diff and form == "json":
         raise click.UsageError("--diff prints a diff, --output-format json prints JSON: choose one")
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
-    rules, problems = _rules(select, ignore)
+    rules, problems = _rules(select, ignore, directories)
     total = Collector(explain)
     total.errors += [_as_error(one) for one in problems]
     done = 0
     cached = not (no_cache or show_diff or fix or explain)
+    policy = _policy(fix, prove, unproven, no_cache, python)
     for report in _scan(paths, rules, explain, jobs, cached):
         total.add(report)
         if form != "json" and not show_diff:
             _print_report(report, form, explain)
         if (show_diff or fix) and report.findings:
             rewritten, failed = _rewrite(
-                _patched(report, rules, vendor), rules, fix, python if prove else "", unsafe, vendor, form == "json"
+                _patched(report, rules, vendor), rules, fix, policy, unsafe, vendor, quiet=form == "json"
             )
             done += rewritten
             total.errors += failed
@@ -112,16 +124,21 @@ def check(
         click.echo(json.dumps(total.data(time.perf_counter() - started), indent=1))
     else:
         _print_end(total, form, show_diff)
+        if fix and policy.prove and any(policy.counts.values()):
+            counts = ", ".join(f"{number} {status}" for status, number in policy.counts.items())
+            click.echo(f"definitions: {counts}", err=form == "concise")
     sys.exit(2 if total.errors else 1 if len(total.findings) > done else 0)
 
 
-def _rules(select: str | None, ignore: str) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
-    from regraft.rules import load_rules
+def _rules(
+    select: str | None, ignore: str, directories: Sequence[Path] = ()
+) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    from regraft.rules import BUILT_IN, load_rules
     from regraft.scan import compile_rules
 
     if select is not None and not _words(select):
         raise click.UsageError("--select names no rule")
-    rules, problems = load_rules(_words(select or ""), _words(ignore))
+    rules, problems = load_rules(_words(select or ""), _words(ignore), (BUILT_IN, *directories))
     compiled, more = compile_rules(rules)
     return compiled, [*problems, *more]
 
@@ -212,21 +229,41 @@ def _print_error(error: SourceError) -> None:
     click.echo(text.error(error), err=True)
 
 
-def _rewrite(
-    report: FileReport, rules: Sequence[CompiledRule], fix: bool, python: str, unsafe: bool, vendor: bool, quiet: bool
-) -> tuple[int, list[SourceError]]:
-    """Show or write the rewritten file; returns how many findings are done with, and what went wrong.
+@dataclass(slots=True)
+class _Policy:
+    """What may be written without being proved, and how many definitions came out how."""
 
-    Where `python`, an interpreter, is not empty, it has to prove the file first.
-    """
+    prove: bool
+    unproven: bool
+    cached: bool
+    python: str
+    counts: dict[str, int] = field(default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0})
+
+
+def _policy(fix: bool, prove: bool | None, unproven: bool, no_cache: bool, python: str) -> _Policy:
+    here = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
+    if fix and prove and not here:
+        _stop("--verify needs torch, which is not installed in this environment")
+    return _Policy(here if prove is None else prove, unproven, not no_cache, python)
+
+
+def _rewrite(
+    report: FileReport, rules: Sequence[CompiledRule], fix: bool, policy: _Policy, unsafe: bool, vendor: bool,
+    quiet: bool,
+) -> tuple[int, list[SourceError]]:  # fmt: skip
+    """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
     from regraft import source as text
-    from regraft.scan import RuleDefect, check_file, rewrite_file
+    from regraft.scan import RuleDefect, rewrite_file
 
     if report.source is None:
         return 0, list(report.errors)
     allowed = [rule for rule in rules if unsafe or rule.rule.syntax.safety != "contract"]
+    path, home = Path(report.file), _home(Path(report.file), vendor)
     try:
-        changed, applied = rewrite_file(report, allowed, _home(Path(report.file), vendor))
+        if policy.prove:
+            changed, applied = _proved_rewrite(report, allowed, policy, home, quiet)
+        else:
+            changed, applied = rewrite_file(report, allowed, home)
     except RuleDefect as defect:
         return 0, [defect.error]
     if changed == report.source.data:
@@ -234,17 +271,36 @@ def _rewrite(
     if not fix:
         click.echo(text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False)
         return 0, []
-    if python:
-        # vendored ops are not written yet: prove the same rewrite with the package's own, whose source they are
-        proof = changed if not vendor else rewrite_file(check_file(Path(report.file), allowed), allowed)[0]
-        if not _proved(Path(report.file), proof, python):
-            return 0, []
     failed = text.write(report.source, changed)
     if failed is None and vendor:
-        failed = _vendor(Path(report.file), changed)
+        failed = _vendor(path, changed)
     if failed is None and not quiet:
-        click.echo(f"{report.file}: rewrote {len(applied)} places" + ("" if python else "; prove it: regraft verify"))
+        note = "" if policy.prove else "; nothing was verified: prove it with regraft verify"
+        click.echo(f"{report.file}: rewrote {len(applied)} places{note}")
     return (0, [failed]) if failed else (len(applied), [])
+
+
+def _proved_rewrite(
+    report: FileReport, rules: Sequence[CompiledRule], policy: _Policy, home: str, quiet: bool
+) -> tuple[bytes, tuple[Finding, ...]]:
+    """What may be written of a file; vendored ops are not there yet, so the package's own stand for them."""
+    from regraft.fix import in_house, proved_fix
+    from regraft.scan import check_source
+
+    assert report.source is not None
+    own = home == "regraft.ops"
+    fix = proved_fix(
+        report if own else check_source(report.source, rules), rules,
+        lambda data: _verdicts(Path(report.file), data, None, 300.0, policy.python, policy.cached),
+        unproven=policy.unproven,
+    )  # fmt: skip
+    for verdict in (*fix.verdicts, *fix.left_out):
+        policy.counts[verdict.status] += 1
+        if not quiet:
+            _print_verdict(verdict)
+    for verdict in fix.left_out if not quiet else ():
+        click.echo(f"{report.file} {verdict.definition}: left as it is")
+    return fix.data if own else in_house(fix, report, rules, home), fix.applied
 
 
 def _vendor(model: Path, changed: bytes) -> SourceError | None:
@@ -263,18 +319,15 @@ def _vendor(model: Path, changed: bytes) -> SourceError | None:
     return None
 
 
-def _proved(path: Path, changed: bytes, python: str) -> bool:
-    verdicts = _verdicts(path, changed, None, 300.0, python)
-    for verdict in verdicts:
-        _print_verdict(verdict)
-    return all(verdict.status == "proved" for verdict in verdicts)
-
-
-def _verdicts(path: Path, changed: bytes, driver: str | None, limit: float, python: str) -> tuple[Verdict, ...]:
-    from regraft.verify import VerifyError, verify
+def _verdicts(
+    path: Path, changed: bytes, driver: str | None, limit: float, python: str, cached: bool
+) -> tuple[Verdict, ...]:
+    from regraft import cache
+    from regraft.verdicts import verified
+    from regraft.verify import VerifyError
 
     try:
-        return verify(path, changed, driver=driver, time_limit=limit, python=python)
+        return verified(path, changed, driver, limit, python, cache.directory() if cached else None)
     except VerifyError as error:
         _stop(str(error))
 
@@ -299,30 +352,40 @@ def _stop(message: str) -> NoReturn:
 @click.argument("changed", type=PATH, required=False)
 @SELECT
 @IGNORE
+@DIRECTORIES
 @click.option("--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls.")
 @PYTHON
 @click.option("--time-limit", default=300.0, show_default=True, metavar="SECONDS")
-@click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
+@click.option(
+    "--output-format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
+)
 def verify_command(
     original: Path,
     changed: Path | None,
     select: str | None,
     ignore: str,
+    directories: tuple[Path, ...],
     driver: str | None,
     python: str,
     time_limit: float,
+    no_cache: bool,
     form: str,
 ) -> None:
     """Run ORIGINAL against CHANGED, or against itself with all of Regraft's findings applied.
 
     Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
     """
-    data = _changed_bytes(original, changed, select, ignore)
-    verdicts = _verdicts(original, data, driver, time_limit, python)
+    data = _changed_bytes(original, changed, select, ignore, directories)
+    verdicts = _verdicts(original, data, driver, time_limit, python, not no_cache)
     if form == "json":
         from regraft.verify import to_json
 
         click.echo(json.dumps(to_json(verdicts), indent=1))
+    elif form == "markdown":
+        from regraft.report.certificate import certificate
+
+        click.echo(certificate(str(original), verdicts))
     else:
         for verdict in verdicts:
             _print_verdict(verdict)
@@ -331,7 +394,9 @@ def verify_command(
     sys.exit(0 if all(verdict.status == "proved" for verdict in verdicts) else 1)
 
 
-def _changed_bytes(original: Path, changed: Path | None, select: str | None, ignore: str) -> bytes:
+def _changed_bytes(
+    original: Path, changed: Path | None, select: str | None, ignore: str, directories: Sequence[Path]
+) -> bytes:
     from regraft.scan import RuleDefect, check_file, rewrite_file
 
     if changed is not None:
@@ -339,7 +404,7 @@ def _changed_bytes(original: Path, changed: Path | None, select: str | None, ign
             return changed.read_bytes()
         except OSError as error:
             _stop(f"{changed}: {error.strerror}")
-    rules, problems = _rules(select, ignore)
+    rules, problems = _rules(select, ignore, directories)
     report = check_file(original, rules)
     errors = [*(_as_error(one) for one in problems), *report.errors]
     if errors:

@@ -7,7 +7,7 @@ import contextlib
 import gc
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -377,10 +377,12 @@ def apply_patches(source: SourceFile, patches: Sequence[Patch], home: str = "reg
 
 
 def rewrite_file(
-    report: FileReport, rules: Sequence[CompiledRule], home: str = "regraft.ops"
-) -> tuple[bytes, tuple[Finding, ...]]:
+    report: FileReport, rules: Sequence[CompiledRule], home: str = "regraft.ops",
+    wanted: Callable[[Finding], bool] = lambda _: True,
+) -> tuple[bytes, tuple[Finding, ...]]:  # fmt: skip
     """The file with all its fixable findings applied, and the findings that were (in rounds, until none is left).
 
+    Findings that are not `wanted` are left as they are.
     Patches that share a statement are applied in different rounds, each against the text of the round before.
     Raises RuleDefect when a rewritten file does not parse or the rounds do not end.
     """
@@ -388,7 +390,7 @@ def rewrite_file(
     source = report.source
     applied: list[Finding] = []
     for _ in range(MAX_ROUNDS):
-        chosen = choose([one for one in report.findings if one.patch is not None])
+        chosen = choose([one for one in report.findings if one.patch is not None and wanted(one)])
         if not chosen:
             return source.data, tuple(applied)
         applied += chosen

@@ -165,12 +165,12 @@ class Counts(nn.Module):
 """, 'CALLS["count"] += 1', 'CALLS["count"] += 2'),
     "a variable that the call itself rebinds": (
         "Reads", """
-H = torch.ones(4)
+H = torch.ones(1)
 
 
 def update():
     global H
-    H = torch.arange(4.0)
+    H = torch.full((1,), 3.0)
 
 
 class Reads(nn.Module):
@@ -260,7 +260,7 @@ class Steady(nn.Module):
         self.size = y.norm().item()
         print(f"{self.size:.9f} {object()} {self.size:.3e}", type(self), __file__, y)
         return y
-""", "y = self.dense(x)", "y = (x[..., None, :] * self.dense.weight).sum(-1) + self.dense.bias"),
+""", "y = self.dense(x)", "y = self.dense(x / 3 * 3)"),
 }  # fmt: skip
 
 Samples = dict[str, tuple[str, str, str, str]]
@@ -363,7 +363,7 @@ class Stranger(nn.Module):
 
 
 def test_relatives_that_never_ran_are_named(tmp_path: Path) -> None:
-    samples = {"right here": ("Base", STRANGERS, "self.act(self.dense(x))", "F.gelu(self.dense(x))")}
+    samples = {"right here": ("Base", STRANGERS, "self.act(self.dense(x))", "self.act(self.dense(1 * x))")}
     verdict = run(tmp_path, samples)["Base"]
     assert verdict.status == "unproven"
     assert verdict.evidence["relatives not run"] == [

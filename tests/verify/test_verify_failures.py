@@ -155,6 +155,7 @@ def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path):
             original=original,
             changed=b"x = 1\n",
             changes=(),
+            before=(),
             driver=None,
             time_limit=1.0,
             memory_limit=None,

@@ -50,13 +50,13 @@ def test_bert_equal_rewrites():
     activation = "hidden_states = self.intermediate_act_fn(hidden_states)"
     versioned = (
         "if isinstance(self.intermediate_act_fn, type(ACT2FN['gelu'])):\n"
-        "            hidden_states = nn.functional.gelu(hidden_states)\n"
+        "            hidden_states = self.intermediate_act_fn(hidden_states.contiguous())\n"
         "        else:\n"
         f"            {activation}"
     )
     found = run(
         source("bert"),
-        ("class BertSelfOutput", NORM, FUNCTIONAL.format(eps="self.LayerNorm.eps")),
+        ("class BertSelfOutput", NORM, "self.LayerNorm(input_tensor + hidden_states)"),
         ("class BertIntermediate", activation, versioned),
         (
             "def eager_attention_forward",

@@ -45,10 +45,10 @@ class FeedForward(nn.Module):
 class Dropped(nn.Module):
     def __init__(self, p=0.2):
         super().__init__()
-        self.dropout = nn.Dropout(p)
+        self.p = p
 
     def forward(self, x):
-        return self.dropout(x)
+        return F.dropout(x, self.p, self.training)
 
 
 class Difference(nn.Module):
@@ -117,16 +117,11 @@ SOFTMAX = "return torch.matmul(torch.softmax(scores, dim=-1), value)"
 ATTEND = SOURCE[SOURCE.index("    scores = torch.matmul") : SOURCE.index("\n\n\nclass Attention")]
 
 EQUAL = {
-    "functional layer norm": (
+    "sum in the other order": ("SelfOutput", LAYER_NORM, "return self.norm(residual + hidden_states)"),
+    "one statement": (
         "SelfOutput",
-        LAYER_NORM,
-        "return F.layer_norm(residual + hidden_states, (hidden_states.shape[-1],), self.norm.weight, self.norm.bias,\n"
-        "                            self.norm.eps)",
-    ),
-    "functional dropout": (
-        "SelfOutput",
-        DROP,
-        "hidden_states = F.dropout(self.dense(hidden_states), self.dropout.p, self.training)",
+        DROP + "\n        " + LAYER_NORM,
+        "return self.norm(self.dropout(self.dense(hidden_states)) + residual)",
     ),
     "library root norm": ("RootNorm", ROOT, "return F.rms_norm(x, self.weight.shape, self.weight, self.eps)"),
     "other cast order": ("RootNorm", ROOT, "return (self.weight * wide).to(x.dtype)"),
@@ -142,10 +137,11 @@ EQUAL = {
     ),
     "dropout in another order": (
         "Dropped",
-        "return self.dropout(x)",
-        "keep = torch.rand(x.shape[::-1], device=x.device) >= self.dropout.p\n"
+        "return F.dropout(x, self.p, self.training)",
+        "if not self.training:\n            return x\n"
+        "        keep = torch.rand(x.shape[::-1], device=x.device) >= self.p\n"
         "        keep = keep.permute(*range(x.dim() - 1, -1, -1)).to(x.dtype)\n"
-        "        return x * keep / (1 - self.dropout.p) if self.training else x",
+        "        return x * keep / (1 - self.p)",
     ),
     "subtraction as addition": ("Difference", "return x - self.gate(x)", "return -self.gate(x) + x"),
 }
@@ -158,6 +154,11 @@ WRONG = {
         "self.norm.weight, self.norm.bias, 1e-5)",
     ),
     "no residual": ("SelfOutput", LAYER_NORM, "return self.norm(hidden_states)"),
+    "hooks bypassed": (
+        "SelfOutput",
+        DROP,
+        "hidden_states = F.dropout(self.dense(hidden_states), self.dropout.p, self.training)",
+    ),
     "no norm bias": (
         "SelfOutput",
         LAYER_NORM,
@@ -178,12 +179,20 @@ WRONG = {
         "hidden_states = F.dropout(self.dense(hidden_states), self.dropout.p, True)",
     ),
     "dropout always off": ("SelfOutput", DROP, "hidden_states = self.dense(hidden_states)"),
-    "twice the rate": ("Dropped", "return self.dropout(x)", "return F.dropout(x, 2 * self.dropout.p, self.training)"),
-    "drops rows": ("Dropped", "return self.dropout(x)", "return F.dropout1d(x, self.dropout.p, self.training)"),
+    "twice the rate": (
+        "Dropped",
+        "return F.dropout(x, self.p, self.training)",
+        "return F.dropout(x, 2 * self.p, self.training)",
+    ),
+    "drops rows": (
+        "Dropped",
+        "return F.dropout(x, self.p, self.training)",
+        "return F.dropout1d(x, self.p, self.training)",
+    ),
     "unscaled dropout": (
         "Dropped",
-        "return self.dropout(x)",
-        "return F.dropout(x, self.dropout.p, self.training) * (1 - self.dropout.p * self.training)",
+        "return F.dropout(x, self.p, self.training)",
+        "return F.dropout(x, self.p, self.training) * (1 - self.p * self.training)",
     ),
     "approximate gelu": ("FeedForward", GELU, 'F.gelu(self.up(x), approximate="tanh")'),
     "other activation": ("FeedForward", GELU, "F.silu(self.up(x))"),

@@ -22,6 +22,7 @@ from regraft.verify.types import LEVELS, MODULE, Status, Verdict, VerifyError
 _RETRIES = 3
 _SOFT = 0.85
 _DEPTH = 3
+HALVES = ("bfloat16", "float16")
 
 
 def verify(
@@ -56,6 +57,7 @@ def verify(
         original=original.resolve(),
         changed=changed,
         changes=changes,
+        before=find_changes(changed, before),
         driver=driver,
         time_limit=time_limit,
         memory_limit=memory_limit,
@@ -112,6 +114,7 @@ class _Job:
     original: Path
     changed: bytes
     changes: tuple[Change, ...]
+    before: tuple[Change, ...]
     driver: str | None
     time_limit: float
     memory_limit: int | None
@@ -150,6 +153,7 @@ class _Job:
             "original": str(self.original),
             "changed": str(source),
             "changes": [asdict(change) for change in self.changes],
+            "before": [asdict(change) for change in self.before],
             "driver": self.driver,
             "folder": os.getcwd(),
             "soft_limit": _SOFT * seconds,
@@ -229,6 +233,7 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         if change.definition == MODULE and not change.statements:
             return ""
         return "nothing brought it to life" + (f": {skipped}" if skipped else "")
+    gaps = [*gaps, *result.get("gaps before", {}).get(change.definition, [])]
     if gaps:
         return "; ".join(text for _, text in gaps[:5]) + (f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else "")
     strangers = result.get("strangers", {}).get(change.definition, [])
@@ -246,8 +251,9 @@ def _thin(record: dict[str, Any], reasons: list[str]) -> str:
         return "compared with one seed only" + (f": {skipped}" if skipped else "")
     if len(record["shapes"]) < 2:
         return "compared with one shape only: give calls of two shapes"
-    if "bfloat16" not in record["dtypes"] and not _impossible("bfloat16", record, reasons):
-        return "not compared in bfloat16" + (f": {skipped}" if skipped else "")
+    for dtype in HALVES:
+        if dtype not in record["dtypes"] and not _impossible(dtype, record, reasons):
+            return f"not compared in {dtype}" + (f": {skipped}" if skipped else "")
     return ""
 
 

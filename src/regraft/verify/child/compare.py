@@ -13,7 +13,7 @@ import torch
 # orders of summation differ. A float64 run of the original then is the arbiter: the changed result may be this
 # many times as far from it as the original's own result is, plus a few roundings of the tensor's largest value.
 ERROR_RATIO = 8.0
-ROUNDINGS = {"outputs": 4.0, "gradients": 16.0}
+ROUNDINGS = {"outputs": 4.0, "hooks": 4.0, "gradients": 16.0}
 # Perturbed inputs are there to show gross mistakes: no model sees them, and kernels lose digits of the gradients there
 # (a softmax that is saturated, say). They count as wrong from this part of the largest gradient on.
 GROSS = 1e-3
@@ -48,7 +48,7 @@ Truth = Callable[[], Mapping[str, Any] | None]
 class Check:
     """How to compare.
 
-    kind      "outputs" or "gradients"
+    kind      "outputs", "hooks" (what hooks on submodules see) or "gradients"
     truth     gives the float64 result by path, or None
     jittered  gives the original's result by path for inputs that are off by one rounding, or None
     perturbed the inputs are not those that the model saw

@@ -31,6 +31,9 @@ class Record:
     seeds: set[int] = field(default_factory=set)
     shapes: set[str] = field(default_factory=set)
     dropout: set[str] = field(default_factory=set)
+    given_up: set[str] = field(default_factory=set)
+    lasting: set[str] = field(default_factory=set)
+    captured: bool = False
     notes: list[str] = field(default_factory=list)
     largest: Largest = field(default_factory=Largest)
 
@@ -43,6 +46,8 @@ class Record:
         sets = ("instances", "models", "drivers", "modes", "dtypes", "seeds", "shapes", "dropout")
         found: dict[str, Any] = {name: getattr(self, name) for name in plain}
         found.update({name: sorted(getattr(self, name)) for name in sets})
+        found["given up"] = sorted(self.given_up)
+        found["also compared"] = sorted(self.lasting)
         found["largest difference"] = dict(sorted(self.largest.absolute.items()))
         found["largest relative difference"] = dict(sorted(self.largest.relative.items()))
         return found
@@ -58,6 +63,7 @@ class Ledger:
         self.levels: list[str] = []
         self.fatal: dict[str, str] = {}
         self.gaps: dict[str, list[tuple[int, str]]] = {}
+        self.gaps_before: dict[str, list[tuple[int, str]]] = {}
         self.strangers: dict[str, list[str]] = {}
         self.implementations: set[str] = set()
         self.deadline = deadline
@@ -100,6 +106,9 @@ class Ledger:
         """Definitions that are not refuted yet."""
         return tuple(name for name, record in self.records.items() if not record.refuted)
 
+    def refuted(self) -> tuple[str, ...]:
+        return tuple(name for name, record in self.records.items() if record.refuted)
+
     def late(self) -> bool:
         """Whether the soft deadline has passed: finish with what there is."""
         return time.monotonic() > self.deadline
@@ -111,6 +120,7 @@ class Ledger:
             "levels": self.levels,
             "skipped": self.skipped,
             "gaps": self.gaps,
+            "gaps before": self.gaps_before,
             "strangers": self.strangers,
             "implementations": sorted(self.implementations),
             "records": {name: record.as_json() for name, record in self.records.items()},

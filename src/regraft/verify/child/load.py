@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 SUFFIX = "__regraft"
 AGAIN = "__again"
@@ -60,6 +62,30 @@ def load_source(path: Path, name: str) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
+    """Return a definition of the original as it would be in the changed module, whose other definitions it then uses.
+
+    Returns the original's own object where its text cannot be run there.
+    """
+    path = str(original.__file__)
+    body = ast.parse(Path(path).read_bytes()).body
+    future = [node for node in body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    nodes = [node for node in body if getattr(node, "name", None) == name]
+    if len(nodes) != 1:
+        return getattr(original, name)
+    for missing, value in vars(original).items():
+        vars(changed).setdefault(missing, value)  # imports that the changed version no longer has
+    before = getattr(changed, name, None)
+    try:
+        exec(compile(ast.Module([*future, *nodes], []), path, "exec", dont_inherit=True), vars(changed))
+        return getattr(changed, name)
+    except Exception:  # noqa: BLE001 - a decorator that takes no second copy; the original itself is close to it
+        return getattr(original, name)
+    finally:
+        if before is not None:
+            setattr(changed, name, before)
 
 
 def _reachable(root: Path) -> None:

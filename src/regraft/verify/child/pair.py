@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from regraft.verify.child.compare import Difference, close, unlike
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.session import Session, seeded
 from regraft.verify.child.state import attributes
+
+FEWEST = 64  # values from which on a distribution shows
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
 def _build_original(subject: Subject, seed: int, session: Session) -> Any:
     """Return the original's model, or None where it cannot be built."""
     try:
-        with session.ledger.step("original", "", f"build {subject.name}"):
+        with session.ledger.step("original", "", f"build {subject.name}"), session.traced_before():
             return seeded(seed, subject.build, session.original)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded as the reason to skip
         session.ledger.skip(f"{subject.name} ({subject.driver}): the original cannot be built: {_brief(error)}")
@@ -113,6 +116,9 @@ def _other_attributes(original: Any, other: Any, ours: ModuleType, theirs: Modul
 
 def _fresh_difference(original: Any, changed: Any) -> Difference | None:
     """Compare what construction leaves behind: names, shapes and every value that does not depend on chance."""
+    found = _tree_difference(original, changed)
+    if found:
+        return found
     before, after = original.state_dict(), changed.state_dict()
     if sorted(before) != sorted(after):
         gone = sorted(set(before) - set(after))[:3]
@@ -128,7 +134,45 @@ def _fresh_difference(original: Any, changed: Any) -> Difference | None:
         constant = value.numel() > 0 and bool((value == value.flatten()[0]).all())
         if constant and not close(value, other):
             return Difference(name, f"{name} starts with other values than the original's constant")
+        if not constant and not _drawn_alike(value, other):
+            return Difference(name, f"{name} starts with values of another distribution")
     return _buffer_difference(dict(original.named_buffers()), dict(changed.named_buffers()))
+
+
+def _tree_difference(original: Any, changed: Any) -> Difference | None:
+    """Compare the names that callers reach into a model by: submodules, and parameters in their order.
+
+    Optimizers save their state by the order of the parameters. A submodule may be of another type; a subclass, say.
+    """
+    parts = dict(changed.named_modules())
+    gone = [path for path, _ in original.named_modules() if path not in parts]
+    if gone:
+        return Difference(gone[0], f"the submodule {gone[0]} is gone")
+    before = [name for name, _ in original.named_parameters()]
+    after = [name for name, _ in changed.named_parameters()]
+    if before != after and sorted(original.state_dict()) == sorted(changed.state_dict()):
+        if sorted(before) == sorted(after):
+            return Difference("parameters", f"the parameters have another order: {after[:3]}, not {before[:3]}")
+        missing, new = sorted(set(before) - set(after))[:3], sorted(set(after) - set(before))[:3]
+        return Difference("parameters", f"the parameters are others: missing {missing}, new {new}")
+    frozen = {name: p.requires_grad for name, p in changed.named_parameters()}
+    for name, parameter in original.named_parameters():
+        if frozen.get(name, parameter.requires_grad) != parameter.requires_grad:
+            return Difference(name, f"{name} has requires_grad={frozen[name]}, not {parameter.requires_grad}")
+    return None
+
+
+def _drawn_alike(value: Any, other: Any) -> bool:
+    """Whether random initial values have one mean and spread; they may be drawn in another order.
+
+    Both lie within eight standard errors of each other, for distributions with tails no heavier than a Laplace's.
+    """
+    if torch.equal(value, other) or not value.is_floating_point() or value.numel() < FEWEST:
+        return True
+    ours, theirs = value.double(), other.double()
+    spread, error = float(ours.std()), 8 * math.sqrt(2 / value.numel())
+    means = abs(float(ours.mean() - theirs.mean())) <= error * spread
+    return means and abs(float(theirs.std()) - spread) <= 1.5 * error * spread
 
 
 def _buffer_difference(before: dict[str, Any], after: dict[str, Any]) -> Difference | None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Check, Difference, Largest, compare
+from regraft.verify.child.observe import calls_noted, chance, counted, shared, watch_calls
 from regraft.verify.child.state import Watch, identical, is_state
 from regraft.verify.child.tree import Call
 
@@ -45,7 +46,9 @@ class Outcome:
     """What one run showed. `error` is None where it ran; `gradients` is None where backward is impossible.
 
     `outputs` also holds the buffers after the call and everything else that it left behind; `again` the same of a
-    second call.
+    second call. `noted` is what hooks on the submodules saw, `drew` the sources of random numbers that the call moved,
+    `left` a hash of PyTorch's afterwards, `shared` the results that share memory with what went in, `second` the
+    second derivatives.
     """
 
     outputs: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +56,11 @@ class Outcome:
     overwritten: tuple[str, ...] = ()
     gradients: Mapping[str, Any] | None = None
     gradients_again: Mapping[str, Any] | None = None
+    second: Mapping[str, Any] | None = None
+    noted: Mapping[str, Any] = field(default_factory=dict)
+    drew: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    left: int = 0
     error: BaseException | None = None
     backward_error: BaseException | None = None
 
@@ -62,12 +70,17 @@ Run = Callable[[], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to run: the seed of the random numbers, with gradients or not, and whether to repeat."""
+    """How to run: the seed of the random numbers, with gradients or not, whether to repeat.
+
+    `hooked` also notes what forward hooks on all submodules see, `twice` also differentiates twice.
+    """
 
     seed: int = 0
     gradients: bool = True
     repeat: bool = False
     dtype: Any = None
+    hooked: bool = False
+    twice: bool = False
 
 
 def reseed(seed: int) -> None:
@@ -101,20 +114,32 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
 def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     live = tree.thaw(call, target.model, gradients=plan.gradients, dtype=plan.dtype)
     reseed(plan.seed)
-    with torch.set_grad_enabled(plan.gradients):
+    before = chance()
+    with torch.set_grad_enabled(plan.gradients), watch_calls(target.module if plan.hooked else None) as log:
         result = target.callable(*live.args, **live.kwargs)
+    now = chance()
+    # in training the rate is 0 here: whether numbers are taken and not used is of no interest
+    still = not getattr(target.module or target.model, "training", False)
+    drew = tuple(name for name, state in now.items() if still and state != before.get(name, state))
     flat = tree.flatten(result)
+    alike = shared(flat, live, target.module)
     outputs = {path: _copy(value) for path, value in flat.items()}
     outputs.update({f"buffer {name}": _copy(value) for name, value in _buffers(target.module).items()})
     outputs.update(watch.effects(lambda: _number_format(target, live)))
     overwritten = _overwritten(live)
     again = _second(target, call, plan, watch) if plan.repeat else {}
+    seen = Outcome(
+        outputs, again, overwritten, noted=calls_noted(log), drew=drew, shared=alike, left=hash(now["torch"])
+    )
     if not plan.gradients:
-        return Outcome(outputs, again, overwritten)
-    first, second, problem = _backward(flat, live, target.module, plan)
-    if first is not None and not overwritten:
+        return seen
+    found = _backward(flat, live, target.module, plan)
+    if found.gradients is not None and not overwritten:
         overwritten = tuple(f"{name} (during backward)" for name in _overwritten(live))
-    return Outcome(outputs, again, overwritten, first, second, None, problem)
+    return replace(
+        seen, overwritten=overwritten, gradients=found.gradients, gradients_again=found.gradients_again,
+        second=found.second, backward_error=found.backward_error,
+    )  # fmt: skip
 
 
 def _second(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
@@ -148,29 +173,45 @@ def _overwritten(live: tree.Live) -> tuple[str, ...]:
     return tuple(name for name, (given, kept) in live.passed.items() if not identical(given.detach(), kept))
 
 
-def _backward(
-    flat: Mapping[str, Any], live: tree.Live, module: Any, plan: Plan
-) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None, BaseException | None]:
+def _backward(flat: Mapping[str, Any], live: tree.Live, module: Any, plan: Plan) -> Outcome:
     outputs = {p: v for p, v in flat.items() if isinstance(v, torch.Tensor) and v.requires_grad}
     wanted = dict(live.leaves)
     if isinstance(module, nn.Module):
         wanted.update({f"parameter {name}": p for name, p in module.named_parameters() if p.requires_grad})
     if not outputs or not wanted:
-        return None, None, None
+        return Outcome()
     try:
+        if plan.twice:
+            return Outcome(second=_twice(outputs, wanted))
         first = _gradients(outputs, wanted, keep=plan.repeat)
-        second = _gradients(outputs, wanted, keep=False) if plan.repeat else None
+        return Outcome(
+            gradients=_copied(first),
+            gradients_again=_copied(_gradients(outputs, wanted, keep=False)) if plan.repeat else None,
+        )
     except Exception as error:  # noqa: BLE001 - arbitrary backward code; the error is the result
-        return None, None, error
-    return first, second, None
+        return Outcome(backward_error=error)
 
 
-def _gradients(outputs: Mapping[str, Any], wanted: Mapping[str, Any], *, keep: bool) -> Mapping[str, Any]:
+def _gradients(
+    outputs: Mapping[str, Any], wanted: Mapping[str, Any], *, keep: bool, graph: bool = False
+) -> Mapping[str, Any]:
     cotangents = [cotangent(path, value) for path, value in outputs.items()]
     found = torch.autograd.grad(
-        list(outputs.values()), list(wanted.values()), cotangents, retain_graph=keep, allow_unused=True
-    )
-    return {name: _copy(value) for name, value in zip(wanted, found, strict=True)}
+        list(outputs.values()), list(wanted.values()), cotangents, retain_graph=keep or graph, allow_unused=True,
+        create_graph=graph,
+    )  # fmt: skip
+    return dict(zip(wanted, found, strict=True))
+
+
+def _twice(outputs: Mapping[str, Any], wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Differentiate the gradients once more; none at all where they do not depend on anything."""
+    first = _gradients(outputs, wanted, keep=True, graph=True)
+    live = {f"gradient of {p}": v for p, v in first.items() if v is not None and v.requires_grad}
+    return _copied(_gradients(live, wanted, keep=False)) if live else {}
+
+
+def _copied(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: _copy(value) for name, value in values.items()}
 
 
 def cotangent(path: str, value: Any) -> Any:
@@ -220,23 +261,48 @@ def judge(
     new = [name for name in changed.overwritten if name not in original.overwritten]
     if new:
         return Difference(new[0], f"the changed version overwrites {new[0]}, which the original leaves alone")
+    found = _judge_conduct(original, changed)
+    if found is not None:
+        return found
     if not strict and not all(_finite(value) for value in original.outputs.values()):
         return None
     found = compare(original.outputs, changed.outputs, Check("outputs", lambda: truth().outputs, largest))
     if found is None:
         check = Check("outputs", lambda: truth().again, largest)
         found = _renamed("in the second call ", compare(original.again, changed.again, check))
+    if found is None:
+        check = Check("hooks", lambda: truth().noted, largest)
+        found = _renamed("with hooks ", compare(original.noted, changed.noted, check))
     return found or _judge_gradients(original, changed, truth, largest, strict=strict, jittered=jittered)
+
+
+def _judge_conduct(original: Outcome, changed: Outcome) -> Difference | None:
+    """What a call does besides its result."""
+    drew = [name for name in changed.drew if name not in original.drew]
+    if drew:
+        return Difference("", f"the changed version moves the random numbers of {drew[0]}, the original does not")
+    alike = [pair for pair in changed.shared if pair not in original.shared]
+    if alike:
+        return Difference("", f"in the changed version {alike[0]}, in the original it does not")
+    before, after = counted(original.noted), counted(changed.noted)
+    for path in {**before, **after}:
+        if before.get(path, 0) != after.get(path, 0):
+            sentence = f"hooks on {path!r} see {after.get(path, 0)} calls, in the original {before.get(path, 0)}"
+            return Difference(path, sentence)
+    return None
 
 
 def _judge_gradients(
     original: Outcome, changed: Outcome, truth: Run, largest: Largest, *, strict: bool, jittered: Run = Outcome
 ) -> Difference | None:
-    if original.gradients is None or original.backward_error is not None:
+    if original.backward_error is not None or (original.gradients is None and original.second is None):
         return None
     if changed.backward_error is not None:
         return Difference("", f"the changed version's backward raises {_say(changed.backward_error)}")
-    if changed.gradients is None:
+    if original.second is not None:
+        check = Check("gradients", lambda: truth().second, largest, lambda: jittered().second)
+        return _renamed("the second derivative for ", compare(original.second, changed.second or {}, check))
+    if changed.gradients is None or original.gradients is None:
         return Difference("", "the changed version gives no gradients")
     if not strict and not all(_finite(value) for value in original.gradients.values()):
         return None

@@ -14,9 +14,11 @@ import torch
 
 from regraft.verify.changes import Change
 from regraft.verify.child.compare import unlike
+from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, user
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.examine import examine
+from regraft.verify.child.later import examine_later
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_again, load_changed, load_original
 from regraft.verify.child.session import Session
@@ -41,9 +43,11 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             return
         for subject in _subjects(session, request, factory):
             examine(subject, session)
+            examine_later(subject, session)
             if session.done():
                 break
         ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
+        ledger.gaps_before = {change.definition: list(session.gaps_before(change)) for change in changes}
         ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
         ledger.implementations = session.tracer.kernels
         if session.ledger.late():
@@ -54,6 +58,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
 def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger) -> Session | None:
     source = Path(request["changed"])
     tracer = Tracer(str(source), changes)
+    before = tuple(Change.from_json(entry) for entry in request["before"])
     try:
         with ledger.step("original", "", "import"):
             original = load_original(Path(request["original"]))
@@ -69,8 +74,19 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     ledger.reach("imports")
     tracer.entered.clear()  # functions that run during the import bring nothing to life
     session = Session.start(original, changed, changes, tracer, ledger)
+    session.older = Tracer(str(original.__file__), tuple(one for one in before if one.kind in ("class", "function")))
+    session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
+    _compare_signatures(session)
     _compare_variables(session, Path(request["original"]))
     return session
+
+
+def _compare_signatures(session: Session) -> None:
+    """Refute definitions that take other arguments, or have lost a method."""
+    for name in session.ledger.open():
+        found = signature_difference(getattr(session.original, name, None), getattr(session.changed, name, None))
+        if found:
+            session.ledger.refute(name, found, {})
 
 
 def _compare_variables(session: Session, path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from regraft.verify.changes import Change
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.load import define_again
 from regraft.verify.child.replay import reseed
 from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
@@ -28,6 +29,7 @@ MODES = frozenset({"eval", "train"})
 class Session:
     """Both versions of one file and what is known about them.
 
+    `older` traces the lines of the original that the changed version no longer has: what they did must be compared.
     `ran` holds, by the name of a class of the file, the modes in which models with a called instance were compared.
     """
 
@@ -38,6 +40,8 @@ class Session:
     ledger: Ledger
     imported: tuple[Watch, Watch]
     ran: dict[str, set[str]] = field(default_factory=dict)
+    older: Tracer = field(default_factory=lambda: Tracer("", ()))
+    restored: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def start(
@@ -63,10 +67,29 @@ class Session:
 
     def gaps(self) -> tuple[tuple[int, str], ...]:
         """Lines of definitions that are not refuted yet and have not run."""
-        open_names = self.ledger.open()
-        return tuple(
-            gap for change in self.changes if change.definition in open_names for gap in self.tracer.gaps(change)
-        )
+        return tuple(gap for change in self._live() for gap in (*self.tracer.gaps(change), *self.gaps_before(change)))
+
+    def probes(self) -> tuple[Tracer, Tracer]:
+        """Return fresh tracers for the original and the changed version, which see what one run reaches."""
+        return Tracer(self.older.filename, self.older.changes), Tracer(self.tracer.filename, self.changes)
+
+    def reached_by(self, older: Tracer, newer: Tracer) -> bool:
+        """Whether a probe ran something that has not run before."""
+        for change in self._live():
+            left = {*newer.gaps(change), *self.gaps_before(change, older)}
+            if {*self.tracer.gaps(change), *self.gaps_before(change)} - left:
+                return True
+        return False
+
+    def gaps_before(self, change: Change, tracer: Tracer | None = None) -> tuple[tuple[int, str], ...]:
+        """Lines of the original that a change replaced or removed and that have not run, conditions on both sides."""
+        tracer = tracer or self.older
+        found = [one for one in tracer.changes if one.definition == change.definition]
+        return tuple((line, f"in the original, {text}") for one in found for line, text in tracer.gaps(one))
+
+    def traced_before(self) -> AbstractContextManager[Any]:
+        """Trace a run of the original that is compared, while lines of it are still missing."""
+        return self.older if any(self.gaps_before(change) for change in self._live()) else contextlib.nullcontext()
 
     def reached(self, change: Change) -> bool:
         """Whether anything of a change has run and been compared."""
@@ -75,11 +98,14 @@ class Session:
 
     def uncovered(self) -> tuple[Change, ...]:
         """Changes that still need a run: not compared yet, or with lines that never ran."""
-        return tuple(c for c in self._live() if not self.reached(c) or self.tracer.gaps(c))
+        return tuple(c for c in self._live() if self._lacking(c))
+
+    def _lacking(self, change: Change) -> bool:
+        return not self.reached(change) or bool(self.tracer.gaps(change) or self.gaps_before(change))
 
     def missing(self) -> tuple[Change, ...]:
         """Changes that are uncovered, or of which a relative has not run yet."""
-        return tuple(c for c in self._live() if not self.reached(c) or self.tracer.gaps(c) or self._strangers(c))
+        return tuple(c for c in self._live() if self._lacking(c) or self._strangers(c))
 
     def unmet(self) -> tuple[Relative, ...]:
         """Relatives of definitions not refuted yet that have not run."""
@@ -124,7 +150,9 @@ class Session:
         """Put the original definitions into the changed module, so that the others can be judged without them."""
         for name in names:
             if name != MODULE and hasattr(self.original, name):
-                setattr(self.changed, name, getattr(self.original, name))
+                if name not in self.restored:
+                    self.restored[name] = define_again(name, self.original, self.changed)
+                setattr(self.changed, name, self.restored[name])
 
     @contextmanager
     def only(self, name: str) -> Iterator[None]:

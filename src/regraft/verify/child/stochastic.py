@@ -46,6 +46,8 @@ def compare_random(original: Target, changed: Target, call: Call, largest: Large
     if any(map(is_state, first.outputs)):
         noise = unsteady(first, execute(original, call, plan))
         first, second, theirs, other = (without(outcome, noise) for outcome in (first, second, theirs, other))
+    if first.left != second.left and theirs.left == other.left:
+        return Difference("", "in training the changed version seeds the random numbers: they do not go on"), "seeded"
     found = judge(first, theirs, Outcome, largest, strict=False)
     if found is None and judge(second, other, Outcome, largest, strict=False) is None:
         return None, "deterministic" if _same(first, second) else "same random numbers"

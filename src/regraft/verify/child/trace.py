@@ -32,12 +32,19 @@ class Tracer:
         self._kernels = str(Path(__file__).resolve().parents[2] / "ops") + os.sep
         self.entered: set[int] = set()
         self.arcs: set[tuple[int, int]] = set()
-        self._changes = changes
+        self.changes = changes
         self._arms = tuple({arm for change in changes for arm in change.arms})
         self._offsets: dict[CodeType, dict[int, Arm]] = {}
         self._outer: Any = None
         headers = {line for change in changes for fall in change.fallthroughs for line in range(*_closed(fall.header))}
         self._headers = frozenset(headers)
+
+    def imported(self, code: CodeType) -> None:
+        """Count what importing a module runs, its statements and those of its classes, as run."""
+        self.lines |= {line for _, _, line in code.co_lines() if line}
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType) and not constant.co_flags & inspect.CO_NEWLOCALS:
+                self.imported(constant)
 
     def __enter__(self) -> Tracer:
         self._outer = sys.gettrace()

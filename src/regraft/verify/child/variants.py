@@ -12,6 +12,9 @@ from regraft.verify.child.tree import Call
 
 AS_RECORDED = "as recorded"
 SMALL = "inputs and parameters x 0.01"
+STRIDED = "inputs not contiguous"
+ONE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"
+LAID_OUT = (STRIDED, ONE_ROW, SHORTER, NO_ROWS)
 
 
 def variants(call: Call) -> tuple[Call, ...]:
@@ -23,7 +26,44 @@ def variants(call: Call) -> tuple[Call, ...]:
     made += [_mapped(call, f"inputs x {factor:g}", _scaled(factor)) for factor in (1e-3, 1e-2, 10.0)]
     made.append(_mapped(call, "constant rows", _constant_rows))
     made.append(_mapped(call, SMALL, _scaled(1e-2)))
+    if any(leaf.dtype == torch.float16 for leaf in _tensors(call)):
+        made.append(_mapped(call, "inputs x 1000", _scaled(1e3)))  # their squares overflow
     return tuple(made)
+
+
+def _tensors(call: Call) -> list[Any]:
+    found: list[Any] = []
+    tree.map_leaves((call.args, dict(call.kwargs)), found.append)
+    return [leaf for leaf in found if isinstance(leaf, torch.Tensor)]
+
+
+def laid_out(call: Call) -> tuple[Call, ...]:
+    """Return the call in other layouts and sizes: strides, one row, no rows, one step less; some may not fit."""
+    tensors = [tensor for tensor in _tensors(call) if tensor.dim() > 0]
+    made = [_mapped(call, STRIDED, _strided, masks=True)]
+    if tensors:
+        rows = tensors[0].shape[0]
+        made += [_mapped(call, ONE_ROW, _narrowed(rows, 1, (0,)), masks=True)] if rows > 1 else []
+        steps = next((tensor.shape[1] for tensor in tensors if tensor.dim() > 1), 0)
+        made += [_mapped(call, SHORTER, _narrowed(steps, steps - 1), masks=True)] if steps > 2 else []
+        made.append(_mapped(call, NO_ROWS, _narrowed(rows, 0, (0,)), masks=True))
+    return tuple(made)
+
+
+def _strided(tensor: Any) -> Any:
+    return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.dim() > 1 else tensor
+
+
+def _narrowed(size: int, to: int, dims: tuple[int, ...] | None = None) -> Callable[[Any], Any]:
+    """Narrow every dimension of that size, or only some dimensions; without `dims` all but the first."""
+
+    def narrowed(tensor: Any) -> Any:
+        for dim in range(1, tensor.dim()) if dims is None else dims:
+            if dim < tensor.dim() and tensor.shape[dim] == size:
+                tensor = tensor.narrow(dim, 0, to)
+        return tensor.clone(memory_format=torch.contiguous_format)
+
+    return narrowed
 
 
 def off_by_one_rounding(call: Call) -> Call:
@@ -37,11 +77,13 @@ def off_by_one_rounding(call: Call) -> Call:
     return _mapped(call, call.label, moved)
 
 
-def _mapped(call: Call, label: str, fn: Callable[[Any], Any]) -> Call:
+def _mapped(call: Call, label: str, fn: Callable[[Any], Any], *, masks: bool = False) -> Call:
+    """Apply a function to the floating tensors that are no masks, or with `masks` to all tensors."""
+
     def each(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not tree.is_mask(leaf):
-            return fn(leaf)
-        return leaf
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return fn(leaf) if masks or (leaf.is_floating_point() and not tree.is_mask(leaf)) else leaf
 
     return Call(tree.map_leaves(call.args, each), tree.map_leaves(dict(call.kwargs), each), label)
 

@@ -9,7 +9,6 @@ from regraft.verify.child import weights
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, seeded
-from regraft.verify.child.trace import Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +24,13 @@ def reach(subject: Subject, session: Session) -> Reach:
 
     A subject of which only the changed version fails is news: the comparison finds out why, and blames.
     """
-    before = set(session.gaps())
-    probe = Tracer(session.tracer.filename, session.changes)
-    with session.ledger.step("original", "probe", subject.name):
+    older, newer = session.probes()
+    with session.ledger.step("original", "probe", subject.name), older:
         if _failure(subject, session.original) is not None:
             return Reach()
-    with session.ledger.step("changed", "probe", subject.name), probe:
+    with session.ledger.step("changed", "probe", subject.name), newer:
         failed = _failure(subject, session.changed) is not None
-    after = {gap for change in session.changes for gap in probe.gaps(change)}
-    return Reach(failed or bool(before - after), frozenset(probe.lines))
+    return Reach(failed or session.reached_by(older, newer), frozenset(newer.lines))
 
 
 def _failure(subject: Subject, module: ModuleType) -> BaseException | None:

@@ -1,0 +1,59 @@
+"""What verification showed, as a small page in Markdown for a pull request."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Iterable, Sequence
+
+from regraft import __version__
+from regraft.verify import Verdict
+
+
+def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
+    """Return the page: one row for each definition, what was compared, and how to see a difference."""
+    counts = {status: sum(one.status == status for one in verdicts) for status in ("proved", "unproven", "refuted")}
+    lines = [
+        f"### `{file}`: " + ", ".join(f"{number} {status}" for status, number in counts.items()),
+        "",
+        f"Regraft {__version__}, {', '.join(_versions())}. Original and changed version ran side by side.",
+        "",
+        "| definition | verdict | number formats | shapes | models | comparisons | also compared |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [_row(one) for one in verdicts]
+    for one in verdicts:
+        if one.reason:
+            lines += ["", f"**{one.definition}** is {one.status}: {one.reason}"]
+        if one.evidence.get("given up"):
+            lines += ["", f"**{one.definition}** gives up: {_joined(one.evidence['given up'])}"]
+        if one.evidence.get("reproducer"):
+            lines += ["", f"Shown by `python {one.evidence['reproducer']}`"]
+    return "\n".join(lines)
+
+
+def _row(one: Verdict) -> str:
+    found = one.evidence
+    number = sum(int(str(found.get(name, 0))) for name in ("replays", "wholes"))
+    cells = [
+        f"`{one.definition}`", one.status, _joined(found.get("dtypes")), str(len(_items(found.get("shapes")))),
+        _joined(found.get("models")), str(number), _joined(found.get("also compared")),
+    ]  # fmt: skip
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _items(value: object) -> list[object]:
+    return list(value) if isinstance(value, Iterable) and not isinstance(value, str) else []
+
+
+def _joined(value: object) -> str:
+    return ", ".join(map(str, _items(value)))
+
+
+def _versions() -> Iterable[str]:
+    yield f"Python {platform.python_version()}"
+    for name in ("torch", "transformers"):
+        try:
+            yield f"{name} {importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue

@@ -1,0 +1,425 @@
+"""Run a rule's source fragment against its target on random inputs: nothing is told about the rule but its text.
+
+Sizes and values of its variables are searched for: a choice counts where the source accepts it. What a rule says about
+a variable (the kernel's annotation where it is passed, `scalar`, `present`) narrows the choice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import itertools
+import operator
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.dsl.syntax import (
+    Apply,
+    Attr,
+    Const,
+    Group,
+    Item,
+    Node,
+    Operand,
+    Ref,
+    RuleSyntax,
+    Slice,
+    Transformation,
+    Var,
+)  # fmt: skip
+from regraft.pattern import alternatives, variables
+
+OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "@": operator.matmul,
+    "**": operator.pow, "neg": operator.neg,
+}  # fmt: skip
+NUMBERS = (0.5, 2.0, 3)
+BY_NAME: Mapping[str, tuple[Any, ...]] = {
+    "dtype": (torch.float32, None), "p": (0.0, 0.3), "training": (False, True), "approximate": ("none", "tanh"),
+    "bias": (True, False), "eps": (1e-5, 1e-2), "condition": ("mask",), "kernel_size": (1, 3), "stride": (1, 2),
+    "padding": (0, 1),
+}  # fmt: skip
+TRIES, WANTED = 3000, 4
+DRAWS, SIGMAS = 300, 8.0
+STRUCTURAL = frozenset({"used_once", "called_once", "distinct"})  # about the place of a match, not about values
+
+
+class SpecificationError(Exception):
+    """A rule whose two sides do not do the same, or that could not be run."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to run an alternative of a rule: the nodes that are there, values of variables, layers."""
+
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Any]
+    layers: Mapping[str, nn.Module]
+
+
+def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
+    """The value of an operand of the notation."""
+    if isinstance(operand, Var):
+        return env[operand.name]
+    if isinstance(operand, Const):
+        return operand.value
+    if isinstance(operand, Ref):
+        return resolve(operand.path)
+    if isinstance(operand, Attr):
+        return getattr(evaluate(operand.base, env), operand.name)
+    if isinstance(operand, Group):
+        return tuple(evaluate(one, env) for one in operand.items)
+    if isinstance(operand, Item):
+        return evaluate(operand.base, env)[evaluate(operand.index, env)]
+    if isinstance(operand, Slice):
+        return slice(*(None if one is None else evaluate(one, env) for one in (operand.start, operand.stop)))
+    if isinstance(operand, Apply):
+        called = OPERATORS[operand.callee] if isinstance(operand.callee, str) else evaluate(operand.callee, env)
+        keywords = {name: evaluate(one, env) for name, one in operand.keywords if bound(one, env)}
+        return called(*(evaluate(one, env) for one in operand.args), **keywords)
+    raise SpecificationError(f"{operand!r} has no value")
+
+
+def bound(operand: Operand, env: Mapping[str, Any]) -> bool:
+    """Whether an argument can be given: those of optional nodes that are not there cannot."""
+    return all(name in env for name in variables(operand))
+
+
+def resolve(path: str) -> Any:
+    """An object of PyTorch or Regraft by its qualified name."""
+    parts = path.split(".")
+    for count in range(len(parts) - 1, 0, -1):  # an op is called as its module is
+        try:
+            value: Any = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for part in parts[count:]:
+            value = getattr(value, part)
+        return value
+    raise SpecificationError(f"{path} cannot be imported")
+
+
+def run_source(case: Case, given: Mapping[str, Any], outputs: tuple[str, ...]) -> tuple[Any, ...]:
+    """What the nodes of the source make of the values."""
+    env = {**given, **case.layers}
+    for node in case.nodes:
+        env[output_of(node)] = evaluate(node.apply, env)
+    return tuple(env[name] for name in outputs)
+
+
+def output_of(node: Node) -> str:
+    (out,) = node.outputs
+    assert isinstance(out, Var)
+    return out.name
+
+
+def run_target(target: Node, case: Case, given: Mapping[str, Any], several: bool) -> tuple[Any, ...]:
+    result = evaluate(target.apply, {**given, **case.layers})
+    return tuple(result) if several else (result,)
+
+
+def selections(nodes: tuple[Node, ...]) -> Iterator[tuple[Node, ...]]:
+    """The source with all, none, each or all but one of its optional nodes.
+
+    Where one is missing its operand stands for its output.
+    """
+    skipped = tuple(number for number, node in enumerate(nodes) if node.skip)
+    optional = [number for number, node in enumerate(nodes) if node.optional]
+    alone = [tuple(one for one in optional if one != kept) for kept in optional]
+    for missing in dict.fromkeys([(), tuple(optional), *((one,) for one in optional), *alone]):
+        renamed: dict[str, Operand] = {}
+        kept = []
+        made: set[str] = set()
+        for number, node in enumerate(nodes):
+            apply = substitute(node.apply, renamed)
+            if number in (*missing, *skipped):
+                renamed[output_of(node)] = through(apply, made)
+            else:
+                kept.append(Node(apply, node.outputs))
+            made.add(output_of(node))
+        yield tuple(kept)
+
+
+def through(apply: Apply, made: set[str]) -> Operand:
+    operands = (*apply.args, *(one for _, one in apply.keywords))
+    if isinstance(apply.callee, Attr):
+        operands = (apply.callee.base, *operands)
+    return next(one for one in operands if isinstance(one, Var) and one.name in made)
+
+
+def substitute(operand: Any, names: Mapping[str, Operand]) -> Any:
+    if isinstance(operand, Var):
+        return names.get(operand.name, operand)
+    if isinstance(operand, Attr):
+        return Attr(substitute(operand.base, names), operand.name)
+    if isinstance(operand, Item):
+        return Item(substitute(operand.base, names), operand.index)
+    if isinstance(operand, Apply):
+        callee = operand.callee if isinstance(operand.callee, str) else substitute(operand.callee, names)
+        keywords = tuple((name, substitute(one, names)) for name, one in operand.keywords)
+        return Apply(callee, tuple(substitute(one, names) for one in operand.args), keywords)
+    return operand
+
+
+def layers_of(nodes: tuple[Node, ...]) -> set[str]:
+    """Variables that nodes call: what an optional node that is not there would call is not bound."""
+    callees = [apply.callee for node in nodes for apply in applies(node.apply)]
+    return {callee.name for callee in callees if isinstance(callee, Var)}
+
+
+class Chooser:
+    """Draws values for the variables of one alternative until the source accepts them."""
+
+    def __init__(self, rule: RuleSyntax, forward: Transformation, seed: int) -> None:
+        self.rule, self.forward = rule, forward
+        self.random = random.Random(seed)
+        self.sizes = (0, 0)
+        self.shapes: tuple[tuple[int, ...], ...] = ()
+        unknown = {one.name for one in rule.where} - STRUCTURAL - {"scalar", "present", "tensor"}
+        if unknown:
+            raise SpecificationError(f"no values are known that meet {', '.join(sorted(unknown))}")
+        self.numbers = {
+            name for one in rule.where if one.name == "scalar" for arg in one.args for name in variables(arg)
+        }
+        self.true = {
+            name for one in rule.where if one.name == "present" for arg in one.args for name in variables(arg)
+        }
+
+    def draw_sizes(self) -> None:
+        """Choose the sizes that the tensors and layers of one case share: lengths, widths and their shapes."""
+        length, other = self.random.sample((3, 4, 5), 2)
+        width, wide = self.random.sample((4, 6, 7), 2)
+        self.sizes = (width, wide)
+        self.shapes = (
+            (2, 3, length, width), (2, 3, other, width), (2, 3, other, wide), (2, 1, 1, other), (1, 1, length, other),
+            (2, length, width), (3, width), (2, width, length), (2, width, length, 4), (2, width, 3, length, 4),
+        )  # fmt: skip
+
+    def case(self, nodes: tuple[Node, ...]) -> Case:
+        self.draw_sizes()
+        called = layers_of(nodes)
+        layers = {
+            output_of(node): self.layer(node) for one in self.rule.init for node in one.source
+            if output_of(node) in called
+        }  # fmt: skip
+        made = {output_of(node) for node in nodes}
+        free = [name for node in nodes for name in variables(node.apply) if name not in made and name not in layers]
+        return Case(nodes, {name: self.value(name, nodes) for name in dict.fromkeys(free)}, layers)
+
+    def layer(self, node: Node) -> nn.Module:
+        """A layer with what the rule's text fixes of it; the rest is drawn by the parameters' names."""
+        made = evaluate(node.apply.callee, {})
+        parameters = list(inspect.signature(made).parameters.values())
+        given = {**dict(zip([one.name for one in parameters], node.apply.args, strict=False))}
+        given.update(node.apply.keywords)
+        values = {}
+        for one in parameters:
+            operand = given.get(one.name)
+            if isinstance(operand, Var) and operand.name in self.true:
+                values[one.name] = True
+            elif operand is not None and not isinstance(operand, Var):
+                values[one.name] = evaluate(operand, {})
+            elif operand is not None or one.default is one.empty or one.name in ("stride", "padding"):
+                values[one.name] = self.random.choice(
+                    BY_NAME.get(one.name, self.sizes if one.default is one.empty else (one.default,))
+                )
+        torch.manual_seed(self.random.randrange(1 << 30))
+        layer: nn.Module = made(**values)
+        for name, tensor in itertools.chain(layer.named_parameters(), layer.named_buffers()):
+            if tensor.is_floating_point():  # not the zeros and ones that layers start with
+                tensor.data = torch.rand_like(tensor) + 0.5 if "var" in name else torch.randn_like(tensor)
+        return layer
+
+    def value(self, name: str, nodes: tuple[Node, ...]) -> Any:
+        if name in self.numbers:
+            return self.random.choice((1e-5, 0.1))
+        parameter = self.parameter(name, nodes)
+        if parameter in BY_NAME:
+            chosen = self.random.choice(BY_NAME[parameter])
+            return self.tensor(torch.bool) if chosen == "mask" else chosen
+        if self.number_like(name):
+            return self.random.choice(NUMBERS)
+        return self.tensor(torch.float32)
+
+    def tensor(self, dtype: torch.dtype) -> torch.Tensor:
+        shape = self.random.choice(self.shapes)
+        return torch.rand(shape) < 0.7 if dtype == torch.bool else torch.randn(shape)
+
+    def parameter(self, name: str, nodes: tuple[Node, ...]) -> str:
+        """The name of a parameter that the source gives the variable to."""
+        for node in nodes:
+            for apply in applies(node.apply):
+                for key, operand in apply.keywords:
+                    if operand == Var(name):
+                        return key
+                if isinstance(apply.callee, Ref) and apply.callee.path == "torch.where" and apply.args[0] == Var(name):
+                    return "condition"
+                if isinstance(apply.callee, Attr) and apply.callee.name == "to" and apply.args == (Var(name),):
+                    return "dtype"
+        return ""
+
+    def number_like(self, name: str) -> bool:
+        """Whether the kernel takes the variable as a number, by its annotation."""
+        apply = self.forward.target[0].apply
+        try:
+            annotations = {
+                n: str(p.annotation) for n, p in inspect.signature(evaluate(apply.callee, {})).parameters.items()
+            }
+        except (ValueError, KeyError):
+            return False
+        given = {**dict(zip(annotations, apply.args, strict=False)), **dict(apply.keywords)}
+        return any(operand == Var(name) and "float" in annotations.get(key, "") for key, operand in given.items())
+
+
+def applies(operand: Any) -> Iterator[Apply]:
+    if isinstance(operand, Apply):
+        yield operand
+        for one in (operand.callee, *operand.args, *(one for _, one in operand.keywords)):
+            yield from applies(one)
+    elif isinstance(operand, Attr | Item):
+        yield from applies(operand.base)
+
+
+def check_rule(rule: RuleSyntax, seed: int = 0) -> int:
+    """Run every alternative with every choice of optional nodes; return the number of cases, at least one each.
+
+    Nothing stands where a node may be passed over (`skip`): what may is the business of a test of the kernel.
+    """
+    done = 0
+    for number, forward in enumerate(one for each in rule.forward for one in alternatives(each)):
+        outputs = tuple(one.name for one in forward.target[0].outputs) or (output_of(forward.source[-1]),)
+        known: list[Case] = []
+        for nodes in selections(forward.source):
+            cases = list(accepted(Chooser(rule, forward, seed), nodes, outputs, known))
+            known = known or cases
+            if not cases:
+                raise SpecificationError(f"alternative {number + 1}: nothing was found that the source accepts")
+            for case in cases:
+                compare(rule, forward.target[0], case, outputs)
+            compare_chance(rule, forward.target[0], cases[0], outputs)
+            done += len(cases)
+    return done
+
+
+def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...], known: list[Case]) -> Iterator[Case]:
+    """Cases with different shapes that the source takes; the values of known cases of more nodes are tried first."""
+    seen = set()
+    names = {name for node in nodes for name in variables(node.apply)}
+    for number in range(TRIES):
+        try:
+            case = chooser.case(nodes)
+            if number < len(known):
+                values = {n: v for n, v in known[number].values.items() if n in names}
+                layers = {n: v for n, v in known[number].layers.items() if n in layers_of(nodes)}
+                case = Case(nodes, values, layers)
+            made = run_source(case, case.values, outputs)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+            continue  # these sizes do not fit together
+        key = tuple(str(getattr(one, "shape", one)) for one in (*case.values.values(), *case.layers.values(), *made))
+        if key not in seen and all(isinstance(one, torch.Tensor) for one in made):
+            seen.add(key)
+            yield case
+        if len(seen) >= WANTED:
+            return
+
+
+def compare(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]) -> None:
+    """Both sides in training and evaluation, in float32 and bfloat16, forward and backward."""
+    for dtype, training in itertools.product((torch.float32, torch.bfloat16), (False, True)):
+        rates = {layer: layer.p for layer in case.layers.values() if isinstance(layer, nn.Dropout)}
+        for layer in case.layers.values():
+            layer.to(dtype).train(training)
+        for layer in rates:
+            layer.p = 0.0 if training else 0.3
+        results = []
+        state = {n: {k: v.clone() for k, v in layer.state_dict().items()} for n, layer in case.layers.items()}
+        for run in (lambda g: run_source(case, g, outputs), lambda g: run_target(target, case, g, len(outputs) > 1)):
+            for name, layer in case.layers.items():
+                layer.load_state_dict(state[name])
+            results.append(forward_backward(run, case, dtype))
+        before, after = results
+        if before is not None:
+            describe = f"{rule.name}: {dtype}, training={training}, " + ", ".join(
+                f"${name}={tuple(v.shape) if isinstance(v, torch.Tensor) else v}" for name, v in case.values.items()
+            )
+            agree(rule, before, after, describe)
+
+
+def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]) -> None:
+    """With dropout on in training, every value has the same mean and spread on both sides."""
+    drops = [layer for layer in case.layers.values() if isinstance(layer, nn.Dropout)]
+    if not drops and "p" not in case.values:
+        return
+    for layer in drops:
+        layer.p = 0.5
+    for layer in case.layers.values():
+        layer.float().train()
+    given = {**case.values, **({"p": 0.5, "training": True} if "p" in case.values else {})}
+    torch.manual_seed(0)
+    with torch.no_grad():
+        ours = torch.stack([run_source(case, given, outputs)[0] for _ in range(DRAWS)]).double()
+        theirs = torch.stack([run_target(target, case, given, len(outputs) > 1)[0] for _ in range(DRAWS)]).double()
+    for name, statistic in (("mean", lambda x: x), ("spread", lambda x: (x - x.mean(0)) ** 2)):
+        left, right = statistic(ours), statistic(theirs)
+        error = ((left.var(0) + right.var(0)) / DRAWS).sqrt() + 1e-5 * left.abs().max()
+        score = float(((left.mean(0) - right.mean(0)).abs() / error).max())
+        if score > SIGMAS:
+            raise SpecificationError(f"{rule.name}: with dropout the {name} differs by {score:.1f} standard errors")
+
+
+def forward_backward(
+    run: Callable[[Mapping[str, Any]], tuple[Any, ...]], case: Case, dtype: torch.dtype
+) -> dict[str, torch.Tensor] | None:
+    """Results, gradients and buffers by name; None where this number format does not run."""
+    given = {name: leaf(value, dtype) for name, value in case.values.items()}
+    if "training" in str(case.nodes) and given.get("training") and "p" in given:
+        given["p"] = 0.0
+    torch.manual_seed(0)
+    try:
+        made = run(given)
+        loss = sum((one * torch.linspace(-1, 1, one.numel()).reshape(one.shape)).sum() for one in made)
+        parameters = {f"{n}.{k}": p for n, layer in case.layers.items() for k, p in layer.named_parameters()}
+        leaves = {n: v for n, v in given.items() if isinstance(v, torch.Tensor) and v.requires_grad}
+        wanted = {**leaves, **parameters}
+        slopes = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    except RuntimeError as error:
+        if dtype == torch.float32:
+            raise SpecificationError(f"it raises {error}") from error
+        return None
+    buffers = {f"buffer {n}.{k}": b.clone() for n, layer in case.layers.items() for k, b in layer.named_buffers()}
+    found = {f"output {number}": one.detach() for number, one in enumerate(made)}
+    found.update({f"gradient of {n}": s for n, s in zip(wanted, slopes, strict=True) if s is not None})
+    return {**found, **buffers}
+
+
+def leaf(value: Any, dtype: torch.dtype) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype).requires_grad_() if value.is_floating_point() else value
+    return value
+
+
+def agree(rule: RuleSyntax, before: dict[str, Any], after: dict[str, Any] | None, what: str) -> None:
+    if after is None or list(before) != list(after):
+        raise SpecificationError(f"{what}: the target gives {list(after or ())}, the source {list(before)}")
+    for name, ours in before.items():
+        theirs = after[name]
+        same = (
+            torch.equal(ours, theirs) if rule.safety == "exact" and name.startswith("output") else close(ours, theirs)
+        )
+        if not same:
+            gap = (ours.double() - theirs.double()).abs().max() if ours.shape == theirs.shape else "shape"
+            raise SpecificationError(f"{what}: {name} differs ({gap})")
+
+
+def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    """Within the number format's tolerance of the largest value: sums are taken in another order."""
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return False
+    size = float(ours.abs().max()) if ours.numel() else 0.0
+    rtol, atol = (2e-2, 2e-2) if ours.dtype == torch.bfloat16 else (1e-4, 1e-5)
+    return torch.allclose(theirs, ours, rtol=rtol, atol=atol * max(1.0, size), equal_nan=True)

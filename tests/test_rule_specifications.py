@@ -1,0 +1,57 @@
+"""Every rule is a runnable specification: its source and its target do the same on random inputs."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from regraft.dsl import parse_rule
+from regraft.dsl.syntax import RuleSyntax
+from regraft.rules import Rule, load_rules
+from rule_specification import SpecificationError, check_rule
+
+RULES, _ = load_rules(["*/*"])
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_source_and_target_do_the_same(rule: Rule) -> None:
+    assert check_rule(rule.syntax) >= len(rule.syntax.forward)
+
+
+def mutated(rule: Rule, old: str, new: str) -> RuleSyntax:
+    text = rule.path.read_text("utf-8")
+    assert old in text
+    syntax = parse_rule(text.replace(old, new))
+    assert isinstance(syntax, RuleSyntax), syntax
+    return syntax
+
+
+WRONG = {
+    "scale lost": ("adopter/bert-attention", ", divisor=$divisor", ""),
+    "query and key swapped": ("adopter/t5-attention", "($query, $key, $value", "($key, $query, $value"),
+    "mask lost": ("adopter/t5-attention", "mask=$mask, ", ""),
+    "rate and residual": (
+        "adopter/dropout-layernorm",
+        "($x, $residual, $norm, $drop)",
+        "($residual, $x, $norm, $drop)",
+    ),
+    "residual lost": ("adopter/dropout-layernorm", "($x, $residual, $norm, $drop)", "($x, $x, $norm, $drop)"),
+    "another eps": ("torch/rms-norm", "eps=$eps) -> $y\n# stat", "eps=0.01) -> $y\n# stat"),
+    "cast lost": ("torch/rms-norm", "rms_norm($x.to(torch.promote_types($x.dtype, torch.float32))", "rms_norm($x"),
+    "gelu by tanh": (
+        "adopter/biased-gelu",
+        "approximate=$approximate) -> $y\nwhere",
+        'approximate="tanh") -> $y\nwhere',
+    ),
+    "projections swapped": ("adopter/fused-qkv", "($x, $query, $key, $value)", "($x, $query, $value, $key)"),
+    "dtype lost": ("adopter/softmax", "softmax($x, dtype=$dtype)", "softmax($x)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_rule_does_not(name: str) -> None:
+    rule_id, old, new = WRONG[name]
+    rule = next(one for one in RULES if one.id == rule_id)
+    with pytest.raises((SpecificationError, KeyError)):
+        check_rule(mutated(rule, old, new))

@@ -1,0 +1,52 @@
+"""Sabotaged rewrites: none may be called proved; a few right ones are controls that must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mutations.hugging_face import FILES as HUGGING_FACE
+from mutations.mutation import Mutation, rounds
+from mutations.tables import FILES
+
+from regraft.verify import verify
+
+pytest.importorskip("torch")
+HERE = Path(__file__).parent / "mutations"
+
+
+def disagreements(path: Path, text: str, group: tuple[Mutation, ...], driver: str | None = None) -> dict[str, str]:
+    """What the verifier says of mutations where it does not say what is expected."""
+    for one in group:
+        text = one.apply(text)
+    found = {one.definition: one for one in verify(path, text.encode(), driver=driver)}
+    return {
+        one.why: f"{verdict.status}: {verdict.reason}"
+        for one in group
+        if (verdict := found[one.definition]).status != one.expected or one.reason not in verdict.reason
+    }
+
+
+def groups() -> Iterator[object]:
+    for name, mutations in FILES.items():
+        for number, group in enumerate(rounds(mutations)):
+            yield pytest.param(name, group, id=f"{name}-{number}")
+
+
+@pytest.mark.parametrize(("name", "group"), list(groups()))
+def test_every_verdict_is_the_expected_one(
+    name: str, group: tuple[Mutation, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
+    text = (HERE / "models" / f"{name}.py").read_text("utf-8")
+    path = tmp_path / f"{name}.py"
+    path.write_text(text)
+    assert not disagreements(path, text, group, f"{HERE / 'drivers.py'}:{name}")
+
+
+@pytest.mark.parametrize("model", HUGGING_FACE)
+def test_real_models(model: str, transformers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = transformers / "models" / model / f"modeling_{model}.py"
+    assert not disagreements(path, path.read_text("utf-8"), HUGGING_FACE[model])
