@@ -1,0 +1,262 @@
+"""`regraft.optimize(model)`: rewrite the methods of a live model, and undo it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from regraft.fix import Verify, base, proved_fix
+from regraft.live.classes import Name, Rewritten, changed, functions_of, original, reaching, subclass
+from regraft.rules import load_rules
+from regraft.scan import CompiledRule, FileReport, RuleDefect, check_file, compile_rules, rewrite_file
+
+
+class NothingOptimized(UserWarning):
+    """No rule changed anything in a model; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A method that runs in a rewritten form: where it is, by which rules, in how many modules."""
+
+    file: str
+    method: str
+    rules: tuple[str, ...]
+    modules: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A place that stays as it is, and why."""
+
+    file: str
+    place: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Optimization:
+    """What `optimize` did to a model; as a context manager it ends with `restore`."""
+
+    model: Any
+    changes: list[Change] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+
+    def __enter__(self) -> Optimization:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        restore(self.model)
+
+    def __str__(self) -> str:
+        lines = [f"{type(self.model).__name__}: {len(self.changes)} methods rewritten, {len(self.left)} places left"]
+        lines += [
+            f"  {Path(one.file).name} {one.method}: {', '.join(one.rules) or 'calls what was rewritten'}"
+            f" ({one.modules} modules)"
+            for one in self.changes
+        ]
+        lines += [f"  left {Path(one.file).name} {one.place}: {one.reason}" for one in self.left]
+        return "\n".join(lines)
+
+
+def optimize(
+    model: Any, *, packs: Sequence[str] = (), select: Sequence[str] = (), ignore: Sequence[str] = (),
+    verify: bool = True, unsafe: bool = False, time_limit: float = 300.0,
+) -> Optimization:  # fmt: skip
+    """Rewrite the methods of a model's classes by the rules, in memory, for this model only.
+
+    The modules stay the same objects with the same parameters, buffers and hooks; their files are not touched. With
+    `verify` a method is only rewritten if running its whole file in both versions, in a child process, proves it.
+    `packs`, `select` and `ignore` choose rules as on the command line; without them these are the rules that need
+    nothing but PyTorch. `unsafe` adds rules that change what callers see.
+
+    Raises ValueError for rules that do not exist or do not load, VerifyError where nothing can be verified (no
+    PyTorch for the child process). Warns with NothingOptimized if nothing was changed.
+    """
+    rules = _rules([*packs, *select], ignore, unsafe)
+    restore(model)
+    result = Optimization(model)
+    files = [_File(module, path, classes) for path, (module, classes) in _files(model).items()]
+    for one in files:
+        one.rewrite(rules, verify, time_limit, result.left)
+    _install(model, [one for one in files if one.rewritten is not None], result)
+    if not result.changes:
+        reasons = "; ".join(dict.fromkeys(f"{one.place}: {one.reason}" for one in result.left[:3]))
+        message = f"nothing in {type(model).__name__} was rewritten: {reasons or 'no rule matches its source'}"
+        warnings.warn(message, NothingOptimized, stacklevel=2)
+    return result
+
+
+def restore(model: Any) -> None:
+    """Give every module of the model its original class back."""
+    for module in model.modules():
+        cls = original(type(module))
+        if cls is not type(module):
+            module.__class__ = cls
+
+
+def _rules(select: Sequence[str], ignore: Sequence[str], unsafe: bool) -> tuple[CompiledRule, ...]:
+    rules, problems = load_rules(select, ignore)
+    compiled, more = compile_rules(rules)
+    for problem in (*problems, *more):
+        raise ValueError(f"{problem.path}:{problem.line}: {problem.message}")
+    return tuple(one for one in compiled if unsafe or one.rule.syntax.safety != "contract")
+
+
+def _files(model: Any) -> dict[str, tuple[types.ModuleType, set[str]]]:
+    """Source files of the model's classes and their bases, PyTorch's own left out, and the classes' names."""
+    found: dict[str, tuple[types.ModuleType, set[str]]] = {}
+    classes = dict.fromkeys(cls for one in model.modules() for cls in type(one).__mro__)
+    for cls in (one for one in classes if issubclass(one, nn.Module)):
+        module = sys.modules.get(cls.__module__)
+        file = getattr(module, "__file__", None)
+        outside = cls.__module__.partition(".")[0] not in ("torch", "regraft", "builtins")
+        if outside and module is not None and file is not None and file.endswith(".py"):
+            found.setdefault(file, (module, set()))[1].add(cls.__name__)
+    return found
+
+
+class _File:
+    """One source file of the model, and what becomes of it."""
+
+    def __init__(self, module: types.ModuleType, path: str, classes: set[str]) -> None:
+        self.module, self.path, self.classes = module, path, classes
+        self.rewritten: Rewritten | None = None
+        self.rules: dict[Name, tuple[str, ...]] = {}
+
+    def rewrite(self, rules: Sequence[CompiledRule], verify: bool, time_limit: float, left: list[Left]) -> None:
+        report = check_file(Path(self.path), rules)
+        if report.source is None:
+            left += [Left(self.path, "", error.message) for error in report.errors]
+            return
+        left += [
+            Left(self.path, _place(one.cls, one.function), f"{one.rule.id}: {one.reason}")
+            for one in report.findings if not one.fixable and one.cls in self.classes
+        ]  # fmt: skip
+        try:
+            data = self._rewritten_text(report, rules, _verifier(self.path, time_limit) if verify else None, left)
+        except RuleDefect as defect:
+            left.append(Left(self.path, "", defect.error.message))
+            return
+        before, after = ast.parse(report.source.text), ast.parse(data)
+        names = changed(before, after)
+        if names is None:
+            left.append(Left(self.path, "", "more than functions would have to change"))
+        elif names:
+            names |= reaching(after, {name for owner, name in names if not owner})
+            known = {ast.dump(one) for one in before.body}
+            imports = [one for one in after.body if isinstance(one, ast.Import | ast.ImportFrom)]
+            added = [one for one in imports if ast.dump(one) not in known]
+            methods = {one for one in self._live(report, names, left) if not one[0] or one[0] in self.classes}
+            try:
+                self.rewritten = Rewritten(self.module, self.path, data, added, methods)
+            except Exception as problem:  # noqa: BLE001 - decorators and defaults of the model's file run anew
+                left.append(Left(self.path, "", f"cannot be defined anew: {type(problem).__name__}: {problem}"))
+
+    def _rewritten_text(
+        self, report: FileReport, rules: Sequence[CompiledRule], verify: Verify | None, left: list[Left]
+    ) -> bytes:
+        if verify is None:
+            data, applied = rewrite_file(report, rules)
+        else:
+            fix = proved_fix(report, rules, verify)
+            data, applied = fix.data, fix.applied
+            left += [Left(self.path, base(one.definition), f"{one.status}: {one.reason}") for one in fix.left_out]
+        for one in applied:
+            name = (one.cls or "", one.function.partition(".")[0])
+            self.rules[name] = tuple(dict.fromkeys((*self.rules.get(name, ()), one.rule.id)))
+        return data
+
+    def _live(self, report: FileReport, names: set[Name], left: list[Left]) -> Iterator[Name]:
+        """Those of the functions that run as their file says, and not as something else has made them since."""
+        assert report.source is not None
+        codes = dict(_codes(compile(report.source.text, self.path, "exec", dont_inherit=True), ""))
+        for owner, name in sorted(names):
+            holder = vars(self.module).get(owner) if owner else self.module
+            found = vars(holder).get(name) if holder is not None else None
+            expected = codes.get(_place(owner, name))
+            if any(one.__code__ == expected for one in functions_of(found)):
+                yield owner, name
+            else:
+                left.append(Left(self.path, _place(owner, name), "something has replaced it since its file was read"))
+
+
+def _verifier(path: str, time_limit: float) -> Verify:
+    from regraft import cache
+    from regraft.verdicts import verified
+
+    return lambda data: verified(Path(path), data, time_limit=time_limit, root=cache.directory())
+
+
+def _place(cls: str | None, function: str) -> str:
+    return f"{cls}.{function}" if cls else function
+
+
+def _codes(code: types.CodeType, prefix: str) -> Iterator[tuple[str, types.CodeType]]:
+    """Code objects of functions and methods by their dotted names."""
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            yield prefix + one.co_name, one
+            if not prefix:
+                yield from _codes(one, f"{one.co_name}.")
+
+
+def _install(model: Any, files: Sequence[_File], result: Optimization) -> None:
+    """Give the model's modules classes with the rewritten methods, where those are what the modules run."""
+    made: dict[type, dict[str, tuple[_File, Name]]] = {}
+    classes: dict[tuple[type, frozenset[str]], type] = {}
+    counts: dict[tuple[str, Name], int] = {}
+    for module in model.modules():
+        cls = type(module)
+        if cls not in made:
+            made[cls] = dict(_methods(cls, files, result.left))
+        methods = {name: one for name, one in made[cls].items() if name not in vars(module)}
+        for name in made[cls].keys() - methods.keys():
+            result.left.append(
+                Left(made[cls][name][0].path, f"{cls.__name__}.{name}", "this module has one of its own")
+            )
+        if not methods:
+            continue
+        key = (cls, frozenset(methods))
+        if key not in classes:
+            classes[key] = subclass(cls, {name: _made(*one) for name, one in methods.items()})
+        try:
+            module.__class__ = classes[key]
+        except TypeError as problem:
+            result.left.append(Left("", cls.__name__, str(problem)))
+            continue
+        for file, method in methods.values():
+            counts[file.path, method] = counts.get((file.path, method), 0) + 1
+    by_path = {one.path: one for one in files}
+    for (path, method), number in counts.items():
+        result.changes.append(Change(path, _place(*method), by_path[path].rules.get(method, ()), number))
+
+
+def _made(file: _File, name: Name) -> Any:
+    assert file.rewritten is not None
+    return file.rewritten.methods[name[0]][name[1]]
+
+
+def _methods(cls: type, files: Sequence[_File], left: list[Left]) -> Iterator[tuple[str, tuple[_File, Name]]]:
+    """The rewritten methods that an instance of a class runs."""
+    hidden: set[str] = set()
+    for one in cls.__mro__:
+        for file in files:
+            assert file.rewritten is not None
+            if vars(file.module).get(one.__name__) is not one:
+                continue
+            for name in file.rewritten.methods.get(one.__name__, {}):
+                if name not in hidden:
+                    yield name, (file, (one.__name__, name))
+                else:
+                    place = f"{one.__name__}.{name}"
+                    left.append(Left(file.path, place, f"{cls.__name__} has another one, and may call it by super()"))
+        hidden |= vars(one).keys()

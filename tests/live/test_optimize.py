@@ -1,0 +1,256 @@
+"""`regraft.optimize`: the same instances, other methods, and back."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import io
+import pickle
+import sys
+import traceback
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+import regraft  # noqa: E402
+from regraft.live import NothingOptimized  # noqa: E402
+
+CODE = """\
+import functools
+
+import torch
+from torch import nn
+
+
+def weights(scores):
+    return torch.softmax(scores, dim=-1)
+
+
+def logged(method):
+    @functools.wraps(method)
+    def wrapper(self, *arguments):
+        self.calls = self.calls + 1
+        return method(self, *arguments)
+
+    return wrapper
+
+
+class Base(nn.Module):
+    def forward(self, x):
+        return x * 2
+
+
+class Block(Base):
+    calls = 0
+
+    def __init__(self, d):
+        super().__init__()
+        self.dense = nn.Linear(d, d)
+        self.drop = nn.Dropout(0.5)
+        self.norm = nn.LayerNorm(d)
+
+    @logged
+    def forward(self, x):
+        h = self.dense(x)
+        h = self.drop(h)
+        h = self.norm(h + x)
+        return super().forward(h)
+
+
+class Wide(Block):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+class Model(nn.Module):
+    def __init__(self, d, kind=Block):
+        super().__init__()
+        self.blocks = nn.ModuleList(kind(d) for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.scores(x)
+
+    def scores(self, x):
+        return weights(x)
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Iterator[types.ModuleType]:
+    path = tmp_path / "live_model.py"
+    path.write_text(CODE)
+    spec = importlib.util.spec_from_file_location("live_model", path)
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules["live_model"] = made
+    spec.loader.exec_module(made)
+    yield made
+    del sys.modules["live_model"]
+
+
+@pytest.fixture
+def model(module: types.ModuleType) -> Any:
+    torch.manual_seed(0)
+    return module.Model(8).eval()
+
+
+X = torch.randn(3, 8, generator=torch.Generator().manual_seed(1))
+
+
+def optimized(model: Any, **more: Any) -> Any:
+    return regraft.optimize(model, verify=False, **more)
+
+
+def test_the_instances_stay_and_run_the_kernels(model: Any) -> None:
+    before, parts, state = model(X), list(model.modules()), list(model.state_dict())
+    result = optimized(model)
+    assert {one.method: (one.rules, one.modules) for one in result.changes} == {
+        "Block.forward": (("adopter/dropout-layernorm",), 2),
+        "Model.scores": ((), 1),  # it calls a function that was rewritten
+    }
+    assert list(model.modules()) == parts and list(model.state_dict()) == state
+    assert "dropout_add_layer_norm" in type(model.blocks[0]).forward.__wrapped__.__code__.co_names
+    torch.testing.assert_close(model(X), before)
+    assert model.blocks[0].calls == 2  # the decorator is there
+    assert "Block.forward: adopter/dropout-layernorm (2 modules)" in str(result)
+
+
+def test_names_and_isinstance_stay(model: Any, module: types.ModuleType) -> None:
+    shown = repr(model)
+    optimized(model)
+    assert repr(model) == shown
+    assert isinstance(model.blocks[0], module.Block)
+    assert type(model.blocks[0]).__qualname__ == "Block"
+
+
+def test_restore_gives_the_same_bits_and_classes(model: Any, module: types.ModuleType) -> None:
+    before = model(X)
+    optimized(model)
+    regraft.restore(model)
+    assert type(model) is module.Model and type(model.blocks[0]) is module.Block
+    assert torch.equal(model(X), before)
+
+
+def test_as_a_context_manager(model: Any, module: types.ModuleType) -> None:
+    with optimized(model) as result:
+        assert result.changes and type(model) is not module.Model
+    assert type(model) is module.Model
+
+
+def test_other_models_of_the_class_are_left_alone(model: Any, module: types.ModuleType) -> None:
+    other = module.Model(8)
+    optimized(model)
+    assert type(other) is module.Model and module.weights.__code__.co_filename.endswith("live_model.py")
+
+
+def test_optimizing_twice_chooses_anew(model: Any) -> None:
+    optimized(model)
+    result = optimized(model, select=["adopter/softmax"])
+    assert [one.method for one in result.changes] == ["Model.scores"]
+
+
+def test_gradients_hooks_and_optimizer_references(model: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    seen: list[str] = []
+    model.blocks[0].register_forward_hook(lambda *_: seen.append("block"))
+    model.blocks[0].drop.register_forward_hook(lambda *_: seen.append("drop"))
+    other = copy.deepcopy(model)
+    optimized(model)
+    for one in (other, model):
+        one.zero_grad()
+        one(X).square().sum().backward()
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    optimizer.step()
+    assert seen == ["drop", "block"] * 2
+
+
+def test_copies_and_pickles(model: Any, module: types.ModuleType) -> None:
+    optimized(model)
+    copied = copy.deepcopy(model)
+    assert type(copied) is type(model) and copied.blocks[0].dense.weight is not model.blocks[0].dense.weight
+    torch.testing.assert_close(copied(X), model(X))
+    loaded = pickle.loads(pickle.dumps(model))
+    assert type(loaded) is module.Model and type(loaded.blocks[0]) is module.Block
+    torch.testing.assert_close(loaded(X), model(X))
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    module.Model(8).load_state_dict(torch.load(file), strict=True)
+
+
+def test_tracebacks_show_the_rewritten_lines(model: Any) -> None:
+    optimized(model)
+    with pytest.raises(RuntimeError) as caught:
+        model(torch.randn(3, 7))
+    model.blocks[0].norm.normalized_shape = (3,)
+    with pytest.raises(RuntimeError) as inner:
+        model(X)
+    text = "".join(traceback.format_exception(inner.value))
+    assert "dropout_add_layer_norm(h, x, self.norm, self.drop)" in text
+    assert "h = self.dense(x)" in "".join(traceback.format_exception(caught.value))
+
+
+def test_methods_of_a_base_class(module: types.ModuleType) -> None:
+    model = module.Model(8, module.Wide).eval()
+    result = optimized(model)
+    assert [one.method for one in result.changes] == ["Model.scores"]
+    assert any("Wide has another one" in one.reason for one in result.left)
+
+
+def test_methods_replaced_at_run_time_are_left(model: Any, module: types.ModuleType) -> None:
+    module.Block.forward = lambda self, x: x
+    model.scores = lambda x: x
+    with pytest.warns(NothingOptimized, match="something has replaced it"):
+        result = optimized(model)
+    assert {one.reason for one in result.left} == {
+        "something has replaced it since its file was read", "this module has one of its own",
+    }  # fmt: skip
+    assert torch.equal(model(X), X)
+
+
+def test_a_file_that_has_changed_since_is_left(model: Any, module: types.ModuleType) -> None:
+    path = Path(str(module.__file__))
+    path.write_text(path.read_text().replace("x * 2", "x * 3").replace("dim=-1", "dim=1"))
+    with pytest.warns(NothingOptimized):
+        result = optimized(model, select=["adopter/softmax"])
+    assert not result.changes
+
+
+def test_nothing_to_do_is_said() -> None:
+    with pytest.warns(NothingOptimized, match="no rule matches"):
+        assert optimized(nn.Sequential(nn.Linear(2, 2))).changes == []
+
+
+@pytest.mark.parametrize("select", ["adopter/sofmax", "nothing"])
+def test_rules_that_do_not_exist(model: Any, select: str) -> None:
+    with pytest.raises(ValueError, match="no rule is called so"):
+        optimized(model, select=[select])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_with_compile(model: Any, first: bool) -> None:
+    expected = model(X)
+    if first:
+        compiled = torch.compile(model, backend="eager")
+        compiled(X)
+        optimized(model)
+    else:
+        optimized(model)
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(X), expected)
+
+
+def test_only_what_is_proved(module: types.ModuleType) -> None:
+    model = module.Model(8)
+    result = regraft.optimize(model, select=["adopter/softmax"])
+    assert [one.method for one in result.changes] == ["Model.scores"], str(result)
