@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import nn
 from torch.nn import functional
 
+from regraft.ops.plain import is_plain
 
-def softmax(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """`torch.nn.functional.softmax(x, dim, dtype=dtype)`, on every device.
 
-    The Triton softmax of xFormers that the Adopter paper targets no longer exists, and no other kernel here has been
-    measured to beat PyTorch's own; the op marks the place.
+def softmax(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, layer: Any = None) -> torch.Tensor:
+    """`torch.nn.functional.softmax(x, dim, dtype=dtype)`, on every device; `layer` is the model's own, with its `dim`.
+
+    A layer that is not a plain `torch.nn.Softmax` (another class, hooks) is called as the model does. The Triton
+    softmax of xFormers that the Adopter paper targets no longer exists, and no other kernel here has been measured to
+    beat PyTorch's own; the op marks the place.
     """
-    return functional.softmax(x, dim, dtype=dtype)
+    if softmax_implementation(x, layer=layer) == "reference":
+        return softmax_reference(x, dim, dtype, layer=layer)
+    return functional.softmax(x, dim if layer is None else layer.dim, dtype=dtype)
 
 
-def softmax_reference(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """The composition that the op replaces: the same function."""
-    return functional.softmax(x, dim, dtype=dtype)
+def softmax_reference(
+    x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, layer: Any = None
+) -> torch.Tensor:
+    """The composition that the op replaces: the same function, or the layer itself."""
+    return functional.softmax(x, dim, dtype=dtype) if layer is None else layer(x)
 
 
-def softmax_implementation(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None) -> str:
-    """Name of what runs for these arguments: "torch-native"."""
-    return "torch-native"
+def softmax_implementation(
+    x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, layer: Any = None
+) -> str:
+    """Name of what runs for these arguments: "torch-native" or "reference"."""
+    plain = layer is None or (is_plain(layer, nn.Softmax) and layer.dim is not None)
+    return "torch-native" if plain else "reference"

@@ -22,6 +22,7 @@ from regraft.verify.types import LEVELS, MODULE, Status, Verdict, VerifyError
 _RETRIES = 3
 _SOFT = 0.85
 _DEPTH = 3
+MEMORY_LIMIT = 8 * 1024**3
 HALVES = ("bfloat16", "float16")
 
 
@@ -31,7 +32,7 @@ def verify(
     *,
     driver: str | None = None,
     time_limit: float = 300.0,
-    memory_limit: int | None = None,
+    memory_limit: int | None = MEMORY_LIMIT,
     python: str = sys.executable,
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per changed definition.
