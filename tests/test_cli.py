@@ -408,3 +408,15 @@ def test_a_certificate_and_a_second_run_from_the_cache(write: Write, tmp_path: P
     assert regraft("verify", "--output-format", "markdown", path, cwd=tmp_path).stdout == first.stdout
     assert entry.stat().st_mtime_ns == stamp
     regraft("verify", "--no-cache", path, cwd=tmp_path)
+
+
+def test_verify_takes_a_diff(write: Write, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    write("m.py", CODE)
+    (tmp_path / "wrong.diff").write_text(regraft("check", "--diff", "m.py", cwd=tmp_path).stdout.replace(
+        "softmax(scores)", "softmax(scores * 2)"))  # fmt: skip
+    done = regraft("verify", "--no-cache", "--output-format", "json", "wrong.diff", cwd=tmp_path)
+    (verdict,) = json.loads(done.stdout)["verdicts"]
+    assert (done.returncode, verdict["file"], verdict["status"]) == (1, "m.py", "refuted")
+    done = regraft("verify", "nothing.diff", cwd=tmp_path)
+    assert done.returncode == 2 and "nothing.diff: cannot be read" in done.stderr

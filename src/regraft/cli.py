@@ -374,10 +374,23 @@ def verify_command(
 ) -> None:
     """Run ORIGINAL against CHANGED, or against itself with all of Regraft's findings applied.
 
-    Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
+    ORIGINAL may be a unified diff (.diff, .patch): then the files that it changes, below the current directory, are
+    run against what it makes of them. Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
     """
-    data = _changed_bytes(original, changed, select, ignore, directories)
-    verdicts = _verdicts(original, data, driver, time_limit, python, not no_cache)
+    from regraft.difference import DiffError, is_diff, new_versions
+
+    if is_diff(original) and changed is None:
+        try:
+            versions = new_versions(original, Path())
+        except DiffError as error:
+            _stop(f"{original}: {error}")
+    else:
+        versions = {original: _changed_bytes(original, changed, select, ignore, directories)}
+    verdicts = tuple(
+        verdict
+        for file, data in versions.items()
+        for verdict in _verdicts(file, data, driver, time_limit, python, not no_cache)
+    )
     if form == "json":
         from regraft.verify import to_json
 

@@ -1,0 +1,58 @@
+"""A unified diff as new versions of files: `git apply`, away from the working tree."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path, PurePosixPath
+
+_NEW = re.compile(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", re.MULTILINE)
+
+
+class DiffError(Exception):
+    """Why a diff gives no new versions."""
+
+
+def is_diff(path: Path) -> bool:
+    return path.suffix in (".diff", ".patch")
+
+
+def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
+    """The Python files below `root` that a diff changes, with their texts after it; nothing is written there.
+
+    Raises DiffError where git or a file is missing, or where the diff does not fit the files.
+    """
+    git = shutil.which("git")
+    if git is None:
+        raise DiffError("a diff is applied with git, which is not installed")
+    try:
+        text = diff.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DiffError(f"cannot be read: {error}") from error
+    names = [name for name in dict.fromkeys(_NEW.findall(text)) if name != "/dev/null"]
+    if not names:
+        raise DiffError("no file is changed by it: is it a unified diff?")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            parts = PurePosixPath(name)
+            if parts.is_absolute() or ".." in parts.parts:
+                raise DiffError(f"{name} lies outside of the directory that it is applied to")
+            target = Path(folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if (root / name).is_file():  # else it is a new file
+                shutil.copyfile(root / name, target)
+        alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path(folder).parent)}  # no repository around it counts
+        command = [git, "apply", "--whitespace=nowarn", str(diff.resolve())]
+        done = subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, check=False)
+        if done.returncode:
+            back = subprocess.run(
+                [*command, "--reverse", "--check"], cwd=folder, env=alone, capture_output=True, check=False
+            )
+            if back.returncode == 0:
+                raise DiffError("the files are changed already: apply it to the version before")
+            raise DiffError(done.stderr.strip() or "git apply fails")
+        changed = [name for name in names if name.endswith(".py") and (root / name).is_file()]
+        return {root / name: Path(folder, name).read_bytes() for name in changed if Path(folder, name).is_file()}
