@@ -254,3 +254,28 @@ def test_only_what_is_proved(module: types.ModuleType) -> None:
     model = module.Model(8)
     result = regraft.optimize(model, select=["adopter/softmax"])
     assert [one.method for one in result.changes] == ["Model.scores"], str(result)
+
+
+@pytest.mark.parametrize("name", ["Bert", "Llama", "ViT"])
+def test_real_models(name: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37}
+    more = {"image_size": 16, "patch_size": 8} if name == "ViT" else {"vocab_size": 99}
+    config = getattr(transformers, f"{name}Config")(**sizes, **more, attn_implementation="eager")
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    value = torch.randn(2, 3, 16, 16) if name == "ViT" else torch.arange(14).view(2, 7)
+    before, state = model(value)[0], {key: one.clone() for key, one in model.state_dict().items()}
+    result = regraft.optimize(model, verify=False)
+    assert len(result.changes) >= 2, str(result)
+    after = model(value)[0]
+    torch.testing.assert_close(after, before)
+    gradients = torch.autograd.grad(after.square().sum(), model.parameters(), allow_unused=True)
+    model.load_state_dict(state, strict=True)
+    regraft.restore(model)
+    assert torch.equal(model(value)[0], before)
+    original = torch.autograd.grad(model(value)[0].square().sum(), model.parameters(), allow_unused=True)
+    for one, other in zip(gradients, original, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
