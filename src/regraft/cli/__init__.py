@@ -1,0 +1,31 @@
+"""The command line: `regraft check`, `show`, `rule`, `verify`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from regraft import __version__
+from regraft.cli.check import check
+from regraft.cli.show import rule_command, show
+from regraft.cli.verify import verify_command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="regraft")
+def main() -> None:
+    """Make PyTorch models faster by rewriting their source, and prove every rewrite by running it."""
+
+
+for command in (check, show, rule_command, verify_command):
+    main.add_command(command)
+
+
+def entry() -> None:
+    """The command `regraft`: output that cannot be written is an error like any other."""
+    try:
+        main()
+    except OSError as error:
+        click.echo(f"error: cannot write the output: {error.strerror or error}", err=True)
+        os._exit(2)  # the interpreter would try to flush the broken stream once more

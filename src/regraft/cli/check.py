@@ -1,0 +1,149 @@
+"""`regraft check`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regraft.cli.fix import chosen_policy, home_of, rewrite
+from regraft.cli.shared import (
+    DIRECTORIES,
+    FORMAT,
+    IGNORE,
+    PATH,
+    PYTHON,
+    SELECT,
+    as_error,
+    is_terminal,
+    load,
+    paint,
+    print_error,
+)
+
+if TYPE_CHECKING:
+    from regraft.report.machine import Collector
+    from regraft.scan import CompiledRule, FileReport
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=PATH)
+@SELECT
+@IGNORE
+@DIRECTORIES
+@click.option("--diff", "show_diff", is_flag=True, help="Print what would change, as a unified diff; write nothing.")
+@click.option("--fix", is_flag=True, help="Rewrite the files.")
+@click.option(
+    "--verify/--no-verify", "prove", default=None,
+    help="With --fix: write only what running both versions proves. On where torch is installed.",
+)  # fmt: skip
+@click.option("--unproven", is_flag=True, help="With --fix: also write what is not proved, but never what is refuted.")
+@PYTHON
+@click.option("--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract).")
+@click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
+@click.option("--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not.")
+@click.option(
+    "--jobs", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Processes; 0 for all cores."
+)
+@click.option("--no-cache", is_flag=True, help="Scan and verify every file, also those that were before.")
+@FORMAT
+def check(
+    paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], show_diff: bool,
+    fix: bool, prove: bool | None,
+    unproven: bool, python: str, unsafe: bool, vendor: bool, explain: bool, jobs: int, no_cache: bool, form: str,
+) -> None:  # fmt: skip
+    """Find places where an optimized kernel can replace hand-written code.
+
+    Exits with 0 when there is nothing to do, 1 when there are findings, 2 when something could not be read.
+    """
+    if show_diff and fix:
+        raise click.UsageError("--diff and --fix exclude each other")
+    if (prove or unproven or vendor) and not (fix or (show_diff and vendor)):
+        raise click.UsageError("--verify, --unproven and --vendor go with --fix")
+    if show_diff and form == "json":
+        raise click.UsageError("--diff prints a diff, --output-format json prints JSON: choose one")
+    from regraft.report.machine import Collector
+
+    started = time.perf_counter()
+    rules, problems = load(select, ignore, directories)
+    total = Collector(explain)
+    total.errors += [as_error(one) for one in problems]
+    done = 0
+    cached = not (no_cache or show_diff or fix or explain)
+    policy = chosen_policy(fix, prove, unproven, no_cache, python)
+    for report in _scan(paths, rules, explain, jobs, cached):
+        total.add(report)
+        if form != "json" and not show_diff:
+            _print_report(report, form, explain)
+        if (show_diff or fix) and report.findings:
+            rewritten, failed = rewrite(
+                _patched(report, rules, vendor), rules, fix, policy, unsafe, vendor, quiet=form == "json"
+            )
+            done += rewritten
+            total.errors += failed
+    if form == "json":
+        click.echo(json.dumps(total.data(time.perf_counter() - started), indent=1))
+    else:
+        _print_end(total, form, show_diff)
+        if fix and policy.prove and any(policy.counts.values()):
+            counts = ", ".join(f"{number} {status}" for status, number in policy.counts.items())
+            click.echo(f"definitions: {counts}", err=form == "concise")
+    sys.exit(2 if total.errors else 1 if len(total.findings) > done else 0)
+
+
+def _scan(
+    paths: Sequence[Path], rules: tuple[CompiledRule, ...], explain: bool, jobs: int, cached: bool
+) -> Iterable[FileReport]:
+    from regraft import cache
+    from regraft.parallel import Task, scan_files
+    from regraft.scan import python_files
+
+    items = list(python_files(paths))
+    task = Task(rules, explain, cache.directory() if cached else None)
+    return _progress(scan_files(items, task, jobs), len(items))
+
+
+def _patched(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:
+    """The report with its patches, which are not handed from process to process."""
+    from regraft.scan import check_file
+
+    if report.source is not None and not vendor:
+        return report
+    return check_file(Path(report.file), rules, home_of(Path(report.file), vendor))
+
+
+def _progress(reports: Iterable[FileReport], number: int) -> Iterable[FileReport]:
+    """The reports, with a progress bar on a terminal when there are many."""
+    if number < 20 or not is_terminal(sys.stderr):
+        return reports
+    from rich.console import Console
+    from rich.progress import track
+
+    return track(reports, "Scanning", number, console=Console(stderr=True), transient=True)
+
+
+def _print_report(report: FileReport, form: str, explain: bool) -> None:
+    from regraft.report import text
+
+    for finding in report.findings:
+        if form == "concise":
+            click.echo(text.concise(finding, paint))
+        else:
+            click.echo("\n".join(text.full(finding, paint)))
+    if explain:
+        for line in text.explanations(report, paint):
+            click.echo(line)
+
+
+def _print_end(total: Collector, form: str, show_diff: bool) -> None:
+    from regraft.report import text
+
+    if not show_diff:
+        click.echo(text.summary(total), err=form == "concise")
+    for error in total.errors:
+        print_error(error)

@@ -1,0 +1,119 @@
+"""`regraft check --diff` and `--fix`: what is shown or written of a rewritten file."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regraft.cli.shared import (
+    print_verdict,
+    stop,
+    verdicts_of,
+)
+
+if TYPE_CHECKING:
+    from regraft.scan import CompiledRule, FileReport, Finding
+    from regraft.source import SourceError
+
+
+@dataclass(slots=True)
+class Policy:
+    """What may be written without being proved, and how many definitions came out how."""
+
+    prove: bool
+    unproven: bool
+    cached: bool
+    python: str
+    counts: dict[str, int] = field(default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0})
+
+
+def chosen_policy(fix: bool, prove: bool | None, unproven: bool, no_cache: bool, python: str) -> Policy:
+    here = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
+    if fix and prove and not here:
+        stop("--verify needs torch, which is not installed in this environment")
+    return Policy(here if prove is None else prove, unproven, not no_cache, python)
+
+
+def rewrite(
+    report: FileReport, rules: Sequence[CompiledRule], fix: bool, policy: Policy, unsafe: bool, vendor: bool,
+    quiet: bool,
+) -> tuple[int, list[SourceError]]:  # fmt: skip
+    """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
+    from regraft import source as text
+    from regraft.scan import RuleDefect, rewrite_file
+
+    if report.source is None:
+        return 0, list(report.errors)
+    allowed = [rule for rule in rules if unsafe or rule.rule.syntax.safety != "contract"]
+    path, home = Path(report.file), home_of(Path(report.file), vendor)
+    try:
+        if policy.prove:
+            changed, applied = _proved_rewrite(report, allowed, policy, home, quiet)
+        else:
+            changed, applied = rewrite_file(report, allowed, home)
+    except RuleDefect as defect:
+        return 0, [defect.error]
+    if changed == report.source.data:
+        return 0, []
+    if not fix:
+        click.echo(text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False)
+        return 0, []
+    failed = text.write(report.source, changed)
+    if failed is None and vendor:
+        failed = _vendor(path, changed)
+    if failed is None and not quiet:
+        note = "" if policy.prove else "; nothing was verified: prove it with regraft verify"
+        click.echo(f"{report.file}: rewrote {len(applied)} places{note}")
+    return (0, [failed]) if failed else (len(applied), [])
+
+
+def _proved_rewrite(
+    report: FileReport, rules: Sequence[CompiledRule], policy: Policy, home: str, quiet: bool
+) -> tuple[bytes, tuple[Finding, ...]]:
+    """What may be written of a file; vendored ops are not there yet, so the package's own stand for them."""
+    from regraft.fix import in_house, proved_fix
+    from regraft.scan import check_source
+
+    assert report.source is not None
+    own = home == "regraft.ops"
+    fix = proved_fix(
+        report if own else check_source(report.source, rules), rules,
+        lambda data: verdicts_of(Path(report.file), data, None, 300.0, policy.python, policy.cached),
+        unproven=policy.unproven,
+    )  # fmt: skip
+    for verdict in (*fix.verdicts, *fix.left_out):
+        policy.counts[verdict.status] += 1
+        if not quiet:
+            print_verdict(verdict)
+    for verdict in fix.left_out if not quiet else ():
+        click.echo(f"{report.file} {verdict.definition}: left as it is")
+    return fix.data if own else in_house(fix, report, rules, home), fix.applied
+
+
+def _vendor(model: Path, changed: bytes) -> SourceError | None:
+    """Write the ops that the rewritten model imports beside it."""
+    from regraft.source import SourceError, write_whole
+    from regraft.vendor import vendor_source, vendored_names
+
+    target = model.with_name("regraft_ops.py")
+    names = vendored_names(changed)
+    if target.exists():
+        names = tuple(sorted({*names, *vendored_names(target.read_bytes())}))
+    try:
+        write_whole(target, vendor_source(names).encode())
+    except OSError as error:
+        return SourceError(str(target), 0, 0, f"cannot write: {error.strerror or error}")
+    return None
+
+
+def home_of(path: Path, vendor: bool) -> str:
+    """Module that the rewritten file imports the ops from."""
+    if not vendor:
+        return "regraft.ops"
+    return ".regraft_ops" if (path.parent / "__init__.py").exists() else "regraft_ops"

@@ -1,0 +1,120 @@
+"""Options that several commands take, and how commands speak."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from regraft.rules import RuleProblem
+    from regraft.scan import CompiledRule
+    from regraft.source import SourceError
+    from regraft.verify import Verdict
+
+
+class PathType(click.Path):
+    """A path that is not empty: an empty one (an unset shell variable) would mean the current directory."""
+
+    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if not os.fspath(value):
+            self.fail("the path is empty", param, ctx)
+        return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+PATH = PathType(path_type=Path)
+
+
+SELECT = click.option("--select", metavar="RULES", help="Only these rules: pack, pack/rule or rule, comma-separated.")
+
+
+PYTHON = click.option(
+    "--python", default=sys.executable, metavar="PATH",
+    help="Interpreter to run both versions in: the one that has the model's packages (default: this one).",
+)  # fmt: skip
+
+
+DIRECTORIES = click.option(
+    "--rules", "directories", multiple=True, metavar="DIRECTORY",
+    help="Packs of your own beside the built-in ones, which a rule of the same name replaces.",
+    type=PathType(exists=True, file_okay=False, path_type=Path),
+)  # fmt: skip
+
+
+IGNORE = click.option("--ignore", default="", metavar="RULES", help="Leave these rules out.")
+
+
+FORMAT = click.option(
+    "--output-format", "form", type=click.Choice(["full", "concise", "json"]), default="full", show_default=True
+)
+
+
+def load(
+    select: str | None, ignore: str, directories: Sequence[Path] = ()
+) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    from regraft.rules import BUILT_IN, load_rules
+    from regraft.scan import compile_rules
+
+    if select is not None and not _words(select):
+        raise click.UsageError("--select names no rule")
+    rules, problems = load_rules(_words(select or ""), _words(ignore), (BUILT_IN, *directories))
+    compiled, more = compile_rules(rules)
+    return compiled, [*problems, *more]
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def as_error(problem: RuleProblem) -> SourceError:
+    from regraft.source import SourceError
+
+    return SourceError(problem.path, problem.line, problem.column, problem.message)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # a closed stream is None
+
+
+def paint(text: str, **style: object) -> str:
+    if not is_terminal(sys.stdout) or os.environ.get("NO_COLOR"):
+        return text
+    return click.style(text, **style)  # type: ignore[arg-type]
+
+
+def print_error(error: SourceError) -> None:
+    from regraft.report import text
+
+    click.echo(text.error(error), err=True)
+
+
+def verdicts_of(
+    path: Path, changed: bytes, driver: str | None, limit: float, python: str, cached: bool
+) -> tuple[Verdict, ...]:
+    from regraft import cache
+    from regraft.verdicts import verified
+    from regraft.verify import VerifyError
+
+    try:
+        return verified(path, changed, driver, limit, python, cache.directory() if cached else None)
+    except VerifyError as error:
+        stop(str(error))
+
+
+def print_verdict(verdict: Verdict) -> None:
+    colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
+    status = paint(verdict.status, fg=colour, bold=True)
+    click.echo(f"{verdict.file} {verdict.definition}: {status}" + (f": {verdict.reason}" if verdict.reason else ""))
+    for key in ("models", "dtypes", "reproducer"):
+        value = verdict.evidence.get(key)
+        if value:
+            click.echo(f"  {key}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+
+
+def stop(message: str) -> NoReturn:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(2)

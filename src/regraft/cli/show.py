@@ -1,0 +1,98 @@
+"""`regraft show` and `regraft rule`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regraft.cli.shared import (
+    as_error,
+    is_terminal,
+    paint,
+    print_error,
+    stop,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command()
+@click.argument("target", metavar="FILE[::Class[.method]]")
+@click.option("--paths", "by_path", is_flag=True, help="One structure for each feasible path.")
+def show(target: str, by_path: bool) -> None:
+    """Print the structure of a file, a class, or a method in the DSL."""
+    from regraft.source import SourceError, read
+    from regraft.structure import Module
+
+    file, _, selector = target.partition("::")
+    if not file:
+        raise click.UsageError("the path is empty")
+    source = read(Path(file))
+    if isinstance(source, SourceError):
+        print_error(source)
+        sys.exit(2)
+    name, _, method = selector.partition(".")
+    found = False
+    try:
+        for structure in Module(source).structures():
+            for body in structure.bodies if name in ("", structure.name) else ():
+                if method in ("", body.name) and (method or body.name != "__init__"):
+                    found = True
+                    scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
+                    click.echo("\n".join(_shown(scope, structure, body, by_path)) + "\n")
+    except RecursionError:
+        stop(f"{file}: nested too deeply to show")
+    except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
+        stop(f"{file}: cannot be shown: {problem}")
+    if not found:
+        stop(f"{file}: there is no {selector}" if selector else f"{file}: there is no class or function")
+
+
+def _shown(scope: str, structure: object, body: object, by_path: bool) -> Iterator[str]:
+    from regraft.dsl import print_node
+    from regraft.structure.model import Body, Structure
+    from regraft.structure.show import body_nodes, layer_nodes, paths
+
+    assert isinstance(structure, Structure) and isinstance(body, Body)
+    yield paint(f"# {scope}", bold=True)
+    for node in layer_nodes(structure, body):
+        yield print_node(node)
+    if not by_path:
+        yield from (print_node(node) for node in body_nodes(body))
+        return
+    found = paths(body)
+    if found is None:
+        yield "# more paths than can be listed; without --paths the structure shows the guards"
+        return
+    for number, path in enumerate(found, 1):
+        yield paint(f"# path {number} of {len(found)}" + (f": {path.condition}" if path.condition else ""), dim=True)
+        yield from (print_node(node) for node in path.nodes)
+
+
+@click.command("rule")
+@click.argument("name")
+def rule_command(name: str) -> None:
+    """Print a rule's page: what it does, when it applies, and examples."""
+    from regraft.rules import load_rules
+
+    rules, problems = load_rules([name])
+    for problem in problems:
+        print_error(as_error(problem))
+    if not rules:
+        sys.exit(2)
+    for one in rules:
+        text = one.path.read_text("utf-8")
+        page = f"{one.page.rstrip()}\n\n## Rule\n\n```\n{text.rstrip()}\n```"
+        if is_terminal(sys.stdout):
+            from rich.console import Console
+            from rich.markdown import Markdown
+
+            Console().print(Markdown(page))
+        else:
+            click.echo(page)
+    sys.exit(2 if problems else 0)

@@ -1,0 +1,111 @@
+"""`regraft verify`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from regraft.cli.shared import (
+    DIRECTORIES,
+    IGNORE,
+    PATH,
+    PYTHON,
+    SELECT,
+    as_error,
+    load,
+    print_error,
+    print_verdict,
+    stop,
+    verdicts_of,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command("verify")
+@click.argument("original", type=PATH)
+@click.argument("changed", type=PATH, required=False)
+@SELECT
+@IGNORE
+@DIRECTORIES
+@click.option("--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls.")
+@PYTHON
+@click.option("--time-limit", default=300.0, show_default=True, metavar="SECONDS")
+@click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
+@click.option(
+    "--output-format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
+)
+def verify_command(
+    original: Path,
+    changed: Path | None,
+    select: str | None,
+    ignore: str,
+    directories: tuple[Path, ...],
+    driver: str | None,
+    python: str,
+    time_limit: float,
+    no_cache: bool,
+    form: str,
+) -> None:
+    """Run ORIGINAL against CHANGED, or against itself with all of Regraft's findings applied.
+
+    ORIGINAL may be a unified diff (.diff, .patch): then the files that it changes, below the current directory, are
+    run against what it makes of them. Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
+    """
+    from regraft.difference import DiffError, is_diff, new_versions
+
+    if is_diff(original) and changed is None:
+        try:
+            versions = new_versions(original, Path())
+        except DiffError as error:
+            stop(f"{original}: {error}")
+    else:
+        versions = {original: _changed_bytes(original, changed, select, ignore, directories)}
+    verdicts = tuple(
+        verdict
+        for file, data in versions.items()
+        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache)
+    )
+    if form == "json":
+        from regraft.verify import to_json
+
+        click.echo(json.dumps(to_json(verdicts), indent=1))
+    elif form == "markdown":
+        from regraft.report.certificate import certificate
+
+        click.echo(certificate(str(original), verdicts))
+    else:
+        for verdict in verdicts:
+            print_verdict(verdict)
+        if not verdicts:
+            click.echo(f"{original}: nothing changed, nothing to verify")
+    sys.exit(0 if all(verdict.status == "proved" for verdict in verdicts) else 1)
+
+
+def _changed_bytes(
+    original: Path, changed: Path | None, select: str | None, ignore: str, directories: Sequence[Path]
+) -> bytes:
+    from regraft.scan import RuleDefect, check_file, rewrite_file
+
+    if changed is not None:
+        try:
+            return changed.read_bytes()
+        except OSError as error:
+            stop(f"{changed}: {error.strerror}")
+    rules, problems = load(select, ignore, directories)
+    report = check_file(original, rules)
+    errors = [*(as_error(one) for one in problems), *report.errors]
+    if errors:
+        for one in errors:
+            print_error(one)
+        sys.exit(2)
+    try:
+        return rewrite_file(report, rules)[0]
+    except RuleDefect as defect:
+        stop(str(defect.error))
