@@ -1,5 +1,6 @@
 """How models are brought to life: small configurations, inputs repaired after their errors, branches searched for."""
 
+import copy
 import json
 
 import pytest
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from regraft.verify.changes import find_changes  # noqa: E402
+from regraft.verify.child import weights  # noqa: E402
 from regraft.verify.child.drivers import inputs, repair, tiny  # noqa: E402
 from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
 
@@ -177,3 +179,13 @@ def test_a_condition_that_only_moved_need_not_be_false():
     assert change.fallthroughs == ()
     (change,) = find_changes(before, after.replace(b"if k:", b"if not k:"))
     assert len(change.fallthroughs) == 1
+
+
+def test_a_model_that_keeps_a_tensor_with_its_history_is_copied() -> None:
+    model = nn.utils.weight_norm(nn.Linear(3, 3))
+    model(torch.ones(1, 3))
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(model)
+    other = weights.copied(model)
+    assert torch.equal(other(torch.ones(1, 3)), model(torch.ones(1, 3)))
+    assert other.weight_g is not model.weight_g

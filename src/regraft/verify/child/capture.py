@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -31,6 +33,8 @@ def captured(
             continue
         with ledger.step("changed", definition, how):
             after = _result(capture, changed, call)
+        if isinstance(after, BaseException) and LATE in str(after):
+            continue  # as slow as that says something about the machine, not about the graph
         if isinstance(after, BaseException):
             text = " ".join(str(after).split())[:200]
             return Difference("", f"{how} takes the original, not the changed version: {text}"), tuple(done)
@@ -41,13 +45,36 @@ def captured(
     return None, tuple(done)
 
 
+LATE = "takes too long to capture"
+SECONDS = 30.0  # what takes longer does not count as captured
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in what runs for longer; nothing is limited where the system has no such timer."""
+    if not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise TimeoutError(LATE)
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 Capture = Callable[[Target, tree.Live], Any]
 
 
 def _result(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
     watch = Watch(target.module, target.scope)
     try:
-        with watch.printing(), torch.no_grad():
+        with watch.printing(), torch.no_grad(), limited(SECONDS):
             reseed(0)
             return tree.flatten(capture(target, tree.thaw(call, target.model, gradients=False)))
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result

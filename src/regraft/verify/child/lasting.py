@@ -54,7 +54,7 @@ def _losses(subject: Subject, model: Any, session: Session) -> list[float] | Bas
     """Return the training loss of each step and the loss in evaluation before it."""
     session.rewind()
     try:
-        model = copy.deepcopy(model).float()
+        model = weights.copied(model).float()
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not parameters:
             return []
@@ -92,7 +92,7 @@ def _loss(model: Any, call: tree.Call, seed: int) -> Any:
 
 def _moved(model: Any) -> Any:
     """Return a copy with every weight moved by about one rounding."""
-    other = copy.deepcopy(model)
+    other = weights.copied(model)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in other.parameters():

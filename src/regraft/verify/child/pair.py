@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -32,16 +31,16 @@ class Pair:
     def exact(self, *, fresh: bool = False) -> Any:
         """Return the original in float64; `fresh` where its weights were altered for a while."""
         if fresh:
-            return copy.deepcopy(self.original).to(torch.float64)
+            return weights.copied(self.original).to(torch.float64)
         if self._exact is None:
-            self._exact = copy.deepcopy(self.original).to(torch.float64)
+            self._exact = weights.copied(self.original).to(torch.float64)
         return self._exact
 
     def cast(self, dtype: Any) -> Pair:
         """Return a copy in another number format."""
         if dtype == torch.float32:
             return Pair(self.original, self.changed)
-        return Pair(copy.deepcopy(self.original).to(dtype), copy.deepcopy(self.changed).to(dtype))
+        return Pair(weights.copied(self.original).to(dtype), weights.copied(self.changed).to(dtype))
 
     @contextmanager
     def mode(self, training: bool, rate: float) -> Iterator[None]:

@@ -266,12 +266,13 @@ def judge(
         return found
     if not strict and not all(_finite(value) for value in original.outputs.values()):
         return None
-    found = compare(original.outputs, changed.outputs, Check("outputs", lambda: truth().outputs, largest))
+    check = Check("outputs", lambda: truth().outputs, largest, lambda: jittered().outputs, not strict)
+    found = compare(original.outputs, changed.outputs, check)
     if found is None:
-        check = Check("outputs", lambda: truth().again, largest)
+        check = Check("outputs", lambda: truth().again, largest, lambda: jittered().again, not strict)
         found = _renamed("in the second call ", compare(original.again, changed.again, check))
     if found is None:
-        check = Check("hooks", lambda: truth().noted, largest)
+        check = Check("hooks", lambda: truth().noted, largest, lambda: jittered().noted, not strict)
         found = _renamed("with hooks ", compare(original.noted, changed.noted, check))
     return found or _judge_gradients(original, changed, truth, largest, strict=strict, jittered=jittered)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -106,3 +107,10 @@ def _is_rate(owner: Any, name: str, value: Any) -> bool:
         return name == "p"
     named = "drop" in name.lower() or (name == "p" and isinstance(owner, nn.Module))
     return named and isinstance(value, float) and 0 <= value < 1
+
+
+def copied(model: Any) -> Any:
+    """Return a deep copy; a tensor that a call left in the model (old weight norm) is copied without its history."""
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    left = (value for module in modules for value in vars(module).values() if isinstance(value, torch.Tensor))
+    return copy.deepcopy(model, {id(one): one.detach().clone() for one in left if not one.is_leaf})
