@@ -251,12 +251,15 @@ def test_withheld_for_the_whole_function(rules: tuple[CompiledRule, ...], code: 
         "self._modules['soft'] = nn.Identity()",
     ],
 )
-def test_layers_that_change_by_other_means_are_not_trusted(rules: tuple[CompiledRule, ...], change: str) -> None:
+def test_layers_that_change_by_other_means_are_given_whole(rules: tuple[CompiledRule, ...], change: str) -> None:
+    """The kernel looks at the layer when the model runs, and calls what is not a plain softmax."""
     code = (
         HEAD.replace("        self.mlp =", f"        self.soft = nn.Softmax(-1)\n        {change}\n        self.mlp =")
         + "        return self.soft(x)\n"
     )
-    assert check_source(source_of(code), rules).findings == ()
+    (finding,) = check_source(source_of(code), rules).findings
+    assert finding.patch is not None
+    assert [edit.text for edit in finding.patch.edits] == ["softmax(x, layer=self.soft)"]
 
 
 def test_attributes_are_read_again_after_a_call(rules: tuple[CompiledRule, ...]) -> None:
