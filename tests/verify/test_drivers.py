@@ -104,7 +104,7 @@ def test_a_search_prefers_what_comes_furthest():
         ("pixel_mask", False, "mask", 3),
         ("past_key_value", True, "pair", 4),
         ("hidden_states", True, "normal", 3),
-        ("bool_masked_pos", False, "bool", 2),
+        ("bool_masked_pos", False, "every other", 2),
         ("bbox", False, "boxes", 3),
     ],
 )
@@ -189,3 +189,57 @@ def test_a_model_that_keeps_a_tensor_with_its_history_is_copied() -> None:
     other = weights.copied(model)
     assert torch.equal(other(torch.ones(1, 3)), model(torch.ones(1, 3)))
     assert other.weight_g is not model.weight_g
+
+
+def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:
+    wide = {"hidden_size": 768, "num_feat_extract_layers": 7, "conv_dim": [512] * 7, "conv_stride": [5, *[2] * 6]}
+    small = tiny.shrink(wide, tiny.SCALES[0])
+    assert len(small["conv_dim"]) == len(small["conv_stride"]) == tiny.LAYERS
+    assert max(small["conv_dim"]) <= 32
+    assert small["conv_stride"] == [5, 2]
+
+
+def test_repairs_exchange_the_sizes_that_an_error_names() -> None:
+    wide, small = {"inner": {"mit_size": 512}, "inner_config": {"mit_size": 512}}, {"inner_config": {"mit_size": 20}}
+    tried = list(tiny.repairs(wide, small, "The size of tensor a (32) must match the size of tensor b (20)"))
+    assert {"inner_config": {"mit_size": 32}} in tried
+
+
+def test_repairs_give_a_backbone_all_its_stages_back() -> None:
+    backbone = {"depths": [2, 2, 6, 2], "num_layers": 4, "out_features": ["stage1", "stage2", "stage3", "stage4"]}
+    wide = {"backbone_config": backbone}
+    first = next(iter(tiny.repairs(wide, tiny.shrink(wide, tiny.SCALES[0]), "size of tensor a (4) and b (12)")))
+    assert first["backbone_config"] == backbone
+
+
+def test_repairs_set_an_attribute_that_a_configuration_misses() -> None:
+    text = "AttributeError: 'SmallConfig' object has no attribute 'initializer_range'"
+    assert {"d": 1, "initializer_range": 0.02} in list(tiny.repairs({"d": 1}, {"d": 1}, text))
+
+
+class Video:
+    num_frames, num_channels, image_size = 4, 3, 16
+    conv_stride = (5, 2)
+    context_length, prediction_length, lags_sequence, num_time_features = 6, 3, [1, 2, 7], 2
+    patch_embed_hidden_size = 24
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("pixel_values", (2, 4, 3, 16, 16)),
+        ("input_values", (2, 7 * 4 * 10)),
+        ("past_values", (2, 13)),
+        ("past_time_features", (2, 13, 2)),
+        ("future_values", (2, 3)),
+        ("flattened_patches", (2, 7, 26)),
+    ],
+)
+def test_shapes_follow_the_configuration(name: str, shape: tuple[int, ...]) -> None:
+    call = make({name: slot_for(name, "", Sizes(Video()))}, (2, 7), 0)
+    assert tuple(call.kwargs[name].shape) == shape
+
+
+def test_masked_positions_are_equally_many_in_every_row() -> None:
+    mask = make({"m": slot_for("bool_masked_pos", "", Sizes(Video()))}, (3, 8), 0).kwargs["m"]
+    assert mask.sum(-1).tolist() == [4, 4, 4]

@@ -106,7 +106,7 @@ def test_hang_is_refuted_within_the_limit(project):
     verdict = one(project, ROOT, f"while True: pass\n        {ROOT}", time_limit=12)
     assert verdict.status == "refuted"
     assert "did not return" in verdict.reason
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 2 * 12 + 5
 
 
 def test_original_that_hangs_is_unproven(project):
@@ -115,6 +115,18 @@ def test_original_that_hangs_is_unproven(project):
     (verdict,) = verify(project / "model.py", changed.encode(), driver="driver.py:block", time_limit=5)
     assert verdict.status == "unproven"
     assert "time limit" in verdict.reason
+
+
+def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path):
+    head = "import torch\nfrom torch import nn\n"
+    good = "\n\nclass Good(nn.Module):\n    def forward(self, x):\n        return x + x\n"
+    hung = "\n\nclass Hung(nn.Module):\n    def forward(self, x):\n        while x is not None: pass\n        return x + x\n"
+    path = tmp_path / "model.py"
+    path.write_text(head + good + hung)
+    changed = path.read_text().replace("x + x", "2 * x").encode()
+    found = {verdict.definition: verdict for verdict in verify(path, changed, time_limit=8)}
+    assert (found["Good"].status, found["Hung"].status) == ("proved", "unproven")
+    assert "time limit" in found["Hung"].reason
 
 
 def test_memory_limit(project):

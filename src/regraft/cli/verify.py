@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -24,9 +23,6 @@ from regraft.cli.shared import (
     verdicts_of,
 )
 
-if TYPE_CHECKING:
-    pass
-
 
 @click.command("verify")
 @click.argument("original", type=PATH)
@@ -36,7 +32,13 @@ if TYPE_CHECKING:
 @DIRECTORIES
 @click.option("--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls.")
 @PYTHON
-@click.option("--time-limit", default=300.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--time-limit",
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Processor time for each file; on the clock it may take twice as long.",
+)
 @click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
 @click.option(
     "--output-format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True

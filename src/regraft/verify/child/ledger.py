@@ -67,6 +67,7 @@ class Ledger:
         self.strangers: dict[str, list[str]] = {}
         self.implementations: set[str] = set()
         self.deadline = deadline
+        self.complete: set[str] = set()
         self._seconds: dict[str, float] = {}
         self._journal = (folder / "journal.jsonl").open("a", encoding="utf-8")
 
@@ -110,8 +111,8 @@ class Ledger:
         return tuple(name for name, record in self.records.items() if record.refuted)
 
     def late(self) -> bool:
-        """Whether the soft deadline has passed: finish with what there is."""
-        return time.monotonic() > self.deadline
+        """Whether this process has worked for as long as it may: finish with what there is."""
+        return time.process_time() > self.deadline
 
     def save(self) -> None:
         """Write everything; the file is replaced at once, never half-written."""
@@ -122,6 +123,7 @@ class Ledger:
             "gaps": self.gaps,
             "gaps before": self.gaps_before,
             "strangers": self.strangers,
+            "complete": sorted(self.complete),
             "implementations": sorted(self.implementations),
             "records": {name: record.as_json() for name, record in self.records.items()},
         }

@@ -33,7 +33,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     warnings.simplefilter("ignore")
     changes = tuple(Change.from_json(entry) for entry in request["changes"])
     names = tuple(change.definition for change in changes)
-    ledger = Ledger(folder, names, time.monotonic() + float(request["soft_limit"]))
+    ledger = Ledger(folder, names, time.process_time() + float(request["seconds"]))
     session = _load(request, changes, ledger)
     if session is not None:
         _exclude(session, request["excluded"])
@@ -44,14 +44,25 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
         for subject in _subjects(session, request, factory):
             examine(subject, session)
             examine_later(subject, session)
+            _note(session)
             if session.done():
                 break
-        ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
-        ledger.gaps_before = {change.definition: list(session.gaps_before(change)) for change in changes}
-        ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
-        ledger.implementations = session.tracer.kernels
+        _note(session)
         if session.ledger.late():
             ledger.skip("the time limit left no room for more models")
+    ledger.save()
+
+
+def _note(session: Session) -> None:
+    """Save what the comparisons so far cover; what ends this process later takes nothing away from that."""
+    ledger, changes = session.ledger, session.changes
+    ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
+    ledger.gaps_before = {change.definition: list(session.gaps_before(change)) for change in changes}
+    ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
+    ledger.implementations = session.tracer.kernels
+    if not ledger.late():  # the last comparisons were not cut short
+        missing = session.missing()
+        ledger.complete |= {change.definition for change in changes if change not in missing}
     ledger.save()
 
 

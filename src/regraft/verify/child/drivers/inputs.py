@@ -21,9 +21,10 @@ from regraft.verify.child.tree import Call
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
 Calls = Callable[[int], tuple[Call, ...]]
 _TEXT = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "token_type_ids")
-_SENSES = ("pixel_values", "input_features", "input_values")
+_SENSES = ("pixel_values", "input_features", "input_values", "flattened_patches")
+_FUTURE = ("future_values", "future_time_features")
 _ASK = ("output_attentions", "output_hidden_states", "use_cache")
-_KNOWN = (*_TEXT, *_SENSES, "bbox")
+_KNOWN = (*_TEXT, *_SENSES, *_FUTURE, "bbox")
 
 
 class NoInputs(ValueError):

@@ -133,6 +133,8 @@ def _resized(spec: Spec, text: str) -> Iterator[Spec]:
     for name, slot in spec.items():
         now = tuple(dim.at(SIZE) for dim in slot.dims)
         for shape in shapes if now and now in shapes else ():
+            if len(shape) > len(now):  # a mask and what it selects from
+                yield _with(spec, name, dims=tuple(map(_symbol, shape[: len(now)])))
             if shape != now:
                 yield _with(spec, name, dims=tuple(map(_symbol, shape)))
     numbers = [n for n in dict.fromkeys(map(int, re.findall(r"\d+", text))) if 0 < n <= _LARGEST]
@@ -166,7 +168,7 @@ def _ranks(slot: Slot) -> Iterator[tuple[Dim, ...]]:
     dims = slot.dims
     if not dims:
         return
-    if slot.kind in ("ids", "mask", "bool", "range"):
+    if slot.kind in ("ids", "mask", "bool", "every other", "range"):
         yield from ((BATCH,), (BATCH, Dim(2), LENGTH), (BATCH, LENGTH, Dim(2)), (LENGTH,), (BATCH, Dim(1), LENGTH))
         return
     if len(dims) > 2:
@@ -174,6 +176,8 @@ def _ranks(slot: Slot) -> Iterator[tuple[Dim, ...]]:
         yield (dims[0], Dim(2), *dims[1:])
     if len(dims) > 3:
         yield (dims[0], *dims[2:])
+    if len(dims) > 4 and dims[0].of and not dims[1].of:
+        yield (Dim(dims[0].factor * dims[1].factor, dims[0].of), *dims[2:])  # the frames of a batch, one by one
     width = dims[-1] if not dims[-1].of else Dim(32)
     yield from ((BATCH, LENGTH, width), (BATCH, width), (BATCH, LENGTH), (BATCH,), (BATCH, width, LENGTH))
     yield from ((BATCH, width, Dim(8), Dim(8)), (BATCH, Dim(8), Dim(8), width), (BATCH, Dim(2), LENGTH, width))

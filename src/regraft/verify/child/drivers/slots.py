@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,8 +32,9 @@ class Slot:
     """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
 
     Kinds: normal (random numbers), ids (integers below `limit`), mask (ones, then zeros in the second row), additive
-    (zeros), ones, bool, boxes (corners in the last dimension), range (0, 1, 2, ... in the last dimension),
-    pair (a tuple of two like normal: keys and values).
+    (zeros), ones, bool, every other (true, false, true, ... in the last dimension), boxes (corners in the last
+    dimension), patches (as normal, in the last dimension after a row and a column), range (0, 1, 2, ... in the last
+    dimension), pair (a tuple of two like normal: keys and values).
     """
 
     kind: str
@@ -62,6 +64,11 @@ class Sizes:
                     return value
         return default
 
+    def all(self, name: str) -> tuple[int, ...]:
+        """The numbers of a list, none where there is no list of that name."""
+        values = getattr(self._places[0], name, None)
+        return tuple(values) if isinstance(values, list | tuple) else ()
+
 
 def make(spec: Spec, size: tuple[int, int], seed: int) -> Call:
     """Return the call that a specification describes at one size."""
@@ -85,6 +92,13 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
         return torch.cat([corners, corners + torch.randint(1, 30, (*shape[:-1], 2), generator=generator)], -1)
     if slot.kind == "bool":
         return torch.rand(shape, generator=generator) < 0.5
+    if slot.kind == "patches":
+        places = torch.arange(shape[1]).expand(shape[:2])
+        return torch.cat(
+            [torch.stack([places // 4, places % 4], -1).float(), torch.randn(shape, generator=generator)], -1
+        )
+    if slot.kind == "every other":
+        return (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone()
     if slot.kind == "pair":
         return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
     if slot.kind == "range":
@@ -104,11 +118,14 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
 
     Raises LookupError where no plain value can be guessed.
     """
+    frames = sizes.get(("num_frames",), 0)
     for pattern, kind, dims in _TABLE:
         if re.search(pattern, name):
+            video = frames and name == "pixel_values"
             if kind == "mask" and inner:
                 return Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))
-            return Slot(kind, tuple(_dim(dim, sizes) for dim in dims), _limit(name, sizes))
+            known = (BATCH, Dim(frames), *dims[1:]) if video else dims
+            return Slot(kind, tuple(_dim(dim, sizes) for dim in known), _limit(name, sizes))
     if "LongTensor" in annotation:
         return Slot("ids", (BATCH, LENGTH), 2)
     if "BoolTensor" in annotation:
@@ -131,9 +148,14 @@ _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
     (r"pixel_mask$", "mask", (BATCH, "image", "image")),
     (r"^pixel_values", "normal", (BATCH, "channels", "image", "image")),
     (r"input_features$", "normal", (BATCH, "mels", "frames")),
-    (r"^(input|audio)_values$", "normal", (BATCH, Dim(800, "length"))),
+    (r"^(input|audio)_values$", "normal", (BATCH, "samples")),
     (r"^(bbox|boxes)$", "boxes", (BATCH, LENGTH, Dim(4))),
-    (r"bool_masked_pos$", "bool", (BATCH, LENGTH)),
+    (r"^flattened_patches$", "patches", (BATCH, LENGTH, "patch")),
+    (r"^past_(values|observed_mask)$", "normal", (BATCH, "past")),
+    (r"^past_time_features$", "normal", (BATCH, "past", "times")),
+    (r"^future_(values|observed_mask)$", "normal", (BATCH, "future")),
+    (r"^future_time_features$", "normal", (BATCH, "future", "times")),
+    (r"bool_masked_pos$", "every other", (BATCH, LENGTH)),
     (r"^(past_key_value|layer_past|past)$", "pair", (BATCH, "heads", LENGTH, Dim(HIDDEN // HEADS))),
     (r"position_ids$", "range", (BATCH, LENGTH)),
     (r"(_ids|^ids|_index|_indices)$", "ids", (BATCH, LENGTH)),
@@ -145,6 +167,8 @@ _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
 def _dim(dim: str | Dim, sizes: Sizes) -> Dim:
     if isinstance(dim, Dim):
         return dim
+    if dim == "samples":  # of sound: a few steps for each unit of length after the strides of the convolutions
+        return Dim(4 * math.prod(sizes.all("conv_stride") or (200,)), "length")
     return Dim(
         {
             "hidden": lambda: (
@@ -156,6 +180,10 @@ def _dim(dim: str | Dim, sizes: Sizes) -> Dim:
             "image": lambda: sizes.get(("image_size", "img_size", "input_size"), 32),
             "channels": lambda: sizes.get(("num_channels", "in_channels", "in_chans"), 3),
             "mels": lambda: sizes.get(("num_mel_bins", "feature_size", "n_mels"), 80),
+            "patch": lambda: sizes.get(("patch_embed_hidden_size",), HIDDEN),
+            "past": lambda: sizes.get(("context_length",), 8) + max(sizes.all("lags_sequence"), default=0),
+            "future": lambda: sizes.get(("prediction_length",), 4),
+            "times": lambda: sizes.get(("num_time_features",), 0),
             "frames": lambda: 2 * sizes.get(("max_source_positions",), 32),
         }[dim]()
     )

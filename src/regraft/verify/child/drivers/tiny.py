@@ -9,19 +9,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from regraft.verify.child.drivers.guess import HIDDEN
+
 VOCABULARY = 99
 POSITIONS = 64
 LAYERS = 2
+FRAMES = 4
+WIDEST = 4096
 _HIDDEN_NAMES = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "hidden_dim", "emb_dim", "model_dim")
 _SIZE = re.compile(
     r"(size|dim|dims|rank|width|channels|planes|features|n_embd|n_inner|d_model|d_ff|d_inner|d_head|state|filters)s?$"
     r"|^(d|dim|n)_|hidden"
 )
 _KV_HEADS = re.compile(r"(kv|key_value).*heads?$|head_kv$")
+# Sizes that some configurations leave to their users.
+_NEEDED = {"vocab_size": VOCABULARY, "prediction_length": 4}
 # Computed by the configuration from its other fields.
 _DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_features", "_out_indices"})
 _KEPT = re.compile(
-    r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group|conv_|dilation|interval|crop"
+    r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group|conv_(?!dim)|dilation|interval|crop"
 )
 
 
@@ -61,8 +67,8 @@ def _labels(value: Mapping[str, Any]) -> bool:
 
 
 def _shrunk(name: str, value: Any, scale: Scale, ratio: int, layers: list[int]) -> Any:
-    if name == "vocab_size" and value is None:
-        return VOCABULARY
+    if name in _NEEDED and value is None:
+        return _NEEDED[name]
     if isinstance(value, Mapping):
         nested = name.endswith("config") or name in ("encoder", "decoder", "text", "vision")
         return shrink(value, scale) if nested else _mapping(name, value, scale)
@@ -88,7 +94,7 @@ def _sequence(name: str, value: list[Any], scale: Scale, ratio: int, layers: lis
     if len(value) in layers and len(value) > LAYERS:
         kinds = list(dict.fromkeys(map(repr, value)))
         first = [next(v for v in value if repr(v) == kind) for kind in kinds][:LAYERS]
-        return (first + value)[:LAYERS]
+        value = (first + value)[:LAYERS]
     if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         return [_integer(name.rstrip("s"), item, scale, ratio) for item in value]
     return value
@@ -123,6 +129,10 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
         return min(value, 32)
     if "patch_size" in name:
         return min(value, 8)
+    if re.search(r"mask.*_length$", name):
+        return min(value, 2)
+    if re.search(r"(^|num_)frames$", name):
+        return min(value, FRAMES)
     if _SIZE.search(name) and not _KEPT.search(name) and value >= 48:
         return max(8, value // ratio // 4 * 4)
     return value
@@ -135,8 +145,9 @@ def _is_layers(name: str) -> bool:
 def repairs(original: Mapping[str, Any], small: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
     """Yield changes of a shrunk configuration that `text`, the error it leads to, suggests; likely ones first.
 
-    Fields that the error names get their old value back or, where they are unset, a number; then every other shrunk
-    field in turn gets its old value back. A model that is too large is cut down further.
+    Fields that the error names get their old value back or, where they are unset, a number; shrunk fields that have
+    one of the sizes in the error get the others; then every other shrunk field in turn gets its old value back. A
+    model that is too large is cut down further.
     """
     shrunk = [name for name, value in small.items() if name in original and original[name] != value]
     inside = [n for n, v in small.items() if n.endswith("config") and v and isinstance(v, Mapping) and original.get(n)]
@@ -144,6 +155,16 @@ def repairs(original: Mapping[str, Any], small: Mapping[str, Any], text: str) ->
     for name in sorted(small, key=len, reverse=True):
         if re.search(rf"\b{re.escape(name)}\b", text):
             yield from ({**small, name: value} for value in _others(small[name], original.get(name)))
+    unknown = re.search(r"Config' object has no attribute '(\w+)'", text)
+    if unknown and "parameters when" not in text:
+        yield from ({**small, unknown[1]: value} for value in (0.02, 1, HIDDEN, False))
+    staged = _staged(original, small)
+    if staged != small and "parameters when" not in text:
+        yield staged
+    sizes = [int(number) for number in dict.fromkeys(re.findall(r"\b\d+\b", text)) if 1 < int(number) <= WIDEST]
+    for name, value in small.items() if "parameters when" not in text else ():
+        if value in sizes and original.get(name) != value and not isinstance(value, bool):
+            yield from ({**small, name: size} for size in sizes if size != value)
     if "parameters when" in text:
         floats = {name: _cut(value) for name, value in small.items() if isinstance(value, float)}
         yield {**small, **floats}
@@ -165,7 +186,23 @@ def repairs(original: Mapping[str, Any], small: Mapping[str, Any], text: str) ->
         yield {**small, **{n: original[n] for n in shrunk if group(n) and not isinstance(small[n], Mapping)}}
     for name in inside:
         yield from ({**small, name: changed} for changed in repairs(original[name], small[name], text))
-    yield {**small, **{n: original[n] for n in _DERIVED & set(original) if not n.startswith("_")}}
+    yield {**small, **_derived(original)}
+
+
+def _derived(original: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: original[name] for name in sorted(_DERIVED & set(original)) if not name.startswith("_")}
+
+
+def _staged(original: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:
+    """Give backbones, nested ones too, that return several stages all their stages back."""
+    found = dict(small)
+    for name, value in small.items():
+        if name.endswith("config") and isinstance(value, Mapping) and isinstance(original.get(name), Mapping):
+            found[name] = _staged(original[name], value)
+    if len(original.get("out_features") or ()) > 1:
+        lists = {n: original[n] for n, v in small.items() if n in original and (isinstance(v, list) or _is_layers(n))}
+        found |= {**lists, **_derived(original)}
+    return found
 
 
 def _others(value: Any, original: Any) -> tuple[Any, ...]:
