@@ -45,6 +45,13 @@ WRONG = {
         'approximate="tanh") -> $y\nwhere',
     ),
     "projections swapped": ("adopter/fused-qkv", "($x, $query, $key, $value)", "($x, $query, $value, $key)"),
+    "biased variance lost": ("torch/layer-norm", "unbiased=False", "unbiased=True"),
+    "eps of the norm lost": ("torch/layer-norm", "eps=$eps) -> $y\nwhere", "eps=0.01) -> $y\nwhere"),
+    "gelu of another kind": ("torch/gelu", 'approximate="tanh") -> $y', "approximate='none') -> $y"),
+    "another constant": ("torch/gelu", "0.7978845608028654 * (", "0.8 * ("),
+    "a factor in the sigmoid": ("torch/silu", "torch.sigmoid($x)", "torch.sigmoid(1.702 * $x)"),
+    "the dimension before": ("torch/exp-softmax", "softmax($x, dim=-1)", "softmax($x, dim=-2)"),
+    "softmax for its logarithm": ("torch/log-softmax", "log_softmax(", "softmax("),
     "dtype lost": ("adopter/softmax", "softmax($x, dtype=$dtype)", "softmax($x)"),
 }
 

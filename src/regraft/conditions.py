@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from regraft.dsl.syntax import Apply, Const, Operand, Predicate, Ref, Var
-from regraft.structure.model import MISSING, Structure, Value
+from regraft.structure.model import MISSING, Node, Structure, Value
 
 Arguments = tuple[Operand, ...]
+
+ONE_ROUNDING = 2.0**-23  # of float32, relative
+LARGEST = 1e300  # integers beyond it have no float
+_ARITHMETIC: Mapping[str, Callable[..., float]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow,
+    "math.sqrt": math.sqrt,
+}  # fmt: skip
+_OPERATORS: Mapping[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,12 +41,50 @@ def unmet(predicate: Predicate, bindings: Mapping[str, Value], structure: Struct
 
 
 def fixed(operand: Operand, value: Value) -> bool:
-    """True when a value is certainly the constant or name that the operand is."""
+    """True when a value is certainly the constant or name that the operand is.
+
+    A number with a decimal point is any number that is equal to it in float32, however it is written: `1`, `1.0`,
+    `math.sqrt(2.0)`. Other constants must have the same type: `1` is not `True`.
+    """
+    if isinstance(operand, Const) and isinstance(operand.value, float):
+        number = number_of(value)
+        return number is not None and math.isclose(number, operand.value, rel_tol=ONE_ROUNDING)
     if isinstance(operand, Const):
         return type(value.const) is type(operand.value) and value.const == operand.value
     if isinstance(operand, Ref):
         return value.name == operand.path and value.origin in ("path", "global")
     return False
+
+
+def number_of(value: Value) -> float | None:
+    """The number that a value certainly is, computed from constants of the source; None where it is not known."""
+    if isinstance(value.const, int | float) and not isinstance(value.const, bool):
+        return value.const if abs(value.const) < LARGEST else None
+    if value.origin == "global" and value.name == "math.pi":
+        return math.pi
+    node = value.node
+    if node is None or value.origin == "phi":
+        return None
+    computed = _ARITHMETIC.get(_operation(node))
+    if computed is None:
+        return None
+    numbers = [number_of(one) for name, one in node.args.items() if name not in node.defaults]
+    known = [float(one) for one in numbers if one is not None]  # powers of integers can be endless
+    if len(known) < len(numbers):
+        return None
+    try:
+        made = computed(*known)
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    return made if isinstance(made, float) else None
+
+
+def _operation(node: Node) -> str:
+    """What a node computes: an operator of two numbers by its name, a function by its spelling."""
+    if node.op == "py.binary":
+        expr = node.inner or node.expr
+        return _OPERATORS.get(type(expr.op), "") if isinstance(expr, ast.BinOp) else ""
+    return node.spelling if node.op == "py.call" else node.op
 
 
 def show(operand: Operand) -> str:

@@ -1,0 +1,134 @@
+"""What the rules of pack `torch` gain as single operations on CPU: each page's kind of source against its kernel.
+
+Paired and interleaved in one process, one thread: every round times the original and the kernel once, in turn, and
+gives one ratio. Printed are the median ratio (above 1: the kernel is faster) and a 95% interval of the median
+(bootstrap).
+
+    python benchmarks/effect/run.py [--rounds 40] > benchmarks/results/effect.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from regraft.ops import attention
+
+Operation = Callable[..., Tensor]
+RESAMPLES = 2000
+
+
+def hand_layer_norm(x: Tensor) -> Tensor:
+    mean = x.mean(-1, keepdim=True)
+    variance = (x - mean).pow(2).mean(-1, keepdim=True)
+    return (x - mean) / torch.sqrt(variance + 1e-5)
+
+
+def hand_gelu_tanh(x: Tensor) -> Tensor:
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def hand_gelu_erf(x: Tensor) -> Tensor:
+    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+
+
+def hand_silu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(x)
+
+
+def hand_softmax(x: Tensor) -> Tensor:
+    shares = torch.exp(x - x.amax(-1, keepdim=True))
+    return shares / shares.sum(-1, keepdim=True)
+
+
+def kernel_softmax(x: Tensor) -> Tensor:
+    return functional.softmax(x - x.amax(-1, keepdim=True), dim=-1)  # what the rule leaves
+
+
+def hand_log_softmax(x: Tensor) -> Tensor:
+    return torch.log(torch.softmax(x, dim=-1))
+
+
+def hand_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(query.shape[-1])
+    return torch.matmul(functional.softmax(scores, dim=-1), value)
+
+
+def kernel_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return attention(query, key, value, divisor=math.sqrt(query.shape[-1]))
+
+
+WIDE, SQUARE = ((8, 256, 1024),), ((4, 8, 256, 256),)
+CASES: tuple[tuple[str, Operation, Operation, tuple[tuple[int, ...], ...]], ...] = (
+    ("layer-norm", hand_layer_norm, lambda x: functional.layer_norm(x, x.shape[-1:]), WIDE),
+    ("gelu, tanh", hand_gelu_tanh, lambda x: functional.gelu(x, approximate="tanh"), WIDE),
+    ("gelu, erf", hand_gelu_erf, functional.gelu, WIDE),
+    ("silu", hand_silu, functional.silu, WIDE),
+    ("exp-softmax", hand_softmax, kernel_softmax, SQUARE),
+    ("log-softmax", hand_log_softmax, lambda x: functional.log_softmax(x, dim=-1), SQUARE),
+    ("attention, T = 512", hand_attention, kernel_attention, ((1, 12, 512, 64),) * 3),
+    ("attention, T = 2048", hand_attention, kernel_attention, ((1, 12, 2048, 64),) * 3),
+)
+
+
+def seconds(operation: Operation, inputs: tuple[Tensor, ...], training: bool) -> float:
+    """Of one call; with `training` of the backward pass, too."""
+    start = time.perf_counter()
+    made = operation(*inputs)
+    if training:
+        torch.autograd.grad(made, inputs, torch.ones_like(made))
+    return time.perf_counter() - start
+
+
+def ratios(
+    original: Operation, kernel: Operation, inputs: tuple[Tensor, ...], training: bool, rounds: int
+) -> list[float]:
+    """Original ÷ kernel of every round; which one goes first alternates."""
+    found = []
+    for number in range(rounds + 2):
+        if number % 2:
+            ours, theirs = (seconds(one, inputs, training) for one in (original, kernel))
+        else:
+            theirs, ours = (seconds(one, inputs, training) for one in (kernel, original))
+        found.append(ours / theirs)
+    return found[2:]  # the first ones warm up
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """95% of the medians of resampled values."""
+    chance = random.Random(0)
+    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    return medians[RESAMPLES // 40], medians[-RESAMPLES // 40]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, float32, one thread,")
+    print(f"{rounds} rounds, {datetime.now(timezone.utc):%Y-%m-%d}; original ÷ kernel, median and its 95% interval\n")
+    print(f"{'rule':22}{'inference':>22}{'with backward':>22}")
+    for name, original, kernel, shapes in CASES:
+        cells = []
+        for training in (False, True):
+            inputs = tuple(torch.randn(shape, requires_grad=training) for shape in shapes)
+            found = ratios(original, kernel, inputs, training, rounds)
+            low, high = interval(found)
+            cells.append(f"{statistics.median(found):.2f} ({low:.2f}-{high:.2f})")
+        print(f"{name:22}{cells[0]:>22}{cells[1]:>22}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

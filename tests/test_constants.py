@@ -1,0 +1,77 @@
+"""Numbers of a rule against the ways in which a source writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from regraft.dsl import parse_rule
+from regraft.dsl.syntax import RuleSyntax
+from regraft.match import Match, find
+from regraft.pattern import compile_rule
+from regraft.source import SourceFile, parse
+from regraft.structure.module import Module
+
+RULE = """rule r
+  summary "s"
+  safety numeric
+  needs torch >= 2.4
+forward
+  torch.exp($x * {}) -> $y
+  => torch.exp($x) -> $y
+"""
+
+
+def matches(constant: str, written: str) -> bool:
+    rule = parse_rule(RULE.format(constant))
+    assert isinstance(rule, RuleSyntax)
+    (pattern,) = compile_rule(rule)
+    text = f"import math\nimport torch\n\n\ndef f(x: torch.Tensor, n):\n    return torch.exp(x * ({written}))\n"
+    source = parse("m.py", text.encode())
+    assert isinstance(source, SourceFile)
+    module = Module(source)
+    found = (
+        one for structure in module.structures() for body in structure.bodies
+        for one in find(pattern, (), module, structure, body)
+    )  # fmt: skip
+    return any(isinstance(one, Match) for one in found)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "1.4142135623730951",
+        "1.41421356",
+        "math.sqrt(2)",
+        "math.sqrt(2.0)",
+        "2 / math.sqrt(2)",
+        "2 ** 0.5",
+        "1 + 0.4142135623730951",
+    ],
+)
+def test_a_number_with_a_point_is_known_in_every_spelling(written: str) -> None:
+    assert matches("1.4142135623730951", written)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "1.414",
+        "n",
+        "math.sqrt(n)",
+        "math.sqrt(-2)",
+        "1 / 0",
+        "math.floor(2.0)",
+        "True",
+        "10 ** 10 ** 10",
+        "1" + "0" * 400,
+    ],
+)
+def test_another_number_is_not(written: str) -> None:
+    assert not matches("1.4142135623730951", written)
+
+
+def test_an_integer_stands_for_a_float_but_not_the_other_way_round() -> None:
+    assert matches("1.0", "1")
+    assert matches("1", "1")
+    assert not matches("1", "1.0")
+    assert not matches("1.0", "True")
