@@ -23,6 +23,7 @@ from regraft.scan import CompiledRule, FileReport, Finding, Miss
 from regraft.source import MAX_BYTES, SourceError, write_whole
 from regraft.structure.model import Opaque
 from regraft.structure.package import digest as file_digest
+from regraft.structure.package import digest_of
 
 PACKAGE = Path(__file__).parent
 DAY = 24 * 60 * 60
@@ -146,7 +147,7 @@ def _add(key: hashlib.blake2b, paths: Iterable[Path]) -> None:
 
 def digest(content: bytes) -> bytes:
     """A check sum that stands before what is kept."""
-    return hashlib.blake2b(content, digest_size=16).hexdigest().encode()
+    return digest_of(content).encode()
 
 
 def encode(report: FileReport) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -23,9 +22,6 @@ from regraft.cli.shared import (
     stop,
     verdicts_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command("verify")

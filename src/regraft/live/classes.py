@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 ORIGINAL = "__regraft_original__"
-Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Name = tuple[str, str]  # (class, method), or ("", function)
 
 
@@ -116,11 +115,11 @@ class Rewritten:
         space.__dict__.update({**vars(module), "__name__": space.__name__})
         sys.modules[space.__name__] = space
         self.globals = vars(space)
-        self.tree = ast.parse(text)
-        self.future = [one for one in self.tree.body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+        tree = ast.parse(text)
+        self.nodes = definitions(tree)
+        self.future = [one for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
         self._execute(list(imports))
-        nodes = definitions(self.tree)
-        functions = [nodes[one] for one in methods if not one[0]]
+        functions = [self.nodes[one] for one in methods if not one[0]]
         self._execute([one for one in functions if isinstance(one, ast.stmt)])
         self.methods: dict[str, dict[str, Any]] = {}
         for owner in dict.fromkeys(owner for owner, _ in methods if owner):
@@ -131,7 +130,7 @@ class Rewritten:
 
     def _methods(self, owner: str, names: Collection[str]) -> Iterator[tuple[str, Any]]:
         """The methods, decorated as in the class; `super()` in them is that of the original class."""
-        nodes = [node for (one, name), node in definitions(self.tree).items() if one == owner and name in names]
+        nodes = [node for (one, name), node in self.nodes.items() if one == owner and name in names]
         cls = self.globals[owner]
         head = ast.ClassDef(owner, [], [], [one for one in nodes if isinstance(one, ast.stmt)], [])
         if "type_params" in ast.ClassDef._fields:

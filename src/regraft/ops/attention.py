@@ -34,22 +34,28 @@ def attention(
             query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
             divisor=divisor, factor=factor,
         )  # fmt: skip
-    if dropout is not None:
-        p, training = dropout.p, dropout.training
-    if keep is not None:
-        mask = keep_as_mask(query, mask, keep, fill)
+    mask, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
     result = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=p if training else 0.0, scale=scale / divisor / factor
+        query, key, value, attn_mask=mask, dropout_p=rate, scale=scale / divisor / factor
     )
     return result.contiguous()  # as the product is
 
 
-def keep_as_mask(
-    query: torch.Tensor, mask: torch.Tensor | None, keep: torch.Tensor, fill: torch.Tensor | float | None
-) -> torch.Tensor:
-    """The mask to add that also does what `keep` and `fill` do: a score added to the lowest number is lost in it."""
-    kept = torch.zeros((), dtype=query.dtype, device=query.device) if mask is None else mask
-    return torch.where(keep, kept, kept + (torch.finfo(query.dtype).min if fill is None else fill))
+def mask_and_rate(
+    query: torch.Tensor, mask: torch.Tensor | None, keep: torch.Tensor | None, fill: torch.Tensor | float | None,
+    dropout: Any, rate: float,
+) -> tuple[torch.Tensor | None, float]:  # fmt: skip
+    """The one mask to add, and the rate of dropout in this call.
+
+    The mask also does what `keep` and `fill` do: a score added to the lowest number is lost in it. `dropout` is the
+    model's own module, else `rate` holds.
+    """
+    if dropout is not None:
+        rate = dropout.p if dropout.training else 0.0
+    if keep is not None:
+        kept = torch.zeros((), dtype=query.dtype, device=query.device) if mask is None else mask
+        mask = torch.where(keep, kept, kept + (torch.finfo(query.dtype).min if fill is None else fill))
+    return mask, rate
 
 
 def attention_reference(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regraft.ops.attention import attention, attention_implementation, attention_reference, keep_as_mask
+from regraft.ops.attention import attention, attention_implementation, attention_reference, mask_and_rate
 
 
 def memory_efficient_attention(
@@ -32,11 +32,8 @@ def memory_efficient_attention(
             query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
             divisor=divisor, factor=factor,
         )  # fmt: skip
-    if dropout is not None:
-        p, training = dropout.p, dropout.training
-    if keep is not None:
-        mask = keep_as_mask(query, mask, keep, fill)
-    return through_xformers(kernel, query, key, value, mask, p if training else 0.0, scale / divisor / factor)
+    mask, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
+    return through_xformers(kernel, query, key, value, mask, rate, scale / divisor / factor)
 
 
 def through_xformers(

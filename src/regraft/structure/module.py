@@ -16,7 +16,7 @@ from regraft.structure.frame import Function, Scope
 from regraft.structure.lower import local_names, lower_function
 from regraft.structure.model import Body, Layer, Structure, Value
 from regraft.structure.optable import table
-from regraft.structure.package import Package
+from regraft.structure.package import Package, is_class_name
 
 _DYNAMIC = re.compile(r"\bsetattr\(self\b|self\.(?:add_module|register_module|_modules|__dict__)\b|def __[gs]etattr")
 _DYNAMIC_WORDS = (b"setattr", b"add_module", b"register_module", b"_modules", b"__dict__", b"__getattr")
@@ -73,7 +73,7 @@ class Module:
     def imported(self, qualified: str) -> tuple[Module, ast.ClassDef | Function] | None:
         """The class or function of another file of the package that a qualified name stands for, and its module."""
         if qualified not in self._imported:
-            found = self.around.locate(qualified, lambda module: module.names) if self.around.own(qualified) else None
+            found = self.around.locate(qualified) if self.around.own(qualified) else None
             here = found is None or Path(found[0].source.path) == self.around.file
             self._imported[qualified] = None if here or not found else (found[0], found[0].names.definitions[found[1]])
         return self._imported[qualified]
@@ -174,8 +174,8 @@ class Module:
 
     def _function(self, qualified: str) -> tuple[Scope, Function] | None:
         """A function that the file imports from its package, with what it sees."""
-        if qualified.rpartition(".")[2][:1].isupper():
-            return None  # a class; looking would cost reading its file
+        if is_class_name(qualified):
+            return None
         other, function = self.imported(qualified) or (self, None)
         if function is None or isinstance(function, ast.ClassDef):
             return None

@@ -11,7 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from regraft import source as text
 from regraft.names import Names
@@ -21,8 +21,16 @@ MAX_OPEN = 32  # parsed files that are kept for the next file of the same packag
 MAX_STEPS = 6  # imports from file to file until a definition
 ABSENT = ""
 
-T = TypeVar("T")
-_open: OrderedDict[tuple[Path, int, int], object] = OrderedDict()
+
+class Named(Protocol):
+    """What is made of a file has its module-level names."""
+
+    @property
+    def names(self) -> Names: ...
+
+
+T = TypeVar("T", bound=Named)
+_open: OrderedDict[tuple[Path, int, int], tuple[str, Any]] = OrderedDict()  # digest, and what was made of the file
 
 
 class Package(Generic[T]):
@@ -48,7 +56,7 @@ class Package(Generic[T]):
             return first == self.name.partition(".")[0] and not qualified.startswith(".")
         return first != "torch" and first not in sys.stdlib_module_names and not qualified.startswith("..")
 
-    def locate(self, qualified: str, names_of: Callable[[T], Names]) -> tuple[T, str] | None:
+    def locate(self, qualified: str) -> tuple[T, str] | None:
         """The file that defines a qualified name, followed through imports from file to file, and its name there."""
         pending = [qualified]
         for _ in range(MAX_STEPS):
@@ -60,7 +68,7 @@ class Package(Generic[T]):
             module, name = self._module(parts[:-1]), parts[-1]
             if module is None:
                 continue
-            names = names_of(module)
+            names = module.names
             if name in names.definitions:
                 return module, name
             if name in names.qualified:
@@ -88,16 +96,22 @@ class Package(Generic[T]):
         if entry is None:
             source = text.read(path)
             package = ".".join(path.parent.relative_to(self.root).parts) if self.name else ""
-            made = None if isinstance(source, SourceError) else self.make(source, package)
-            data = source.data if isinstance(source, SourceFile) else b""
-            entry = _open[key] = (digest_of(data) if made else digest(path), made)
+            if isinstance(source, SourceError):
+                entry = (digest(path), None)
+            else:
+                entry = (digest_of(source.data), self.make(source, package))
+            _open[key] = entry
             while len(_open) > MAX_OPEN:
                 _open.popitem(last=False)
         _open.move_to_end(key)
-        assert isinstance(entry, tuple)
         self.followed[str(path)] = entry[0]
         found: T | None = entry[1]
         return found
+
+
+def is_class_name(qualified: str) -> bool:
+    """Whether a name is a class's by convention; whether it really is would cost reading its file."""
+    return qualified.rpartition(".")[2][:1].isupper()
 
 
 def digest(path: Path) -> str:

@@ -25,6 +25,7 @@ from regraft.structure.frame import Function
 from regraft.structure.model import Layer
 from regraft.structure.module import Module
 from regraft.structure.optable import table
+from regraft.structure.package import is_class_name
 
 _SPACED = bytes(byte if chr(byte).isalnum() or byte == ord("_") or byte > 127 else 32 for byte in range(256))
 _ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave no word
@@ -176,11 +177,9 @@ class Relevance:
 
     @cached_property
     def _importable(self) -> frozenset[bytes]:
-        """Local names of functions that the file imports from its package; classes start with a capital letter."""
-        qualified = self.module.names.qualified.items()
-        functions = (name for name, full in qualified if not full.rpartition(".")[2][:1].isupper())
-        own = self.module.around.own
-        return frozenset(name.encode() for name in functions if own(self.module.names.qualified[name]))
+        """Local names of functions that the file imports from its package."""
+        own, qualified = self.module.around.own, self.module.names.qualified.items()
+        return frozenset(name.encode() for name, full in qualified if not is_class_name(full) and own(full))
 
     def _of(self, function: Function) -> frozenset[bytes]:
         found = self._words.get(function)
