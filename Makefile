@@ -22,7 +22,7 @@ lint: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
-	$(PIP) -e '.[dev,verify]' transformers==5.23.0
+	$(PIP) -e '.[dev,verify,split]' transformers==5.23.0
 	@touch $@
 
 clean:

@@ -6,11 +6,12 @@ import importlib
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["optimize", "restore"]
+__all__ = ["load_split", "optimize", "restore", "split"]
+_ROOMS = {"load_split": "dynamic", "optimize": "live", "restore": "live", "split": "dynamic"}
 
 
 def __getattr__(name: str) -> Any:
-    """`regraft.optimize` and `regraft.restore`, read when they are asked for: scanning needs neither."""
+    """What the two back ends offer in Python, read when it is asked for: scanning needs neither."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module("regraft.live"), name)
+    return getattr(importlib.import_module(f"regraft.{_ROOMS[name]}"), name)

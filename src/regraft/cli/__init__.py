@@ -1,4 +1,4 @@
-"""The command line: `regraft check`, `show`, `rule`, `verify`."""
+"""The command line: `regraft check`, `show`, `rule`, `verify`, `split`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from regraft import __version__
 from regraft.cli.check import check
 from regraft.cli.show import rule_command, show
+from regraft.cli.split import split_command
 from regraft.cli.verify import verify_command
 
 
@@ -18,7 +19,7 @@ def main() -> None:
     """Make PyTorch models faster by rewriting their source, and prove every rewrite by running it."""
 
 
-for command in (check, show, rule_command, verify_command):
+for command in (check, show, rule_command, verify_command, split_command):
     main.add_command(command)
 
 

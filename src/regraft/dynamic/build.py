@@ -1,0 +1,241 @@
+"""`regraft.split`: a network with decisions on values becomes compiled sub-networks and a host."""
+
+from __future__ import annotations
+
+import builtins
+import hashlib
+import importlib.util
+import inspect
+import io
+import json
+import shutil
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.explore import Explorer, RegionModule
+from regraft.dynamic.host import host_source
+from regraft.dynamic.probe import observe
+from regraft.dynamic.regions import partition
+from regraft.dynamic.residual import Region
+from regraft.dynamic.specialise import Specialiser
+
+CHECKED = 200  # inputs on which the result is compared with the original
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a split consists of, and how it was checked. seconds: the whole build."""
+
+    subnetworks: int
+    islands: tuple[str, ...]
+    sides: int
+    sides_run: int
+    inputs_checked: int
+    seconds: float
+
+
+class SplitModel:
+    """Called like the original network: torch tensors in and out."""
+
+    def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
+        self.directory, self.report, self._scratch = directory, report, scratch
+        spec = importlib.util.spec_from_file_location("regraft_split_host", directory / "host.py")
+        if spec is None or spec.loader is None:
+            raise ValueError(f"{directory} holds no host")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.host = module.Host(directory)
+
+    def __call__(self, *args: Any, **words: Any) -> Any:
+        return to_torch(
+            self.host.forward(*map(to_numpy, args), **{key: to_numpy(value) for key, value in words.items()})
+        )
+
+    def save(self, directory: str | Path) -> None:
+        """Write host, sub-networks and manifest; the directory then runs without torch and without Regraft."""
+        shutil.copytree(self.directory, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def load_split(directory: str | Path) -> SplitModel:
+    """What `save` wrote; a changed file raises ValueError."""
+    manifest = json.loads((Path(directory) / "manifest.json").read_text("utf-8"))
+    host = (Path(directory) / "host.py").read_bytes()
+    if hashlib.sha256(host).hexdigest() != manifest["host"]:
+        raise ValueError("host.py is not the file that the manifest describes")
+    fields = {**manifest["report"], "islands": tuple(manifest["report"]["islands"])}
+    return SplitModel(Path(directory), Report(**fields))
+
+
+def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "onnxruntime") -> SplitModel:
+    """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts of arguments).
+
+    Raises Unsplittable with file, line and reason where the network cannot be split or the result differs.
+    """
+    started = time.monotonic()
+    if compiler != "onnxruntime":
+        raise ValueError(f"unknown compiler {compiler!r}; there is onnxruntime")
+    path, parameters = locate(model)
+    if not example_inputs:
+        raise Unsplittable(path, 0, "splitting needs at least one example call")
+    calls = [arguments(model, path, call) for call in example_inputs]
+    if len({kind(call) for call in calls}) > 1:
+        raise Unsplittable(path, 0, "the example calls differ in shapes, types or constants, which is not supported")
+    if model.training:
+        raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
+    check_runs(model, path, calls[0])
+    specialiser = Specialiser(model)
+    steps = specialiser.network(calls[0])
+    outside = frozenset({"self", "numpy", *vars(builtins), *specialiser.globals})
+    steps, regions = partition(steps, outside)
+    modules = [RegionModule(region, model, specialiser.globals) for region in regions]
+    explorer = Explorer(path, regions, modules)
+    for call in calls:
+        explorer.run(steps, {key: to_numpy(value) for key, value in call.items()})
+    scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
+    directory = Path(scratch.name)
+    entries = [
+        compile_region(region, module, directory, path) for region, module in zip(regions, modules, strict=True)
+    ]
+    source, sides = host_source(type(model).__name__, parameters, steps)
+    (directory / "host.py").write_text(source, "utf-8")
+    manifest = {"regions": entries, "host": digest(source.encode()), "torch": torch.__version__}
+    (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
+    made = SplitModel(directory, Report(len(regions), (), sides, 0, 0, 0.0), scratch)
+    checked = check(model, made, calls, path)
+    taken = len(made.host.branches)
+    made.report = Report(len(regions), (), sides, taken, checked, round(time.monotonic() - started, 2))
+    manifest["report"] = {key: getattr(made.report, key) for key in Report.__dataclass_fields__}
+    (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
+    return made
+
+
+def locate(model: torch.nn.Module) -> tuple[str, list[str]]:
+    """The file of the network's forward, and its parameters."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise Unsplittable("<TorchScript>", 0, "a TorchScript model has no source; split the module it was made from")
+    forward = inspect.unwrap(type(model).forward)
+    path = inspect.getsourcefile(forward) or "<unknown>" if inspect.isfunction(forward) else "<unknown>"
+    if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
+        raise Unsplittable(path, forward.__code__.co_firstlineno, "forward is a generator or coroutine")
+    parameters = list(inspect.signature(forward).parameters.values())[1:]
+    if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+        raise Unsplittable(path, forward.__code__.co_firstlineno, "forward takes * or ** arguments")
+    hooked = [one for one in model.modules() if one._forward_hooks or one._forward_pre_hooks]
+    if hooked or "forward" in vars(model):
+        raise Unsplittable(
+            path, forward.__code__.co_firstlineno, "modules with hooks or a replaced forward cannot be split"
+        )
+    texts = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
+    return path, texts
+
+
+def arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
+    signature = inspect.signature(type(model).forward)
+    try:
+        words = call if isinstance(call, dict) else {}
+        bound = signature.bind(model, *(() if isinstance(call, dict) else call), **words)
+    except TypeError as problem:
+        raise Unsplittable(path, 0, f"the example call does not fit forward: {problem}") from problem
+    bound.apply_defaults()
+    return dict(list(bound.arguments.items())[1:])
+
+
+def kind(call: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(
+        (key, str(one.dtype), tuple(one.shape)) if isinstance(one, torch.Tensor) else (key, repr(one))
+        for key, one in call.items()
+    )
+
+
+def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> None:
+    """The network draws no random numbers, keeps its state, and leaves its inputs alone."""
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    state = [*model.parameters(), *model.buffers(), *(one for one in call.values() if isinstance(one, torch.Tensor))]
+    seen = observe(lambda: model(**call), state)
+    if seen.random:
+        raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
+    if seen.changed:
+        raise Unsplittable(path, line, "parameters, buffers or inputs are changed in forward")
+
+
+def compile_region(region: Region, module: RegionModule, directory: Path, path: str) -> dict[str, Any]:
+    line = getattr(region.statements[0], "lineno", 0)
+    if not region.samples:
+        raise Unsplittable(path, line, f"no example leads to region {region.number}: {ast_text(region)}")
+    buffer = io.BytesIO()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                module, region.samples[0], buffer, dynamo=False, input_names=list(region.inputs),
+                output_names=[f"{key}_out" for key in region.outputs], opset_version=17,
+            )  # fmt: skip
+    except Exception as problem:
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        raise Unsplittable(path, line, f"ONNX cannot express {ast_text(region)}: {reason}") from problem
+    data = buffer.getvalue()
+    file = f"region_{region.number}.onnx"
+    (directory / file).write_bytes(data)
+    return {"file": file, "sha256": digest(data), "inputs": region.inputs, "outputs": region.outputs}
+
+
+def ast_text(region: Region) -> str:
+    import ast
+
+    return "; ".join(ast.unparse(one) for one in region.statements)[:200]
+
+
+def check(model: torch.nn.Module, made: SplitModel, calls: list[dict[str, Any]], path: str) -> int:
+    """Compare both on the examples and on perturbed ones; a difference is an error."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = list(calls)
+    while len(inputs) < max(CHECKED, len(calls)):
+        call = calls[len(inputs) % len(calls)]
+        inputs.append({key: perturbed(value, generator) for key, value in call.items()})
+    for call in inputs:
+        with torch.no_grad():
+            expected = model(**call)
+        try:
+            torch.testing.assert_close(made(**call), expected, rtol=1e-3, atol=1e-4)
+        except Exception as problem:
+            raise Unsplittable(path, 0, f"the split network differs from the original: {problem}") from problem
+    return len(inputs)
+
+
+def perturbed(value: Any, generator: torch.Generator) -> Any:
+    """Another input of the same shape: noise on floats, whole numbers drawn from the same range."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_floating_point():
+        scale = 0.3 + 1.4 * torch.rand(1, generator=generator).item()
+        return value * scale + 0.3 * value.std() * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    if value.dtype == torch.bool or not value.numel():
+        return value
+    low, high = int(value.min()), int(value.max())
+    return torch.randint(low, high + 1, value.shape, generator=generator, dtype=value.dtype)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def to_numpy(value: Any) -> Any:
+    return value.detach().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def to_torch(value: Any) -> Any:
+    if isinstance(value, (numpy.ndarray, numpy.generic)):
+        return torch.from_numpy(numpy.asarray(value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(to_torch(item) for item in value)
+    if isinstance(value, dict):
+        return {key: to_torch(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,17 @@
+"""The refusal: what a network cannot be split for, and where."""
+
+from __future__ import annotations
+
+import ast
+
+
+class Unsplittable(Exception):
+    """The network cannot be split: file, line and reason. Raised before anything is written."""
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        super().__init__(f"{path}:{line}: {reason}")
+        self.path, self.line, self.reason = path, line, reason
+
+
+def refuse(path: str, node: ast.AST, reason: str) -> Unsplittable:
+    return Unsplittable(path, getattr(node, "lineno", 0), reason)

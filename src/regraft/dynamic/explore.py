@@ -1,0 +1,132 @@
+"""Samples of every region's inputs: the program is run on the examples, and every other side of a branch once."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+
+from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step
+
+LONGEST = 10_000  # iterations of one loop
+
+
+class RegionModule(torch.nn.Module):  # type: ignore[misc]
+    """A region as a module: its statements with the original network's parameters."""
+
+    def __init__(self, region: Region, model: torch.nn.Module, outside: dict[str, Any]) -> None:
+        super().__init__()
+        self.training = False  # else the exporter leaves the network in training mode
+        self.network = model
+        text = "\n    ".join(ast.unparse(one) for one in region.statements)
+        header = ", ".join(["self", *region.inputs])
+        outputs = "".join(f"{key}, " for key in region.outputs)
+        scope = dict(outside)
+        exec(
+            compile(
+                f"def region({header}):\n    {text}\n    return ({outputs})\n", f"<region {region.number}>", "exec"
+            ),
+            scope,
+        )
+        self.function: Callable[..., Any] = scope["region"]
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(self.network, *inputs)
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    return torch.from_numpy(numpy.ascontiguousarray(value) if numpy.ndim(value) else numpy.asarray(value))
+
+
+class Explorer:
+    """Runs a program by its steps; regions run as torch modules."""
+
+    def __init__(self, path: str, regions: list[Region], modules: list[RegionModule]) -> None:
+        self.path, self.regions, self.modules = path, regions, modules
+        self.seen: set[int] = set()
+
+    def run(self, steps: list[Step], names: dict[str, Any]) -> str:
+        """Run `steps`; returns how they ended: "", "break", "continue" or "return"."""
+        for step in steps:
+            ended = self.step(step, names)
+            if ended:
+                return ended
+        return ""
+
+    def step(self, step: Step, names: dict[str, Any]) -> str:
+        if isinstance(step, RegionStep):
+            self.region(step, names)
+        elif isinstance(step, HostStep):
+            return self.host(step.statement, names)
+        elif isinstance(step, Branch):
+            return self.branch(step, names)
+        elif isinstance(step, Loop):
+            return self.loop(step, names)
+        return ""
+
+    def region(self, step: RegionStep, names: dict[str, Any]) -> None:
+        region = self.regions[step.number]
+        inputs = tuple(as_tensor(names[key]) for key in region.inputs)
+        kind = [(one.dtype, one.shape) for one in inputs]
+        if region.samples and [(one.dtype, one.shape) for one in region.samples[0]] != kind:  # type: ignore[attr-defined]
+            line = getattr(region.statements[0], "lineno", 0)
+            raise Unsplittable(
+                self.path, line, f"region {region.number} gets inputs of several shapes, which is not supported"
+            )
+        if not region.samples:
+            region.samples.append(tuple(one.clone() for one in inputs))
+        with torch.no_grad():
+            outputs = self.modules[step.number](*inputs)
+        for key, value in zip(region.outputs, outputs, strict=True):
+            if not isinstance(value, torch.Tensor):
+                line = getattr(region.statements[0], "lineno", 0)
+                raise Unsplittable(self.path, line, f"{key} is no tensor but has to leave a region")
+            names[key] = value.detach().numpy()
+
+    def host(self, statement: ast.stmt, names: dict[str, Any]) -> str:
+        if isinstance(statement, ast.Return):
+            names["return"] = self.value(statement.value or ast.Constant(None), names)
+            return "return"
+        if isinstance(statement, (ast.Break, ast.Continue)):
+            return "break" if isinstance(statement, ast.Break) else "continue"
+        code = compile(ast.fix_missing_locations(ast.Module([statement], [])), "<host>", "exec")
+        scope = {"numpy": numpy}
+        exec(code, scope, names)
+        return ""
+
+    def value(self, code: ast.expr, names: dict[str, Any]) -> Any:
+        return eval(
+            compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval"), {"numpy": numpy}, names
+        )
+
+    def branch(self, step: Branch, names: dict[str, Any]) -> str:
+        taken = None
+        for test, body in step.arms:
+            if taken is None and (test is None or self.value(test, names)):
+                taken = body
+        for _, body in step.arms:
+            if body is not taken and id(body) not in self.seen and not raises(body):
+                self.seen.add(id(body))
+                self.run(body, copy.deepcopy(names))
+        return self.run(taken, names) if taken is not None else ""
+
+    def loop(self, step: Loop, names: dict[str, Any]) -> str:
+        items = self.value(step.header[1], names) if step.header else range(LONGEST)
+        for item in items:
+            if step.header:
+                names[step.header[0].id] = item  # type: ignore[attr-defined]
+            ended = self.run(step.body, names)
+            if ended == "break":
+                return ""
+            if ended == "return":
+                return ended
+        return ""
+
+
+def raises(body: list[Step]) -> bool:
+    return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, ast.Raise)

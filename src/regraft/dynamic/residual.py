@@ -1,0 +1,77 @@
+"""What is left of a network after specialisation: tensor statements, host statements and the control between them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+
+@dataclass
+class TensorStep:
+    """One statement that a region computes; no control flow, no Python state."""
+
+    statement: ast.stmt
+
+
+@dataclass
+class HostStep:
+    """One statement that stays in the host."""
+
+    statement: ast.stmt
+
+
+@dataclass
+class Branch:
+    """`if`/`elif` on values: the arms' tests (None: else) and bodies. number: its place in the report."""
+
+    arms: list[tuple[ast.expr | None, list[Step]]]
+    line: int = 0
+
+
+@dataclass
+class Loop:
+    """`while True` (header None) or `for target in values`; its body leaves by `break`."""
+
+    body: list[Step]
+    header: tuple[ast.expr, ast.expr] | None = None
+
+
+@dataclass
+class RegionStep:
+    """A call of region `number` with the names it reads and the names it gives."""
+
+    number: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass
+class Region:
+    """A static sub-network: straight-line statements, what goes in and what comes out."""
+
+    number: int
+    statements: list[ast.stmt]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    samples: list[tuple[object, ...]] = field(default_factory=list)
+
+
+Step = TensorStep | HostStep | Branch | Loop | RegionStep
+
+
+def reads(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def writes(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def leaves(steps: list[Step]) -> bool:
+    """Whether control never falls out of the end of these steps."""
+    if not steps:
+        return False
+    last = steps[-1]
+    if isinstance(last, HostStep):
+        return isinstance(last.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise))
+    return isinstance(last, Branch) and last.arms[-1][0] is None and all(leaves(body) for _, body in last.arms)

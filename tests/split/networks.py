@@ -1,0 +1,210 @@
+"""Small networks that decide by values, and ill-formed ones."""
+
+import torch
+from torch import nn
+
+
+class Exits(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(6, 6) for _ in range(4)])
+        self.heads = nn.ModuleList([nn.Linear(6, 3) for _ in range(4)])
+
+    def forward(self, x):
+        seen = []
+        for number, (block, head) in enumerate(zip(self.blocks, self.heads, strict=True)):
+            x = torch.tanh(block(x)) * 2
+            y = head(x)
+            seen.append(number)
+            if torch.softmax(y, 1).max() >= 0.5:
+                return y, seen
+        return y, seen
+
+
+class Skips(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(6, 6) for _ in range(5)])
+        self.gate = nn.Linear(6, 1)
+
+    def forward(self, x):
+        taken = []
+        for block in self.blocks:
+            if self.gate(x).item() > 0:
+                x = x + torch.relu(block(x))
+                taken.append(1)
+            else:
+                taken.append(0)
+        return x, taken
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.cell, self.out = nn.Embedding(9, 8), nn.GRUCell(8, 8), nn.Linear(8, 9)
+
+    def forward(self, h):
+        token = torch.zeros(1, dtype=torch.long)
+        words = []
+        while len(words) < 12:
+            h = self.cell(self.embed(token), h)
+            token = self.out(h * 5).argmax(1)
+            words.append(token)
+            if token.item() == 3:
+                break
+        return torch.cat(words)
+
+
+class ExpertLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(6, 4)
+        self.experts = nn.ModuleList([nn.Linear(6, 6) for _ in range(4)])
+
+    def forward(self, x):
+        p = torch.softmax(self.router(x), -1)
+        i = int(p.argmax(-1))
+        return x + p[:, i] * self.experts[i](x), i
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([ExpertLayer() for _ in range(2)])
+
+    def forward(self, x):
+        used = []
+        for layer in self.layers:
+            x, i = layer(x)
+            used.append(i)
+        return x.sum(1), used
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(6, 6)
+        self.register_buffer("state", torch.zeros(1))
+
+
+class Noise(Base):
+    def forward(self, x):
+        return x + torch.randn_like(x)
+
+
+class Seeds(Base):
+    def forward(self, x):
+        torch.manual_seed(1)
+        return x + torch.rand(1)
+
+
+class Counts(Base):
+    def forward(self, x):
+        self.state += 1
+        return x
+
+
+class InPlace(Base):
+    def forward(self, x):
+        if x.sum() > 0:
+            x[0] = 1
+        return x
+
+
+class Tries(Base):
+    def forward(self, x):
+        try:
+            return self.a(x) if x.sum() > 0 else x
+        except ValueError:
+            return x
+
+
+class Yields(Base):
+    def forward(self, x):
+        yield x
+
+
+class Filters(Base):
+    def forward(self, x):
+        return x[x > 0]
+
+
+class Remembers(Base):
+    def forward(self, x):
+        self.last = self.a(x)
+        return self.last
+
+
+class Prints(Base):
+    def forward(self, x):
+        print(x.sum().item())
+        return x
+
+
+class Deletes(Base):
+    def forward(self, x):
+        y = x
+        del y
+        return x
+
+
+class With(Base):
+    def forward(self, x):
+        with torch.no_grad():
+            return self.a(x)
+
+
+class Mixed(Base):
+    def forward(self, x):
+        y = None
+        if x.sum() > 0:
+            y = self.a(x)
+        return y
+
+
+class Grows(Base):
+    def forward(self, x):
+        while x.sum() < 3:
+            x = torch.cat([x, x.abs() + 1])
+        return x
+
+
+class Rows(Base):
+    def forward(self, x):
+        y = 0
+        for row in x:
+            y = y + row
+        return y
+
+
+class Choices(Base):
+    def forward(self, x):
+        return self.a(x) if x.sum() > 0 else x
+
+
+class Comprehends(Base):
+    def forward(self, x):
+        return [self.a(x) for _ in range(int(x.sum()))]
+
+
+class Stars(Base):
+    def forward(self, *x):
+        return x[0]
+
+
+class Chains(Base):
+    def forward(self, x):
+        return x if 0 < x.sum() < 1 else self.a(x)
+
+
+class Lambdas(Base):
+    def forward(self, x):
+        f = lambda y: y + 1  # noqa: E731
+        return f(x)
+
+
+class Globals(Base):
+    def forward(self, x):
+        global COUNT  # noqa: PLW0603
+        COUNT = 1
+        return x

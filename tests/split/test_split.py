@@ -1,0 +1,92 @@
+"""Networks that decide by values: split, compared, saved, run without torch; ill-formed ones are refused."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+
+import regraft  # noqa: E402
+from regraft.dynamic import Unsplittable  # noqa: E402
+from split import networks  # noqa: E402
+
+
+def made(name, seed=0):
+    torch.manual_seed(seed)
+    model = getattr(networks, name)().eval()
+    return model, [(torch.randn(1, 8 if name == "Decoder" else 6),) for _ in range(4)]
+
+
+@pytest.mark.parametrize(("name", "most"), [("Exits", 4), ("Skips", 10), ("Decoder", 2), ("Experts", 11)])
+def test_a_split_network_gives_what_the_original_gives(name, most):
+    model, calls = made(name)
+    result = regraft.split(model, calls)
+    assert result.report.subnetworks <= most and result.report.inputs_checked == 200
+    for _ in range(30):
+        x = torch.randn(calls[0][0].shape) * 2
+        with torch.no_grad():
+            torch.testing.assert_close(result(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path):
+    model, calls = made("Skips")
+    regraft.split(model, calls).save(tmp_path / "net")
+    x = calls[0][0]
+    torch.testing.assert_close(regraft.load_split(tmp_path / "net")(x)[0], model(x)[0].detach(), rtol=1e-4, atol=1e-4)
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['regraft'] = None; import numpy; from host import Host;"
+        f"print(Host().forward(numpy.array({x.tolist()}, dtype='float32'))[1])"
+    )
+    environment = {**os.environ, "PYTHONPATH": "", "PYTHONSAFEPATH": ""}
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path / "net",
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.strip() == str(model(x)[1])
+    with (tmp_path / "net" / "region_0.onnx").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match="region_0"):
+        regraft.load_split(tmp_path / "net")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("Noise", "random"), ("Seeds", "random"), ("Counts", "changed"), ("InPlace", "element"), ("Tries", "Try"),
+        ("Yields", "generator"), ("Filters", "shape"), ("Remembers", "attribute"), ("Prints", "print"),
+        ("Deletes", "Delete"), ("With", "With"), ("Mixed", "different types"), ("Grows", "shape"),
+        ("Rows", "rows"), ("Choices", "conditional expression"), ("Comprehends", "ListComp"), ("Stars", r"\*"),
+        ("Chains", "read inside"), ("Lambdas", "Lambda"), ("Globals", "Global"),
+    ],
+)  # fmt: skip
+def test_ill_formed_networks_are_refused_with_a_reason(name, reason):
+    model, calls = made(name)
+    with pytest.raises(Unsplittable, match=reason) as caught:
+        regraft.split(model, calls)
+    assert caught.value.path.endswith("networks.py") and caught.value.line > 0
+
+
+def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
+    (tmp_path / "nets.py").write_text(
+        "import torch\nfrom split import networks\n"
+        "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),)]\n"
+        "def bad():\n    return networks.Noise().eval(), [(torch.randn(1, 6),)]\n"
+    )
+    tests = os.path.dirname(os.path.dirname(networks.__file__))
+    environment = {**os.environ, "PYTHONPATH": tests}
+
+    def run(name):
+        command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", name, "--output-format", "json"]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert run("good").returncode == 0 and (tmp_path / "good" / "host.py").exists()
+    refused = run("bad")
+    assert refused.returncode == 1 and "random" in refused.stderr and not (tmp_path / "bad").exists()
+    assert run("missing").returncode == 2
