@@ -420,3 +420,12 @@ def test_verify_takes_a_diff(write: Write, tmp_path: Path) -> None:
     assert (done.returncode, verdict["file"], verdict["status"]) == (1, "m.py", "refuted")
     done = regraft("verify", "nothing.diff", cwd=tmp_path)
     assert done.returncode == 2 and "nothing.diff: cannot be read" in done.stderr
+
+
+def test_rules_are_selected_several_times(write: Write) -> None:
+    path = write("m.py", CODE)
+    both = ["--select", "adopter/softmax", "--select", "torch/rms-norm"]
+    found = json.loads(regraft("check", "--output-format", "json", *both, path).stdout)["findings"]
+    assert {one["rule"] for one in found} == {"adopter/softmax"}
+    none = regraft("check", *both, "--ignore", "softmax", "--ignore", "torch/gelu", path)
+    assert none.returncode == 0

@@ -120,7 +120,7 @@ def test_original_that_hangs_is_unproven(project):
 def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path):
     head = "import torch\nfrom torch import nn\n"
     good = "\n\nclass Good(nn.Module):\n    def forward(self, x):\n        return x + x\n"
-    hung = "\n\nclass Hung(nn.Module):\n    def forward(self, x):\n        while x is not None: pass\n        return x + x\n"
+    hung = good.replace("Good", "Hung").replace("return", "while x is not None: pass\n        return")
     path = tmp_path / "model.py"
     path.write_text(head + good + hung)
     changed = path.read_text().replace("x + x", "2 * x").encode()

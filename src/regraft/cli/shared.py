@@ -29,7 +29,14 @@ class PathType(click.Path):
 PATH = PathType(path_type=Path)
 
 
-SELECT = click.option("--select", metavar="RULES", help="Only these rules: pack, pack/rule or rule, comma-separated.")
+def _joined(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> str | None:
+    return ",".join(value) if value or parameter.name == "ignore" else None
+
+
+SELECT = click.option(
+    "--select", metavar="RULES", multiple=True, callback=_joined,
+    help="Only these rules: pack, pack/rule or rule, comma-separated; may be given several times.",
+)  # fmt: skip
 
 
 PYTHON = click.option(
@@ -45,7 +52,13 @@ DIRECTORIES = click.option(
 )  # fmt: skip
 
 
-IGNORE = click.option("--ignore", default="", metavar="RULES", help="Leave these rules out.")
+IGNORE = click.option(
+    "--ignore",
+    metavar="RULES",
+    multiple=True,
+    callback=_joined,
+    help="Leave these rules out; may be given several times.",
+)
 
 
 FORMAT = click.option(
