@@ -80,6 +80,20 @@ class Experts(nn.Module):
         return x.sum(1), used
 
 
+class Rare(nn.Module):
+    def forward(self, x):
+        if x.abs().sum() > 1e9:
+            return x * 2
+        return x
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        if x.item() > 0:
+            return x * 2
+        return x
+
+
 class Base(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -73,6 +73,20 @@ def test_ill_formed_networks_are_refused_with_a_reason(name, reason):
     assert caught.value.path.endswith("networks.py") and caught.value.line > 0
 
 
+def test_a_side_that_no_checked_input_took_is_refused():
+    model, calls = made("Rare")
+    with pytest.raises(Unsplittable, match="side where the condition holds; give an example call") as caught:
+        regraft.split(model, calls)
+    assert caught.value.path.endswith("networks.py") and caught.value.line > 0
+    report = regraft.split(model, [*calls, (calls[0][0] * 1e12,)]).report
+    assert report.sides == report.sides_run == 2
+
+
+def test_an_input_of_one_element_is_perturbed_to_every_side():
+    report = regraft.split(networks.Gate().eval(), [(torch.ones(1),)]).report
+    assert report.sides == report.sides_run == 2
+
+
 def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom split import networks\n"

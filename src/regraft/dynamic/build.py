@@ -16,18 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
+from regraft.dynamic.check import check, to_numpy, to_torch
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
 from regraft.dynamic.probe import observe
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import Region
+from regraft.dynamic.residual import Region, number_sides
 from regraft.dynamic.specialise import Specialiser
-
-CHECKED = 200  # inputs on which the result is compared with the original
 
 
 @dataclass(frozen=True)
@@ -104,14 +102,14 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
     entries = [
         compile_region(region, module, directory, path) for region, module in zip(regions, modules, strict=True)
     ]
-    source, sides = host_source(type(model).__name__, parameters, steps)
+    sides = number_sides(steps)
+    source = host_source(type(model).__name__, parameters, steps)
     (directory / "host.py").write_text(source, "utf-8")
     manifest = {"regions": entries, "host": digest(source.encode()), "torch": torch.__version__}
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
-    made = SplitModel(directory, Report(len(regions), (), sides, 0, 0, 0.0), scratch)
-    checked = check(model, made, calls, path)
-    taken = len(made.host.branches)
-    made.report = Report(len(regions), (), sides, taken, checked, round(time.monotonic() - started, 2))
+    made = SplitModel(directory, Report(len(regions), (), len(sides), 0, 0, 0.0), scratch)
+    checked = check(model, made, calls, path, sides)
+    made.report = Report(len(regions), (), len(sides), len(sides), checked, round(time.monotonic() - started, 2))
     manifest["report"] = {key: getattr(made.report, key) for key in Report.__dataclass_fields__}
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
     return made
@@ -193,49 +191,5 @@ def ast_text(region: Region) -> str:
     return "; ".join(ast.unparse(one) for one in region.statements)[:200]
 
 
-def check(model: torch.nn.Module, made: SplitModel, calls: list[dict[str, Any]], path: str) -> int:
-    """Compare both on the examples and on perturbed ones; a difference is an error."""
-    generator = torch.Generator().manual_seed(0)
-    inputs = list(calls)
-    while len(inputs) < max(CHECKED, len(calls)):
-        call = calls[len(inputs) % len(calls)]
-        inputs.append({key: perturbed(value, generator) for key, value in call.items()})
-    for call in inputs:
-        with torch.no_grad():
-            expected = model(**call)
-        try:
-            torch.testing.assert_close(made(**call), expected, rtol=1e-3, atol=1e-4)
-        except Exception as problem:
-            raise Unsplittable(path, 0, f"the split network differs from the original: {problem}") from problem
-    return len(inputs)
-
-
-def perturbed(value: Any, generator: torch.Generator) -> Any:
-    """Another input of the same shape: noise on floats, whole numbers drawn from the same range."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    if value.is_floating_point():
-        scale = 0.3 + 1.4 * torch.rand(1, generator=generator).item()
-        return value * scale + 0.3 * value.std() * torch.randn(value.shape, generator=generator, dtype=value.dtype)
-    if value.dtype == torch.bool or not value.numel():
-        return value
-    low, high = int(value.min()), int(value.max())
-    return torch.randint(low, high + 1, value.shape, generator=generator, dtype=value.dtype)
-
-
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def to_numpy(value: Any) -> Any:
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value
-
-
-def to_torch(value: Any) -> Any:
-    if isinstance(value, (numpy.ndarray, numpy.generic)):
-        return torch.from_numpy(numpy.asarray(value))
-    if isinstance(value, (tuple, list)):
-        return type(value)(to_torch(item) for item in value)
-    if isinstance(value, dict):
-        return {key: to_torch(item) for key, item in value.items()}
-    return value

@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from regraft.dynamic.errors import Unsplittable
-from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step
+from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step, raises
 
 LONGEST = 10_000  # iterations of one loop
 
@@ -126,7 +126,3 @@ class Explorer:
             if ended == "return":
                 return ended
         return ""
-
-
-def raises(body: list[Step]) -> bool:
-    return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, ast.Raise)
