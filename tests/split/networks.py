@@ -94,6 +94,20 @@ class Gate(nn.Module):
         return x
 
 
+class Twins(nn.Module):
+    def forward(self, x):
+        if x.sum().item() >= 1.0:
+            return x * 2
+        return x + x
+
+
+class Doubles(nn.Module):
+    def forward(self, x):
+        while x.item() < 9.0:
+            x = x * 2
+        return x
+
+
 class Base(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -18,11 +18,12 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.check import check, to_numpy, to_torch
+from regraft.dynamic.check import check
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
 from regraft.dynamic.probe import observe
+from regraft.dynamic.record import Recorder, to_numpy, to_torch
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Region, number_sides
 from regraft.dynamic.specialise import Specialiser
@@ -30,13 +31,18 @@ from regraft.dynamic.specialise import Specialiser
 
 @dataclass(frozen=True)
 class Report:
-    """What a split consists of, and how it was checked. seconds: the whole build."""
+    """What a split consists of, and how it was checked.
+
+    inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
+    differently, where the value compared lies at its threshold. seconds: the whole build.
+    """
 
     subnetworks: int
     islands: tuple[str, ...]
     sides: int
     sides_run: int
     inputs_checked: int
+    at_threshold: tuple[str, ...]
     seconds: float
 
 
@@ -68,7 +74,9 @@ def load_split(directory: str | Path) -> SplitModel:
     host = (Path(directory) / "host.py").read_bytes()
     if hashlib.sha256(host).hexdigest() != manifest["host"]:
         raise ValueError("host.py is not the file that the manifest describes")
-    fields = {**manifest["report"], "islands": tuple(manifest["report"]["islands"])}
+    fields: dict[str, Any] = {
+        key: tuple(one) if isinstance(one, list) else one for key, one in manifest["report"].items()
+    }
     return SplitModel(Path(directory), Report(**fields))
 
 
@@ -107,9 +115,12 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
     (directory / "host.py").write_text(source, "utf-8")
     manifest = {"regions": entries, "host": digest(source.encode()), "torch": torch.__version__}
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
-    made = SplitModel(directory, Report(len(regions), (), len(sides), 0, 0, 0.0), scratch)
-    checked = check(model, made, calls, path, sides)
-    made.report = Report(len(regions), (), len(sides), len(sides), checked, round(time.monotonic() - started, 2))
+    made = SplitModel(directory, Report(len(regions), (), len(sides), 0, 0, (), 0.0), scratch)
+    found = check(model, made, calls, Recorder(path, regions, modules), steps, sides)
+    at = tuple(found.at_threshold)
+    made.report = Report(
+        len(regions), (), len(sides), len(sides), found.equal, at, round(time.monotonic() - started, 2)
+    )
     manifest["report"] = {key: getattr(made.report, key) for key in Report.__dataclass_fields__}
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
     return made
