@@ -115,6 +115,31 @@ class Base(nn.Module):
         self.register_buffer("state", torch.zeros(1))
 
 
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = {"all": [0]}
+
+    def forward(self, x):
+        self.calls["all"][0] += 1
+        return x
+
+
+class Hidden(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 6), Counter())
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Replaced(Base):
+    def forward(self, x):
+        self.state = self.state + 1
+        return x
+
+
 class Noise(Base):
     def forward(self, x):
         return x + torch.randn_like(x)

@@ -27,6 +27,7 @@ from regraft.dynamic.record import Recorder, to_numpy, to_torch
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Region, number_sides
 from regraft.dynamic.specialise import Specialiser
+from regraft.dynamic.state import State
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,10 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
         raise Unsplittable(path, 0, "the example calls differ in shapes, types or constants, which is not supported")
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    check_runs(model, path, calls[0])
+    state = State(model)
+    for call in calls:
+        check_runs(model, path, call)
+    check_state(model, state)
     specialiser = Specialiser(model)
     steps = specialiser.network(calls[0])
     outside = frozenset({"self", "numpy", *vars(builtins), *specialiser.globals})
@@ -116,7 +120,9 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
     manifest = {"regions": entries, "host": digest(source.encode()), "torch": torch.__version__}
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
     made = SplitModel(directory, Report(len(regions), (), len(sides), 0, 0, (), 0.0), scratch)
+    state = State(model)
     found = check(model, made, calls, Recorder(path, regions, modules), steps, sides)
+    check_state(model, state)
     at = tuple(found.at_threshold)
     made.report = Report(
         len(regions), (), len(sides), len(sides), found.equal, at, round(time.monotonic() - started, 2)
@@ -173,6 +179,17 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> None:
         raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
     if seen.changed:
         raise Unsplittable(path, line, "parameters, buffers or inputs are changed in forward")
+
+
+def check_state(model: torch.nn.Module, state: State) -> None:
+    changed = state.changed(model)
+    if changed is not None:
+        module = type(model.get_submodule(changed[0]))
+        forward = inspect.unwrap(module.forward)
+        raise Unsplittable(
+            inspect.getsourcefile(forward) or "<unknown>", forward.__code__.co_firstlineno,
+            f"a call changes the attribute {changed[1]} of {changed[0] or 'the network'} ({module.__name__})",
+        )  # fmt: skip
 
 
 def compile_region(region: Region, module: RegionModule, directory: Path, path: str) -> dict[str, Any]:
