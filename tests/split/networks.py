@@ -80,11 +80,64 @@ class Experts(nn.Module):
         return x.sum(1), used
 
 
+class Rare(nn.Module):
+    def forward(self, x):
+        if x.abs().sum() > 1e9:
+            return x * 2
+        return x
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        if x.item() > 0:
+            return x * 2
+        return x
+
+
+class Twins(nn.Module):
+    def forward(self, x):
+        if x.sum().item() >= 1.0:
+            return x * 2
+        return x + x
+
+
+class Doubles(nn.Module):
+    def forward(self, x):
+        while x.item() < 9.0:
+            x = x * 2
+        return x
+
+
 class Base(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a = nn.Linear(6, 6)
         self.register_buffer("state", torch.zeros(1))
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = {"all": [0]}
+
+    def forward(self, x):
+        self.calls["all"][0] += 1
+        return x
+
+
+class Hidden(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 6), Counter())
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Replaced(Base):
+    def forward(self, x):
+        self.state = self.state + 1
+        return x
 
 
 class Noise(Base):

@@ -59,11 +59,12 @@ def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("Noise", "random"), ("Seeds", "random"), ("Counts", "changed"), ("InPlace", "element"), ("Tries", "Try"),
+        ("Noise", "random"), ("Seeds", "random"), ("Counts", "changed"), ("InPlace", "changed"), ("Tries", "Try"),
         ("Yields", "generator"), ("Filters", "shape"), ("Remembers", "attribute"), ("Prints", "print"),
         ("Deletes", "Delete"), ("With", "With"), ("Mixed", "different types"), ("Grows", "shape"),
         ("Rows", "rows"), ("Choices", "conditional expression"), ("Comprehends", "ListComp"), ("Stars", r"\*"),
         ("Chains", "read inside"), ("Lambdas", "Lambda"), ("Globals", "Global"),
+        ("Hidden", r"attribute calls of inner.1 \(Counter\)"), ("Replaced", "attribute _buffers of the network"),
     ],
 )  # fmt: skip
 def test_ill_formed_networks_are_refused_with_a_reason(name, reason):
@@ -71,6 +72,51 @@ def test_ill_formed_networks_are_refused_with_a_reason(name, reason):
     with pytest.raises(Unsplittable, match=reason) as caught:
         regraft.split(model, calls)
     assert caught.value.path.endswith("networks.py") and caught.value.line > 0
+
+
+def test_a_side_that_no_checked_input_took_is_refused():
+    model, calls = made("Rare")
+    with pytest.raises(Unsplittable, match="side where the condition holds; give an example call") as caught:
+        regraft.split(model, calls)
+    assert caught.value.path.endswith("networks.py") and caught.value.line > 0
+    report = regraft.split(model, [*calls, (calls[0][0] * 1e12,)]).report
+    assert report.sides == report.sides_run == 2
+
+
+def test_an_input_of_one_element_is_perturbed_to_every_side():
+    report = regraft.split(networks.Gate().eval(), [(torch.ones(1),)]).report
+    assert report.sides == report.sides_run == 2
+
+
+def changed_host(monkeypatch, old, new):
+    original = regraft.dynamic.build.host_source
+
+    def changed(*args):
+        source = original(*args)
+        assert old in source
+        return source.replace(old, new)
+
+    monkeypatch.setattr(regraft.dynamic.build, "host_source", changed)
+
+
+def test_another_decision_is_found_where_the_results_are_equal(monkeypatch):
+    changed_host(monkeypatch, ">= 1.0", ">= 1.5")
+    with pytest.raises(Unsplittable, match="decides differently") as caught:
+        regraft.split(networks.Twins().eval(), [(torch.ones(6),)])
+    assert caught.value.path.endswith("networks.py") and caught.value.line > 0
+
+
+def test_another_decision_at_the_threshold_is_listed(monkeypatch, tmp_path):
+    changed_host(monkeypatch, ">= 1.0", "> 1.0")
+    result = regraft.split(networks.Twins().eval(), [(torch.ones(1),)])
+    assert len(result.report.at_threshold) == 1 and result.report.at_threshold[0].startswith("input 0: ")
+    result.save(tmp_path)
+    assert regraft.load_split(tmp_path).report == result.report
+
+
+def test_a_loop_that_might_not_end_does_not_stop_the_check():
+    report = regraft.split(networks.Doubles().eval(), [(torch.ones(1),)]).report
+    assert report.sides == report.sides_run and report.inputs_checked == 200
 
 
 def test_the_command_writes_a_directory_or_says_why_not(tmp_path):

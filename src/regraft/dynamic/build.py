@@ -16,29 +16,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 
+from regraft.dynamic.check import check
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
 from regraft.dynamic.probe import observe
+from regraft.dynamic.record import Recorder, to_numpy, to_torch
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import Region
+from regraft.dynamic.residual import Region, number_sides
 from regraft.dynamic.specialise import Specialiser
-
-CHECKED = 200  # inputs on which the result is compared with the original
+from regraft.dynamic.state import State
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a split consists of, and how it was checked. seconds: the whole build."""
+    """What a split consists of, and how it was checked.
+
+    inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
+    differently, where the value compared lies at its threshold. seconds: the whole build.
+    """
 
     subnetworks: int
     islands: tuple[str, ...]
     sides: int
     sides_run: int
     inputs_checked: int
+    at_threshold: tuple[str, ...]
     seconds: float
 
 
@@ -70,7 +75,9 @@ def load_split(directory: str | Path) -> SplitModel:
     host = (Path(directory) / "host.py").read_bytes()
     if hashlib.sha256(host).hexdigest() != manifest["host"]:
         raise ValueError("host.py is not the file that the manifest describes")
-    fields = {**manifest["report"], "islands": tuple(manifest["report"]["islands"])}
+    fields: dict[str, Any] = {
+        key: tuple(one) if isinstance(one, list) else one for key, one in manifest["report"].items()
+    }
     return SplitModel(Path(directory), Report(**fields))
 
 
@@ -90,7 +97,10 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
         raise Unsplittable(path, 0, "the example calls differ in shapes, types or constants, which is not supported")
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    check_runs(model, path, calls[0])
+    state = State(model)
+    for call in calls:
+        check_runs(model, path, call)
+    check_state(model, state)
     specialiser = Specialiser(model)
     steps = specialiser.network(calls[0])
     outside = frozenset({"self", "numpy", *vars(builtins), *specialiser.globals})
@@ -104,14 +114,19 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
     entries = [
         compile_region(region, module, directory, path) for region, module in zip(regions, modules, strict=True)
     ]
-    source, sides = host_source(type(model).__name__, parameters, steps)
+    sides = number_sides(steps)
+    source = host_source(type(model).__name__, parameters, steps)
     (directory / "host.py").write_text(source, "utf-8")
     manifest = {"regions": entries, "host": digest(source.encode()), "torch": torch.__version__}
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
-    made = SplitModel(directory, Report(len(regions), (), sides, 0, 0, 0.0), scratch)
-    checked = check(model, made, calls, path)
-    taken = len(made.host.branches)
-    made.report = Report(len(regions), (), sides, taken, checked, round(time.monotonic() - started, 2))
+    made = SplitModel(directory, Report(len(regions), (), len(sides), 0, 0, (), 0.0), scratch)
+    state = State(model)
+    found = check(model, made, calls, Recorder(path, regions, modules), steps, sides)
+    check_state(model, state)
+    at = tuple(found.at_threshold)
+    made.report = Report(
+        len(regions), (), len(sides), len(sides), found.equal, at, round(time.monotonic() - started, 2)
+    )
     manifest["report"] = {key: getattr(made.report, key) for key in Report.__dataclass_fields__}
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
     return made
@@ -166,6 +181,17 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> None:
         raise Unsplittable(path, line, "parameters, buffers or inputs are changed in forward")
 
 
+def check_state(model: torch.nn.Module, state: State) -> None:
+    changed = state.changed(model)
+    if changed is not None:
+        module = type(model.get_submodule(changed[0]))
+        forward = inspect.unwrap(module.forward)
+        raise Unsplittable(
+            inspect.getsourcefile(forward) or "<unknown>", forward.__code__.co_firstlineno,
+            f"a call changes the attribute {changed[1]} of {changed[0] or 'the network'} ({module.__name__})",
+        )  # fmt: skip
+
+
 def compile_region(region: Region, module: RegionModule, directory: Path, path: str) -> dict[str, Any]:
     line = getattr(region.statements[0], "lineno", 0)
     if not region.samples:
@@ -193,49 +219,5 @@ def ast_text(region: Region) -> str:
     return "; ".join(ast.unparse(one) for one in region.statements)[:200]
 
 
-def check(model: torch.nn.Module, made: SplitModel, calls: list[dict[str, Any]], path: str) -> int:
-    """Compare both on the examples and on perturbed ones; a difference is an error."""
-    generator = torch.Generator().manual_seed(0)
-    inputs = list(calls)
-    while len(inputs) < max(CHECKED, len(calls)):
-        call = calls[len(inputs) % len(calls)]
-        inputs.append({key: perturbed(value, generator) for key, value in call.items()})
-    for call in inputs:
-        with torch.no_grad():
-            expected = model(**call)
-        try:
-            torch.testing.assert_close(made(**call), expected, rtol=1e-3, atol=1e-4)
-        except Exception as problem:
-            raise Unsplittable(path, 0, f"the split network differs from the original: {problem}") from problem
-    return len(inputs)
-
-
-def perturbed(value: Any, generator: torch.Generator) -> Any:
-    """Another input of the same shape: noise on floats, whole numbers drawn from the same range."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    if value.is_floating_point():
-        scale = 0.3 + 1.4 * torch.rand(1, generator=generator).item()
-        return value * scale + 0.3 * value.std() * torch.randn(value.shape, generator=generator, dtype=value.dtype)
-    if value.dtype == torch.bool or not value.numel():
-        return value
-    low, high = int(value.min()), int(value.max())
-    return torch.randint(low, high + 1, value.shape, generator=generator, dtype=value.dtype)
-
-
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def to_numpy(value: Any) -> Any:
-    return value.detach().numpy() if isinstance(value, torch.Tensor) else value
-
-
-def to_torch(value: Any) -> Any:
-    if isinstance(value, (numpy.ndarray, numpy.generic)):
-        return torch.from_numpy(numpy.asarray(value))
-    if isinstance(value, (tuple, list)):
-        return type(value)(to_torch(item) for item in value)
-    if isinstance(value, dict):
-        return {key: to_torch(item) for key, item in value.items()}
-    return value

@@ -11,7 +11,7 @@ import numpy
 import torch
 
 from regraft.dynamic.errors import Unsplittable
-from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step
+from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step, raises
 
 LONGEST = 10_000  # iterations of one loop
 
@@ -49,6 +49,7 @@ class Explorer:
     def __init__(self, path: str, regions: list[Region], modules: list[RegionModule]) -> None:
         self.path, self.regions, self.modules = path, regions, modules
         self.seen: set[int] = set()
+        self.compiled: dict[int, Any] = {}
 
     def run(self, steps: list[Step], names: dict[str, Any]) -> str:
         """Run `steps`; returns how they ended: "", "break", "continue" or "return"."""
@@ -94,15 +95,16 @@ class Explorer:
             return "return"
         if isinstance(statement, (ast.Break, ast.Continue)):
             return "break" if isinstance(statement, ast.Break) else "continue"
-        code = compile(ast.fix_missing_locations(ast.Module([statement], [])), "<host>", "exec")
-        scope = {"numpy": numpy}
-        exec(code, scope, names)
+        if id(statement) not in self.compiled:  # the steps hold the statement, so that its id stays its own
+            module = ast.fix_missing_locations(ast.Module([statement], []))
+            self.compiled[id(statement)] = compile(module, "<host>", "exec")
+        exec(self.compiled[id(statement)], {"numpy": numpy}, names)
         return ""
 
     def value(self, code: ast.expr, names: dict[str, Any]) -> Any:
-        return eval(
-            compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval"), {"numpy": numpy}, names
-        )
+        if id(code) not in self.compiled:
+            self.compiled[id(code)] = compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval")
+        return eval(self.compiled[id(code)], {"numpy": numpy}, names)
 
     def branch(self, step: Branch, names: dict[str, Any]) -> str:
         taken = None
@@ -126,7 +128,3 @@ class Explorer:
             if ended == "return":
                 return ended
         return ""
-
-
-def raises(body: list[Step]) -> bool:
-    return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, ast.Raise)

@@ -25,7 +25,7 @@ class Host:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
-        self.branches = set()
+        self.trace = []  # the sides that the last call took, in order
         self.sessions = []
         for region in manifest["regions"]:
             data = (directory / region["file"]).read_bytes()
@@ -41,18 +41,15 @@ class Host:
 '''
 
 
-def host_source(name: str, parameters: list[str], steps: list[Step]) -> tuple[str, int]:
-    """The text of host.py, and the number of sides that its branches have."""
+def host_source(name: str, parameters: list[str], steps: list[Step]) -> str:
+    """The text of host.py."""
     writer = _Writer()
     body = writer.steps(steps, 2)
     header = ", ".join(["self", *parameters])
-    return HEAD.format(name=name) + f"    def forward({header}):\n" + "\n".join(body) + "\n", writer.sides
+    return HEAD.format(name=name) + f"    def forward({header}):\n        self.trace = []\n" + "\n".join(body) + "\n"
 
 
 class _Writer:
-    def __init__(self) -> None:
-        self.sides = 0
-
     def steps(self, steps: list[Step], depth: int) -> list[str]:
         lines = [line for step in steps for line in self.step(step, depth)]
         return lines or ["    " * depth + "pass"]
@@ -78,9 +75,8 @@ class _Writer:
         for number, (test, body) in enumerate(step.arms):
             word = "if" if number == 0 else "elif"
             lines.append("    " * depth + (f"{word} {ast.unparse(test)}:" if test is not None else "else:"))
-            if not (body and isinstance(body[0], HostStep) and isinstance(body[0].statement, ast.Raise)):
-                lines.append("    " * (depth + 1) + f"self.branches.add({self.sides})")
-                self.sides += 1
+            if step.numbers[number] >= 0:
+                lines.append("    " * (depth + 1) + f"self.trace.append({step.numbers[number]})")
             if body:
                 lines.extend(self.steps(body, depth + 1))
         return lines

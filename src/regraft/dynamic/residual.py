@@ -22,10 +22,25 @@ class HostStep:
 
 @dataclass
 class Branch:
-    """`if`/`elif` on values: the arms' tests (None: else) and bodies. number: its place in the report."""
+    """`if`/`elif` on values: the arms' tests (None: else) and bodies.
+
+    labels: when each arm is taken. numbers: each arm's number among the network's sides; -1 where it only raises.
+    """
 
     arms: list[tuple[ast.expr | None, list[Step]]]
-    line: int = 0
+    line: int
+    path: str
+    labels: list[str]
+    numbers: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a decision, where it stands in the source, and when it is taken."""
+
+    path: str
+    line: int
+    label: str
 
 
 @dataclass
@@ -75,3 +90,27 @@ def leaves(steps: list[Step]) -> bool:
     if isinstance(last, HostStep):
         return isinstance(last.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise))
     return isinstance(last, Branch) and last.arms[-1][0] is None and all(leaves(body) for _, body in last.arms)
+
+
+def number_sides(steps: list[Step]) -> list[Side]:
+    """Number the arms of all branches, in the order of the host's text; a line that was unrolled has several."""
+    sides: list[Side] = []
+
+    def walk(steps: list[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Loop):
+                walk(step.body)
+            elif isinstance(step, Branch):
+                step.numbers = []
+                for (_, body), label in zip(step.arms, step.labels, strict=True):
+                    step.numbers.append(-1 if raises(body) else len(sides))
+                    if not raises(body):
+                        sides.append(Side(step.path, step.line, label))
+                    walk(body)
+
+    walk(steps)
+    return sides
+
+
+def raises(body: list[Step]) -> bool:
+    return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, ast.Raise)

@@ -103,7 +103,8 @@ class Specialiser(Expressions):
             ends.append((steps, after))
         self.merge(ends)
         message = ast.parse(f"raise IndexError({index.id})").body[0]
-        self.steps.append(Branch([*arms, (None, [HostStep(message)])], node.lineno))
+        labels = [*(f"{index.id} is {number}" for number in range(choice.number)), "no module has this index"]
+        self.steps.append(Branch([*arms, (None, [HostStep(message)])], node.lineno, self.frame.path, labels))
 
     # -- joins
 
@@ -258,7 +259,8 @@ class Specialiser(Expressions):
         body = self.branch(node.body, names)
         other = self.branch(node.orelse, names)
         self.merge([body, other])
-        self.steps.append(Branch([(test.code, body[0]), (None, other[0])], node.lineno))
+        labels = ["the condition holds", "the condition does not hold"]
+        self.steps.append(Branch([(test.code, body[0]), (None, other[0])], node.lineno, self.frame.path, labels))
 
     def do_For(self, node: ast.For) -> None:
         values = self.evaluate(node.iter)
@@ -325,9 +327,11 @@ class Specialiser(Expressions):
         self.loops.append(None)
         if isinstance(node, ast.While):
             test = self.truth(self.evaluate(node.test))
-            stop: Step = Branch(
-                [(ast.UnaryOp(ast.Not(), test.code), [HostStep(ast.Break())]), (None, [])], node.lineno
-            )
+            arms: list[tuple[ast.expr | None, list[Step]]] = [
+                (ast.UnaryOp(ast.Not(), test.code), [HostStep(ast.Break())]), (None, [])
+            ]  # fmt: skip
+            labels = ["the loop ends by its condition", "the loop goes on"]
+            stop = Branch(arms, node.lineno, self.frame.path, labels)
             if not (test.kind == "static" and test.example):
                 self.steps.append(stop)
         self.block(node.body)

@@ -1,0 +1,149 @@
+"""The check: the split network against the original, on the examples and on inputs made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.record import Recorder, TooLong
+from regraft.dynamic.residual import Side, Step
+
+CHECKED = 200  # inputs on which the result is compared with the original
+SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)  # of inputs that shall reach other sides
+
+
+@dataclass
+class Checked:
+    """What the check found: inputs that were equal, and those whose decisions differ at a threshold."""
+
+    equal: int = 0
+    at_threshold: list[str] = field(default_factory=list)
+
+
+def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], recorder: Recorder, steps: list[Step],
+          sides: list[Side]) -> Checked:  # fmt: skip
+    """Compare results and decisions; a difference is an error, and so is a side that no equal input took.
+
+    The original's decisions are those of the residual program, whose results have to be the original's, too.
+    """
+    taken: set[int] = set()
+    found = Checked()
+    for number, call in enumerate(examples(calls)):
+        if found.equal >= CHECKED and number >= len(calls):
+            break
+        try:
+            traced = attempt(lambda call=call: recorder.record(steps, call))  # type: ignore[misc]
+        except TooLong as problem:
+            if number < len(calls):
+                raise Unsplittable(recorder.path, 0, str(problem)) from problem
+            continue  # the original might not end on this input
+        with torch.no_grad():
+            expected = attempt(lambda call=call: model(**call))  # type: ignore[misc]
+        got = attempt(lambda call=call: made(**call))  # type: ignore[misc]
+        if all(isinstance(one, Exception) for one in (traced, expected, got)) and number >= len(calls):
+            continue  # no input for this network
+        wrong = difference(traced, expected)
+        if wrong:
+            raise Unsplittable(recorder.path, 0, f"the specialised program differs from the original: {wrong}")
+        place = first_difference(recorder.trace, made.host.trace)
+        if place is None:
+            wrong = difference(got, expected)
+            if wrong:
+                raise Unsplittable(recorder.path, 0, f"the split network differs from the original: {wrong}")
+            taken.update(made.host.trace)
+            found.equal += 1
+            continue
+        where = sides[(recorder.trace[place : place + 1] or made.host.trace[place : place + 1])[0]]
+        attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
+        if place >= len(recorder.near) or not recorder.near[place]:
+            raise Unsplittable(where.path, where.line, "the split network decides differently from the original here")
+        found.at_threshold.append(f"input {number}: {where.path}:{where.line}")
+    every_side(sides, taken)
+    return found
+
+
+def attempt(call: Callable[[], Any]) -> Any:
+    """What the call gives, or the exception that it raises."""
+    try:
+        return call()
+    except (TooLong, Unsplittable):
+        raise
+    except Exception as problem:  # noqa: BLE001  (whatever the network raises)
+        return problem
+
+
+def first_difference(left: list[int], right: list[int]) -> int | None:
+    if left == right:
+        return None
+    same = (number for number, (one, other) in enumerate(zip(left, right, strict=False)) if one != other)
+    return next(same, min(len(left), len(right)))
+
+
+def difference(got: Any, expected: Any) -> str:
+    """How a result differs from the expected one; empty where it does not.
+
+    The tolerances are those of torch.testing for the type, but the absolute one grows with the largest value of a
+    tensor: what a sum of large terms leaves near zero carries their rounding, in every order of summation.
+    """
+    if isinstance(expected, Exception) or isinstance(got, Exception):
+        return "" if type(got) is type(expected) else f"{got!r} instead of {expected!r}"
+    if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
+        rtol, atol = torch.testing._comparison.default_tolerances(expected)
+        if expected.is_floating_point() and expected.numel():
+            atol *= max(1.0, float(expected.nan_to_num(0, 0, 0).abs().max()))
+        try:
+            torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True)
+        except AssertionError as problem:
+            return " ".join(str(problem).split())
+        return ""
+    if type(got) is not type(expected):
+        return f"a {type(got).__name__} instead of a {type(expected).__name__}"
+    if isinstance(expected, float):
+        return difference(torch.tensor(got), torch.tensor(expected))
+    if isinstance(expected, dict):
+        got, expected = [*got.keys(), *got.values()], [*expected.keys(), *expected.values()]
+    if isinstance(expected, (tuple, list)):
+        if len(got) != len(expected):
+            return f"{len(got)} elements instead of {len(expected)}"
+        return next(filter(None, map(difference, got, expected)), "")
+    return "" if got == expected else f"{got!r} instead of {expected!r}"
+
+
+def every_side(sides: list[Side], taken: set[int]) -> None:
+    for number, side in enumerate(sides):
+        if number not in taken:
+            alike = [other for other, one in enumerate(sides) if one == side]
+            place = f", place {alike.index(number) + 1} of {len(alike)} of this line" if len(alike) > 1 else ""
+            raise Unsplittable(
+                side.path, side.line,
+                f"no checked input took the side where {side.label}{place}; give an example call that takes it",
+            )  # fmt: skip
+
+
+def examples(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The calls themselves and perturbed ones: noise, and every fourth scaled, negated or shifted as a whole."""
+    generator = torch.Generator().manual_seed(0)
+    yield from calls
+    for number in range(2 * CHECKED):
+        wide = SCALES[number // 4 % len(SCALES)] if number % 4 == 0 else None
+        call = calls[number // 4 % len(calls) if wide is not None else number % len(calls)]
+        yield {key: perturbed(value, generator, wide) for key, value in call.items()}
+
+
+def perturbed(value: Any, generator: torch.Generator, wide: float | None) -> Any:
+    """Another input of the same shape: noise on floats (`wide`: scaled by it), whole numbers from the same range."""
+    if not isinstance(value, torch.Tensor) or value.dtype == torch.bool or value.is_complex() or not value.numel():
+        return value
+    if not value.is_floating_point():
+        low, high = int(value.min()), int(value.max())
+        return torch.randint(low, high + 1, value.shape, generator=generator, dtype=value.dtype)
+    spread = float(value.std(unbiased=False)) or float(value.abs().mean()) or 1.0  # one element has no deviation
+    noise = spread * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    if wide is None:
+        return value * (0.3 + 1.4 * torch.rand(1, generator=generator).item()) + 0.3 * noise
+    shift = 2 * spread * torch.randn(1, generator=generator).item() if wide > 0 else 0.0
+    return value * wide + 0.1 * abs(wide) * noise + shift

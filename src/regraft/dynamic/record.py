@@ -1,0 +1,113 @@
+"""The residual program run in torch, with the decisions that it takes and how near they are to their thresholds."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regraft.dynamic.explore import Explorer
+from regraft.dynamic.residual import Branch, Loop, Step
+
+LIMIT = 2000  # iterations of one loop; an input that takes more is not compared
+NEAR = 1e-5  # relative to the larger of the values compared
+
+
+class TooLong(Exception):
+    """A loop did not end."""
+
+
+class Recorder(Explorer):
+    """After `record`: trace, the sides taken in order; near, whether each decision was at its threshold."""
+
+    def record(self, steps: list[Step], call: dict[str, Any], near: bool = False) -> Any:
+        self.trace: list[int] = []
+        self.near: list[bool] = []
+        self.watch = _Comparisons() if near else None
+        names = {key: to_numpy(value) for key, value in call.items()}
+        if self.watch is None:
+            self.run(steps, names)
+        else:
+            with self.watch:
+                self.run(steps, names)
+        return to_torch(names["return"])
+
+    def branch(self, step: Branch, names: dict[str, Any]) -> str:
+        near = self.watch is not None and self.watch.found
+        for (test, body), number in zip(step.arms, step.numbers, strict=True):
+            if self.watch is not None and test is not None:
+                near = near or self.compares_near(test, names)
+            if test is None or self.value(test, names):
+                if number >= 0:
+                    self.trace.append(number)
+                    self.near.append(near)
+                if self.watch is not None:
+                    self.watch.found = False
+                return self.run(body, names)
+        return ""
+
+    def compares_near(self, test: ast.expr, names: dict[str, Any]) -> bool:
+        for one in ast.walk(test):
+            if isinstance(one, ast.Compare) and len(one.ops) == 1:
+                try:
+                    left, right = (self.value(part, names) for part in (one.left, one.comparators[0]))
+                except Exception:  # noqa: BLE001  (a part that a short circuit left out)
+                    continue
+                if isinstance(left, float) and isinstance(right, (int, float)) and close(left, right):
+                    return True
+                if isinstance(right, float) and isinstance(left, int) and close(left, right):
+                    return True
+        return False
+
+    def loop(self, step: Loop, names: dict[str, Any]) -> str:
+        items = self.value(step.header[1], names) if step.header else range(LIMIT)
+        for item in items:
+            if step.header:
+                names[step.header[0].id] = item  # type: ignore[attr-defined]
+            ended = self.run(step.body, names)
+            if ended == "break":
+                return ""
+            if ended == "return":
+                return ended
+        if step.header is None:
+            raise TooLong(f"a loop takes more than {LIMIT} iterations")
+        return ""
+
+
+class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
+    """Notes comparisons of single values, and choices of a largest one, that are at their threshold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        called = func.overloadpacket.__name__
+        if called in ("gt", "ge", "lt", "le", "eq", "ne") and result.numel() == 1 and args[0].is_floating_point():
+            self.found = self.found or close(float(args[0]), float(args[1]))
+        elif called in ("argmax", "argmin") and result.numel() == 1 and args[0].numel() > 1:
+            ordered = args[0].flatten().double().sort(descending=called == "argmax").values
+            self.found = self.found or close(float(ordered[0]), float(ordered[1]))
+        return result
+
+
+def close(left: float, right: float) -> bool:
+    return left == right or abs(left - right) <= NEAR * max(abs(left), abs(right))
+
+
+def to_numpy(value: Any) -> Any:
+    return value.detach().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def to_torch(value: Any) -> Any:
+    if isinstance(value, (numpy.ndarray, numpy.generic)):
+        return torch.from_numpy(numpy.asarray(value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(to_torch(item) for item in value)
+    if isinstance(value, dict):
+        return {key: to_torch(item) for key, item in value.items()}
+    return value
