@@ -73,8 +73,8 @@ def quickly(cls: str, config_class: Any, original: Mapping[str, Any], session: S
 
 def repaired(cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session) -> Trial:
     """Repair a configuration, or the inputs for it, as long as each repair leads further."""
-    deadline = time.monotonic() + REPAIR_SECONDS
-    while best.error is not None and time.monotonic() < deadline and not session.ledger.late():
+    deadline = time.process_time() + REPAIR_SECONDS
+    while best.error is not None and time.process_time() < deadline and not session.ledger.late():
         better = next(_better(cls, config_class, original, best, session, deadline), None)
         if better is None:
             return best
@@ -89,7 +89,7 @@ def _better(
     text = f"{type(best.error).__name__}: {best.error}"
     tries = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING else []
     for values, seconds in itertools.chain(tries, ((one, 0.0) for one in tiny.repairs(original, best.values, text))):
-        if time.monotonic() > deadline:
+        if time.process_time() > deadline:
             return
         with session.ledger.step("original", "", f"repair {cls}"):
             trial = attempt(cls, config_class, values, EAGER, session.original, seconds)

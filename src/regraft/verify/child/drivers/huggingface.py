@@ -104,12 +104,12 @@ def _quick(session: Session, failed: dict[str, Trial]) -> Iterator[Candidate]:
 def _mended(session: Session, failed: dict[str, Trial], ready: list[Candidate]) -> Iterator[Candidate]:
     """Yield the models among `failed` that repairs bring to life; what works for one is tried for the next."""
     known = {type(candidate.config): candidate.values for candidate in ready}
-    deadline = time.monotonic() + REPAIR_SECONDS
+    deadline = time.process_time() + REPAIR_SECONDS
     for cls, first in sorted(failed.items(), key=lambda item: -_hope(item[1], session)):
         defaults, config_class = _defaults(cls, session), _config_class(cls, session)
         if defaults is None or not _hope(first, session):
             continue
-        if session.done() or session.ledger.late() or time.monotonic() > deadline:
+        if session.done() or session.ledger.late() or time.process_time() > deadline:
             return
         tried = [first]
         if config_class in known:
@@ -176,11 +176,11 @@ def _subject(candidate: Candidate) -> Subject:
 
 def _explored(ready: list[Candidate], session: Session, text: str, choices: tiny.Choices) -> Iterator[Candidate]:
     """Yield other configurations and calls that reach lines that have not run yet, and variations of these in turn."""
-    deadline = time.monotonic() + SEARCH_SECONDS
+    deadline = time.process_time() + SEARCH_SECONDS
     pool = sorted(ready, key=lambda c: (-_use(c, session), c.size, c.cls))[:SEARCHED]
     for candidate in pool:
         for other in _others(candidate, session, text, choices):
-            if session.covered() or time.monotonic() > deadline:
+            if session.covered() or time.process_time() > deadline:
                 return
             if reach(_subject(other), session).news:
                 yield other

@@ -98,11 +98,11 @@ def _class_subjects(name: str, cls: type, given: _Source, session: Session) -> I
     yield _subject(life)
     if session.covered():
         return
-    deadline = time.monotonic() + SECONDS
+    deadline = time.process_time() + SECONDS
     pool, seen = [life], reach(_subject(life), session).lines
     for one in pool:
         for other in _others(one, given, session):
-            if session.covered() or time.monotonic() > deadline:
+            if session.covered() or time.process_time() > deadline:
                 return
             reached = reach(_subject(other), session)
             if reached.news:

@@ -70,14 +70,14 @@ def find(
         if isinstance(found, Found):
             return found
         failed.append(found)
-    deadline = time.monotonic() + seconds
+    deadline = time.process_time() + seconds
     for start in sorted(failed, key=lambda one: -one.progress) if seconds > 0 else ():
-        best = repair.search(model, start.spec, known, min(deadline - time.monotonic(), 0.6 * seconds))
+        best = repair.search(model, start.spec, known, min(deadline - time.process_time(), 0.6 * seconds))
         found = _fitting(model, best.spec) if best.error is None else best
         if isinstance(found, Found):
             return found
         failed.append(found)
-        if time.monotonic() > deadline:
+        if time.process_time() > deadline:
             break
     raise NoInputs(failed[0].text, max(one.progress for one in failed))
 

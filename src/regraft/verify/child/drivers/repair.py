@@ -67,7 +67,7 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
 
     `optional` are parameters that may be given where the model misses something.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.process_time() + seconds
     order = itertools.count()
     best = attempt(model, start)
     heap = [(-best.progress, next(order), best)]
@@ -77,7 +77,7 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
         for spec in _suggestions(node, optional):
             if _key(spec) in seen:
                 continue
-            if runs >= RUNS or time.monotonic() > deadline:
+            if runs >= RUNS or time.process_time() > deadline:
                 return best
             seen.add(_key(spec))
             runs += 1

@@ -15,7 +15,7 @@ VOCABULARY = 99
 POSITIONS = 64
 LAYERS = 2
 FRAMES = 4
-WIDEST = 4096
+NARROWEST, WIDEST = 8, 4096
 _HIDDEN_NAMES = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "hidden_dim", "emb_dim", "model_dim")
 _SIZE = re.compile(
     r"(size|dim|dims|rank|width|channels|planes|features|n_embd|n_inner|d_model|d_ff|d_inner|d_head|state|filters)s?$"
@@ -161,7 +161,10 @@ def repairs(original: Mapping[str, Any], small: Mapping[str, Any], text: str) ->
     staged = _staged(original, small)
     if staged != small and "parameters when" not in text:
         yield staged
-    sizes = [int(number) for number in dict.fromkeys(re.findall(r"\b\d+\b", text)) if 1 < int(number) <= WIDEST]
+    # small numbers are batches, channels and ranks, which no size of a layer is to be exchanged for
+    sizes = [
+        int(number) for number in dict.fromkeys(re.findall(r"\b\d+\b", text)) if NARROWEST <= int(number) <= WIDEST
+    ]
     for name, value in small.items() if "parameters when" not in text else ():
         if value in sizes and original.get(name) != value and not isinstance(value, bool):
             yield from ({**small, name: size} for size in sizes if size != value)
