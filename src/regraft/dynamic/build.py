@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import hashlib
 import importlib.util
@@ -73,7 +74,7 @@ def load_split(directory: str | Path) -> SplitModel:
     """What `save` wrote; a changed file raises ValueError."""
     manifest = json.loads((Path(directory) / "manifest.json").read_text("utf-8"))
     host = (Path(directory) / "host.py").read_bytes()
-    if hashlib.sha256(host).hexdigest() != manifest["host"]:
+    if digest(host) != manifest["host"]:
         raise ValueError("host.py is not the file that the manifest describes")
     fields: dict[str, Any] = {
         key: tuple(one) if isinstance(one, list) else one for key, one in manifest["report"].items()
@@ -214,8 +215,6 @@ def compile_region(region: Region, module: RegionModule, directory: Path, path: 
 
 
 def ast_text(region: Region) -> str:
-    import ast
-
     return "; ".join(ast.unparse(one) for one in region.statements)[:200]
 
 

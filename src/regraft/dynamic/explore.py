@@ -46,6 +46,8 @@ def as_tensor(value: Any) -> torch.Tensor:
 class Explorer:
     """Runs a program by its steps; regions run as torch modules."""
 
+    longest = LONGEST
+
     def __init__(self, path: str, regions: list[Region], modules: list[RegionModule]) -> None:
         self.path, self.regions, self.modules = path, regions, modules
         self.seen: set[int] = set()
@@ -118,7 +120,7 @@ class Explorer:
         return self.run(taken, names) if taken is not None else ""
 
     def loop(self, step: Loop, names: dict[str, Any]) -> str:
-        items = self.value(step.header[1], names) if step.header else range(LONGEST)
+        items = self.value(step.header[1], names) if step.header else range(self.longest)
         for item in items:
             if step.header:
                 names[step.header[0].id] = item  # type: ignore[attr-defined]
@@ -127,4 +129,9 @@ class Explorer:
                 return ""
             if ended == "return":
                 return ended
+        if step.header is None:
+            self.endless()
         return ""
+
+    def endless(self) -> None:
+        """Called where a loop reaches the limit: a side that is run out of turn need not end, samples it has given."""

@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.dynamic.explore import Explorer
-from regraft.dynamic.residual import Branch, Loop, Step
+from regraft.dynamic.residual import Branch, Step
 
 LIMIT = 2000  # iterations of one loop; an input that takes more is not compared
 NEAR = 1e-5  # relative to the larger of the values compared
@@ -22,6 +22,8 @@ class TooLong(Exception):
 
 class Recorder(Explorer):
     """After `record`: trace, the sides taken in order; near, whether each decision was at its threshold."""
+
+    longest = LIMIT
 
     def record(self, steps: list[Step], call: dict[str, Any], near: bool = False) -> Any:
         self.trace: list[int] = []
@@ -62,19 +64,8 @@ class Recorder(Explorer):
                     return True
         return False
 
-    def loop(self, step: Loop, names: dict[str, Any]) -> str:
-        items = self.value(step.header[1], names) if step.header else range(LIMIT)
-        for item in items:
-            if step.header:
-                names[step.header[0].id] = item  # type: ignore[attr-defined]
-            ended = self.run(step.body, names)
-            if ended == "break":
-                return ""
-            if ended == "return":
-                return ended
-        if step.header is None:
-            raise TooLong(f"a loop takes more than {LIMIT} iterations")
-        return ""
+    def endless(self) -> None:
+        raise TooLong(f"a loop takes more than {LIMIT} iterations")
 
 
 class _Comparisons(TorchDispatchMode):  # type: ignore[misc]

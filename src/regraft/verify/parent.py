@@ -39,7 +39,6 @@ def verify(
 
     `driver` is `module:function` (or `file.py:function`): called with either version's module it returns
     `(model, calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are
-    `(model, calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are
     brought to life from configuration classes and constructor signatures. `time_limit` is in seconds of work, on the
     clock it may take twice as long; `memory_limit` is in bytes. Both are for the child process run by `python`.
     Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
