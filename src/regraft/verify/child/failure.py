@@ -13,8 +13,8 @@ from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
 
 if TYPE_CHECKING:
-    from regraft.verify.child.examine import Setting
     from regraft.verify.child.record import Recorded
+    from regraft.verify.child.setting import Setting
     from regraft.verify.child.tree import Call
 
 MODULE_KEY = "__module_at__"

@@ -8,7 +8,13 @@ from regraft.verify.child import tree, weights
 from regraft.verify.child.capture import captured
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.examine import (
+from regraft.verify.child.failure import describe
+from regraft.verify.child.lasting import Lasting, copied, trained
+from regraft.verify.child.pair import Pair, build
+from regraft.verify.child.record import Recorded
+from regraft.verify.child.runs import sides_of
+from regraft.verify.child.session import Session
+from regraft.verify.child.setting import (
     SEEDS,
     Setting,
     as_difference,
@@ -16,14 +22,8 @@ from regraft.verify.child.examine import (
     has_counterpart,
     make_pair,
     record_calls,
-    sides_of,
     where,
 )
-from regraft.verify.child.failure import describe
-from regraft.verify.child.lasting import Lasting, copied, trained
-from regraft.verify.child.pair import Pair, build
-from regraft.verify.child.record import Recorded
-from regraft.verify.child.session import Session
 from regraft.verify.child.stochastic import compare_random
 from regraft.verify.child.variants import AS_RECORDED
 

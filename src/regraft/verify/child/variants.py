@@ -14,6 +14,7 @@ AS_RECORDED = "as recorded"
 SMALL = "inputs and parameters x 0.01"
 STRIDED = "inputs not contiguous"
 ONE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"
+ROWS, ALL = slice(0, 1), slice(None)  # dimensions
 LAID_OUT = (STRIDED, ONE_ROW, SHORTER, NO_ROWS)
 
 
@@ -43,10 +44,10 @@ def laid_out(call: Call) -> tuple[Call, ...]:
     made = [_mapped(call, STRIDED, _strided, masks=True)]
     if tensors:
         rows = tensors[0].shape[0]
-        made += [_mapped(call, ONE_ROW, _narrowed(rows, 1, (0,)), masks=True)] if rows > 1 else []
+        made += [narrowed(call, rows, 1, ROWS, ONE_ROW)] if rows > 1 else []
         steps = next((tensor.shape[1] for tensor in tensors if tensor.dim() > 1), 0)
-        made += [_mapped(call, SHORTER, _narrowed(steps, steps - 1), masks=True)] if steps > 2 else []
-        made.append(_mapped(call, NO_ROWS, _narrowed(rows, 0, (0,)), masks=True))
+        made += [narrowed(call, steps, steps - 1, slice(1, None), SHORTER)] if steps > 2 else []
+        made.append(narrowed(call, rows, 0, ROWS, NO_ROWS))
     return tuple(made)
 
 
@@ -54,16 +55,16 @@ def _strided(tensor: Any) -> Any:
     return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.dim() > 1 else tensor
 
 
-def _narrowed(size: int, to: int, dims: tuple[int, ...] | None = None) -> Callable[[Any], Any]:
-    """Narrow every dimension of that size, or only some dimensions; without `dims` all but the first."""
+def narrowed(call: Call, size: int, to: int, dims: slice, label: str) -> Call:
+    """Narrow those of the given dimensions that have a size, in all tensors of a call."""
 
-    def narrowed(tensor: Any) -> Any:
-        for dim in range(1, tensor.dim()) if dims is None else dims:
-            if dim < tensor.dim() and tensor.shape[dim] == size:
+    def each(tensor: Any) -> Any:
+        for dim in range(tensor.dim())[dims]:
+            if tensor.shape[dim] == size:
                 tensor = tensor.narrow(dim, 0, to)
         return tensor.clone(memory_format=torch.contiguous_format)
 
-    return narrowed
+    return _mapped(call, label, each, masks=True)
 
 
 def off_by_one_rounding(call: Call) -> Call:

@@ -1,0 +1,46 @@
+"""Make the inputs that show a difference smaller, as long as they show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from regraft.verify.child import tree
+from regraft.verify.child.compare import Difference
+from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.tree import Call
+from regraft.verify.child.variants import ALL, ROWS, narrowed
+
+TRIES = 32
+
+Cut = tuple[int, int, slice]
+
+
+def smallest(
+    call: Call, found: Difference, differs: Callable[[Call], Difference | None], ledger: Ledger
+) -> tuple[Call, Difference]:
+    """Return the smallest call found that still differs, and its difference.
+
+    Sizes are cut greedily: first rows, then every size that tensors share, to one, to two, by half. Inputs that the
+    original does not take show no difference, so a cut that goes too far is not kept.
+    """
+    refused: list[Cut] = []
+    while len(refused) < TRIES and not ledger.late():
+        cut = next((cut for cut in _cuts(call) if cut not in refused), None)
+        if cut is None:
+            break
+        size, to, dims = cut
+        smaller = narrowed(call, size, to, dims, call.label)
+        shown = differs(smaller)
+        if shown is None:
+            refused.append(cut)
+        else:
+            call, found = smaller, shown
+    return call, found
+
+
+def _cuts(call: Call) -> Iterator[Cut]:
+    """Yield (size, smaller size, dimensions), the largest cut of the largest size first."""
+    shapes = tree.shapes(call)
+    for dims in (ROWS, ALL):
+        for size in sorted({size for shape in shapes for size in shape[dims]}, reverse=True):
+            yield from ((size, to, dims) for to in sorted({1, 2, size // 2}) if 0 < to < size)

@@ -1,0 +1,156 @@
+"""Run one call on both sides and judge what a caller sees."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from regraft.verify.child import tree
+from regraft.verify.child.compare import Difference, Largest
+from regraft.verify.child.ledger import Record
+from regraft.verify.child.pair import Pair
+from regraft.verify.child.record import Recorded
+from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge, unsteady, without
+from regraft.verify.child.session import Session
+from regraft.verify.child.setting import Setting
+from regraft.verify.child.state import is_state
+from regraft.verify.child.tree import Call
+from regraft.verify.child.variants import AS_RECORDED, LAID_OUT, SMALL, off_by_one_rounding
+
+RUNS = 3  # of the original against itself, before a difference is held against the changed version
+HALVES = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What is compared: the original, its counterpart, and on demand the original in float64."""
+
+    definition: str
+    ours: Target
+    theirs: Target
+    exact: Callable[[bool], Target]
+
+
+def sides_of(entry: Recorded, setting: Setting, session: Session) -> Sides:
+    pair, path, name = setting.pair, entry.path, entry.definition
+    if path is not None:
+        return module_sides(pair, path, name, session)
+    before, after = session.original, session.changed
+    ours, theirs = getattr(before, name), getattr(after, name)
+    return Sides(
+        name,
+        Target(pair.original, "", ours, before),
+        Target(pair.changed, "", theirs, after),
+        lambda fresh: Target(pair.exact(fresh=fresh), "", ours, before),
+    )
+
+
+def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
+    before, after = session.original, session.changed
+    return Sides(
+        name,
+        Target(pair.original, path, None, before),
+        Target(pair.changed, path, None, after),
+        lambda fresh: Target(pair.exact(fresh=fresh), path, None, before),
+    )
+
+
+def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Difference | Outcome | None:
+    """Return a difference, or the changed version's equal outcome, or None where the original does not run."""
+    ledger, name = session.ledger, sides.definition
+    with ledger.step("original", name, call.label), session.traced_before():
+        before = execute(sides.ours, call, plan)
+    if before.error is not None:
+        if call.label not in LAID_OUT:  # not every module takes these
+            ledger.skip(f"{name}, {call.label}: the original raises {type(before.error).__name__}")
+        return None
+    with session.traced(name, call.label):
+        after = execute(sides.theirs, call, plan)
+    memo: list[Outcome] = []
+
+    def truth() -> Outcome:
+        if not memo:
+            with ledger.step("truth", name, call.label):
+                target = sides.exact(call.label == SMALL)
+                memo.append(execute(target, call, replace(plan, dtype=torch.float64)))
+        return memo[0]
+
+    def jittered() -> Outcome:
+        return execute(sides.ours, off_by_one_rounding(call), plan)
+
+    largest = ledger.records[name].largest if name in ledger.records else Largest()
+    if plan.twice and before.second is not None and (loss := _given_up(after)):
+        ledger.records[name].given_up.add(loss)
+        return after
+    strict = call.label in (AS_RECORDED, *LAID_OUT)
+    found = judge(before, after, truth, largest, strict=strict, jittered=jittered)
+    if found is not None and is_state(found.path):
+        noise = unsteady(before, execute(sides.ours, call, plan))
+        found = judge(without(before, noise), without(after, noise), truth, largest, strict=strict, jittered=jittered)
+    return found or after
+
+
+def _given_up(outcome: Outcome) -> str:
+    """Return what a library's kernel does not offer by its own account: second derivatives, or nothing."""
+    text = str(outcome.backward_error or "")
+    kernel = re.match(r"derivative for (\S+) is not implemented", text)
+    return f"second derivatives ({kernel[1]} has none)" if kernel else ""
+
+
+def left_out(found: Difference, sides: Sides, call: Call, plan: Plan, session: Session) -> str:
+    """Return why a difference says nothing about the changed version, or nothing where it does."""
+    if _far_from_exact(found.path, sides, call, plan):
+        return "the original's own result has nothing to do with the exact one in this number format"
+    if _differs_from_itself(sides, call, plan, session):
+        return "the original gives other values each time"
+    return ""
+
+
+def _far_from_exact(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
+    """Whether a half-precision value, or an output that its gradient depends on, is noise already in the original."""
+    before, after = execute(sides.ours, call, plan), execute(sides.theirs, call, plan)
+    exact = execute(sides.exact(call.label == SMALL), call, replace(plan, dtype=torch.float64))
+    if before.error or after.error or exact.error:
+        return False
+    ours, theirs, truth = (
+        {**seen.outputs, **((seen.gradients or {}) if path not in before.outputs else {})}
+        for seen in (before, after, exact)
+    )
+    value, other = ours.get(path), theirs.get(path)
+    if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return False
+    if value.dtype not in HALVES or value.dtype != other.dtype or value.shape != other.shape:
+        return False
+    return any(_noise(ours[name], truth.get(name)) for name in {path, *before.outputs})
+
+
+def _noise(value: Any, exact: Any) -> bool:
+    if not (isinstance(value, torch.Tensor) and isinstance(exact, torch.Tensor)) or value.dtype not in HALVES:
+        return False
+    if value.shape != exact.shape or not value.numel():
+        return False
+    finite = torch.isfinite(exact)
+    error = (value.double() - exact)[finite].abs()
+    scale = exact[finite].abs()
+    return bool(error.numel()) and not bool(error.max() <= max(1.0, 2 * float(scale.max())))
+
+
+def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session) -> bool:
+    """Whether two of a few runs of the original differ as no two versions may: it reads memory that nobody wrote."""
+    again = replace(sides, theirs=sides.ours, definition="")
+    return any(isinstance(compare_runs(again, call, plan, session), Difference) for _ in range(RUNS))
+
+
+def count(record: Record, setting: Setting, call: Call, outcome: Outcome) -> None:
+    record.models.add(setting.subject.name)
+    record.drivers.add(setting.subject.driver)
+    record.modes.add(setting.mode)
+    record.dtypes.add(setting.dtype)
+    record.seeds.add(setting.seed)
+    if call.label not in LAID_OUT:
+        record.shapes.add(str(tree.shapes(call)))
+    record.gradients += outcome.gradients is not None

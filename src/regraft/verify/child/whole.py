@@ -1,0 +1,123 @@
+"""Compare a whole model, and pin a difference on the definitions that cause it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.verify.child import tree, weights
+from regraft.verify.child.compare import Difference
+from regraft.verify.child.failure import describe
+from regraft.verify.child.minimise import smallest
+from regraft.verify.child.pair import Pair, build
+from regraft.verify.child.replay import Outcome, Plan, execute
+from regraft.verify.child.runs import Sides, compare_runs, count, left_out, module_sides
+from regraft.verify.child.session import Session
+from regraft.verify.child.setting import Setting, fitted
+from regraft.verify.child.state import is_state
+from regraft.verify.child.tree import Call
+from regraft.verify.child.variants import AS_RECORDED
+
+
+def compare_whole(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
+    """Compare the whole model on every call; a difference is pinned on the definitions that cause it."""
+    for call in setting.subject.calls(setting.seed):
+        given = replace(fitted(call, setting), label=AS_RECORDED)
+        found = _difference(setting, session, given)
+        while isinstance(found, Difference) and session.ledger.open():
+            found = _pin(found, given, setting, session)
+        if isinstance(found, Outcome):
+            _credit(setting, session, given, found, recorded)
+
+
+def _pin(found: Difference, call: Call, setting: Setting, session: Session) -> Difference | Outcome | None:
+    """Refute the definitions that cause a whole model's difference, and compare again without them."""
+
+    def check(given: Call = call) -> Difference | None:
+        result = _difference(setting, session, given, fresh=True)
+        return result if isinstance(result, Difference) else None
+
+    if check() is None:
+        session.ledger.skip(f"a difference of {setting.subject.name} did not reproduce: {found.sentence}")
+        return None
+    guilty = session.blame(check)
+    for name in guilty:
+        with session.only(name):
+            given, shown = smallest(call, found, check, session.ledger)
+        where = f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, shapes {tree.shapes(given)}"
+        recipe = describe(setting.subject, setting.seed, setting, (None, given), shown)
+        session.ledger.refute(name, f"{shown.sentence} ({where})", recipe)
+    session.restore(guilty)
+    return _difference(setting, session, call)
+
+
+def _difference(setting: Setting, session: Session, call: Call, *, fresh: bool = False) -> Difference | Outcome | None:
+    """Compare one call of the whole model; it is built anew where definitions were restored since."""
+    if not fresh and len(session.ledger.open()) == len(session.ledger.records):
+        return _run(setting.pair, setting, session, call)
+    made = build(setting.subject, setting.seed, session)
+    if not isinstance(made, Pair):
+        return made
+    pair = made.cast(getattr(torch, setting.dtype))
+    with pair.mode(setting.training, 0.0 if setting.training else weights.RATE):
+        return _run(pair, setting, session, call)
+
+
+def _run(pair: Pair, setting: Setting, session: Session, call: Call) -> Difference | Outcome | None:
+    plan = Plan(setting.seed, gradients=True, repeat=True)
+    sides = module_sides(pair, "", "", session)
+    found = compare_runs(sides, call, plan, session)
+    if not isinstance(found, Difference):
+        return found
+    if setting.dtype != "float32" and _rounding_only(sides, call, plan):
+        return execute(sides.theirs, call, plan)
+    if reason := left_out(found, sides, call, plan, session):
+        name = f"{setting.subject.name} as a whole, {setting.mode} mode, {setting.dtype}"
+        session.ledger.skip(f"{name}, is left out: {reason}")
+        return None
+    return found
+
+
+def _rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
+    """In half precision, errors pile up over layers: the whole model is judged by its error's overall size."""
+    exact = execute(sides.exact(False), call, replace(plan, dtype=torch.float64))
+    before, after = execute(sides.ours, call, plan), execute(sides.theirs, call, plan)
+    if exact.error or before.error or after.error or list(before.outputs) != list(after.outputs):
+        return False
+    if after.backward_error or set(after.overwritten) - set(before.overwritten):
+        return False
+    for truth, ours, theirs in (
+        (exact.outputs, before.outputs, after.outputs),
+        (exact.gradients, before.gradients, after.gradients),
+    ):
+        for path, value in (ours or {}).items():
+            other = (theirs or {}).get(path)
+            if isinstance(value, torch.Tensor):
+                if not _no_worse(value, other, (truth or {}).get(path)):
+                    return False
+            elif is_state(path) and value != other:
+                return False
+    return True
+
+
+def _no_worse(before: Any, after: Any, exact: Any) -> bool:
+    if not isinstance(after, torch.Tensor) or not isinstance(exact, torch.Tensor):
+        return False
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return False
+    if not before.is_floating_point():
+        return bool(torch.equal(before, after))
+    own, new = (before.double() - exact).norm(), (after.double() - exact).norm()
+    return bool(new <= 2 * own + 2 * torch.finfo(before.dtype).eps * exact.double().norm())
+
+
+def _credit(setting: Setting, session: Session, call: Call, outcome: Outcome, recorded: frozenset[str]) -> None:
+    """Count a whole-model comparison for every definition that took part in it."""
+    for change in session.changes:
+        record = session.ledger.records[change.definition]
+        ran = change.definition in recorded or not session.tracer.gaps(change)
+        if ran and not record.refuted:
+            record.wholes += 1
+            count(record, setting, call, outcome)
