@@ -19,7 +19,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_results_are_read_back_without_a_half_written_line(results: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    patch = results.Patch("adopter/softmax", "Block", 3, "proved", "", True)
+    patch = results.Patch("adopter/softmax", "Block", 3, "proved", "", True, True)
     result = results.Result("a.py", (patch,), "", 1.5)
     results.Store(path).add("key", result)
     path.write_text(path.read_text() + '{"key": "other", "resu')
@@ -35,11 +35,11 @@ def test_the_key_depends_on_both_texts(results: ModuleType) -> None:
 
 
 def test_the_table_counts_by_rule_and_verdict(results: ModuleType) -> None:
-    made = [("x", "proved", True), ("x", "unproven", True), ("y", "refuted", False)]
-    patches = tuple(results.Patch(rule, "C", 1, status, "", loads) for rule, status, loads in made)
+    made = [("x", "proved", True, True), ("x", "unproven", True, False), ("y", "refuted", False, False)]
+    patches = tuple(results.Patch(rule, "C", 1, status, "", *seen) for rule, status, *seen in made)
     table = results.rows([results.Result("a.py", patches, "", 0.0)], ["x", "y"])
     assert table[1:] == [
-        ["x", "2", "1", "1", "0", "2"],
-        ["y", "1", "0", "0", "1", "0"],
-        ["total", "3", "1", "1", "1", "2"],
+        ["x", "2", "1", "1", "0", "2", "1"],
+        ["y", "1", "0", "0", "1", "0", "0"],
+        ["total", "3", "1", "1", "1", "2", "1"],
     ]

@@ -34,11 +34,11 @@ def fetch(requirement: str) -> Package:
     return select(requirement, directory)
 
 
-def select(requirement: str, directory: Path) -> Package:
-    """The files of a package that is on disk already; all of them are modules that mention torch."""
+def select(requirement: str, directory: Path, under: str = ".") -> Package:
+    """The files of a package on disk (`under` a folder); all of them are modules that mention torch."""
     files: list[Path] = []
     skipped: list[tuple[Path, str]] = []
-    for path in sorted(directory.glob(PATTERNS.get(requirement.split("==", maxsplit=1)[0], "**/*.py"))):
+    for path in sorted(directory.glob(PATTERNS.get(requirement.split("==", maxsplit=1)[0], f"{under}/**/*.py"))):
         reason = _reason(path)
         if reason:
             skipped.append((path, reason))

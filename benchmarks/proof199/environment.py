@@ -1,4 +1,4 @@
-"""The environment that the models run in: made under `.cache/` the first time, and when what it needs changes."""
+"""The environments that models run in: made under `.cache/` the first time, and when what they need changes."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import venv
 from pathlib import Path
 
 HERE = Path(__file__).parent
-REQUIREMENTS = HERE / "requirements.txt"
-ENVIRONMENT = HERE.parent.parent / ".cache" / "proof199" / "environment"
+STORE = HERE.parent.parent / ".cache" / "proof199"
 TORCH = "torch==2.13.0"
-_INSTALLED = ENVIRONMENT / "installed.txt"
+# What models of a package need beside it to run on tiny inputs; nothing chooses another torch.
+BESIDE = {"transformers": ("scipy==1.15.3",), "diffusers": ("transformers==5.23.0", "scipy==1.15.3")}
 _CODE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
-def python() -> str:
-    """The interpreter of the environment. Raises CalledProcessError where something cannot be installed."""
-    found = ENVIRONMENT / "bin" / "python"
-    wanted = f"{TORCH}\n{REQUIREMENTS.read_text()}"
-    if not (_INSTALLED.is_file() and _INSTALLED.read_text() == wanted):
-        print(f"making {ENVIRONMENT} ({', '.join(wanted.split())})", file=sys.stderr)
-        venv.create(ENVIRONMENT, with_pip=True, clear=True)
+def python(requirement: str) -> str:
+    """The interpreter of a package's environment. Raises CalledProcessError where something cannot be installed."""
+    folder = STORE / f"environment-{requirement}"
+    found, installed = folder / "bin" / "python", folder / "installed.txt"
+    needs = (requirement, *BESIDE.get(requirement.partition("==")[0], ()))
+    wanted = "\n".join((TORCH, *needs))
+    if not (installed.is_file() and installed.read_text() == wanted):
+        print(f"making {folder} ({', '.join(wanted.split())})", file=sys.stderr)
+        venv.create(folder, with_pip=True, clear=True)
         pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, TORCH], check=True)  # first and pinned, so that nothing else chooses a build of it
-        subprocess.run([*pip, "--requirement", str(REQUIREMENTS)], check=True)
-        _INSTALLED.write_text(wanted)
+        subprocess.run([*pip, *needs], check=True)
+        installed.write_text(wanted)
     return str(found)
 
 

@@ -18,7 +18,8 @@ PACKAGE = Path(regraft.__file__).parent
 class Patch:
     """One applied patch: its rule, the definition that it is in, and that definition's verdict.
 
-    `loads` says whether the original's checkpoint was loaded strictly into the rewritten model.
+    `loads` says whether the original's checkpoint was loaded strictly into the rewritten model, `executed` whether
+    every changed line ran in a comparison that found no difference.
     """
 
     rule: str
@@ -27,6 +28,7 @@ class Patch:
     status: str
     reason: str
     loads: bool
+    executed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,13 @@ def _entry(line: str) -> tuple[str, Result]:
 
 
 def rows(results: Iterable[Result], rules: Iterable[str]) -> list[list[str]]:
-    """The table: for each rule its patches by verdict, and how many of them load the original's checkpoint."""
+    """The table: for each rule its patches by verdict, how many load the original's checkpoint, how many ran."""
     patches = [patch for result in results for patch in result.patches]
-    table = [["rule", "patches", "proved", "unproven", "refuted", "loads"]]
+    table = [["rule", "patches", "proved", "unproven", "refuted", "loads", "executed"]]
     for rule in (*rules, "total"):
         mine = [patch for patch in patches if rule in (patch.rule, "total")]
         counts = [sum(patch.status == status for patch in mine) for status in ("proved", "unproven", "refuted")]
-        table.append([rule, *map(str, [len(mine), *counts, sum(patch.loads for patch in mine)])])
+        table.append(
+            [rule, *map(str, [len(mine), *counts, sum(p.loads for p in mine), sum(p.executed for p in mine)])]
+        )
     return table

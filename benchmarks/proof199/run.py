@@ -1,19 +1,22 @@
-"""How many of the patches of Adopter's nine rules in transformers 4.34.0 running both versions proves.
+"""How many of the patches that Regraft makes in a package's models running both versions proves.
 
-    python benchmarks/proof199/run.py                      # all modeling files; hours on few cores
+    python benchmarks/proof199/run.py                      # transformers 4.34.0, Adopter's nine rules; hours
     python benchmarks/proof199/run.py --jobs 8
-    python benchmarks/proof199/run.py --only bert --limit 8
+    python benchmarks/proof199/run.py --package transformers==5.23.0 --sample 64
+    python benchmarks/proof199/run.py --package timm==1.0.31 --packs adopter,torch --only resnet
 
-Makes an environment of its own under `.cache/proof199/` the first time (torch and the pinned transformers), rewrites
-every modeling file in it, and verifies each there with `regraft verify`'s means. Results are kept in
+Makes an environment of its own for the package under `.cache/proof199/` the first time (torch and the pinned
+package), rewrites its modeling files there, and verifies each with `regraft verify`'s means. Results are kept in
 `.cache/proof199/results.jsonl` by the text of both versions and the source of the verification: a run that was
 interrupted goes on where it stopped. Prints a table and the definitions that are not proved; exits with 1 if one of
-them is refuted. A patch counts with the verdict of the class or function that it is in.
+them is refuted. A patch counts with the verdict of the class or function that it is in; it is executed where every
+changed line ran and was compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import re
 import sys
 import time
@@ -33,8 +36,7 @@ from regraft.rules import load_rules
 from regraft.scan import CompiledRule, FileReport, Finding, RuleDefect, check_file, compile_rules, rewrite_file
 from regraft.verify import Verdict, VerifyError, verify
 
-REQUIREMENT = "transformers==4.34.0"
-STORE = environment.ENVIRONMENT.parent / "results.jsonl"
+STORE = environment.STORE / "results.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,15 @@ class Task:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    python = environment.python()
-    package = packages.select(REQUIREMENT, environment.packages(python))
-    rules, problems = load_rules(["adopter"])
+    python = environment.python(options.package)
+    package = packages.select(options.package, environment.packages(python), options.package.partition("==")[0])
+    rules, problems = load_rules(options.packs.split(","))
     compiled, more = compile_rules(rules)
     if problems or more:
         raise SystemExit(f"rules do not load: {problems + more}")
-    tasks = [task for task in _tasks(package, compiled) if re.search(options.only, task.label)][: options.limit]
+    tasks = [task for task in _tasks(package, compiled) if re.search(options.only, task.label)]
+    if options.sample:
+        tasks = sorted(tasks, key=lambda task: hashlib.sha256(task.label.encode()).digest())[: options.sample]
     store = Store(options.results)
     started = time.monotonic()
     results = []
@@ -73,7 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1, help="files verified at a time (default: 1)")
-    parser.add_argument("--limit", type=int, help="only so many files")
+    parser.add_argument(
+        "--package", default="transformers==4.34.0", metavar="NAME==VERSION", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--packs", default="adopter", help="packs of rules, with commas between (default: %(default)s)"
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="only N files, drawn by a hash of their paths")
     parser.add_argument("--only", default="", metavar="REGEX", help="only files whose path in the package it fits")
     parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS", help="for each file")
     parser.add_argument("--results", type=Path, default=STORE, metavar="FILE", help=f"default: {STORE}")
@@ -125,10 +135,11 @@ def _patch(finding: Finding, verdicts: dict[str, Verdict]) -> Patch:
     rule, line = finding.rule.id, finding.start[0]
     verdict = verdicts.get(definition)
     if verdict is None:
-        return Patch(rule, definition, line, "unproven", "no verdict for its definition", False)
+        return Patch(rule, definition, line, "unproven", "no verdict for its definition", False, False)
     levels = verdict.evidence.get("levels", ())
     loads = isinstance(levels, list | tuple) and "state_dict" in levels
-    return Patch(rule, definition, line, verdict.status, verdict.reason, loads)
+    executed = isinstance(levels, list | tuple) and "lines executed" in levels
+    return Patch(rule, definition, line, verdict.status, verdict.reason, loads, executed)
 
 
 def report(results: Sequence[Result], rules: Sequence[str]) -> Iterator[str]:
@@ -137,7 +148,8 @@ def report(results: Sequence[Result], rules: Sequence[str]) -> Iterator[str]:
         yield row[0].ljust(28) + "".join(cell.rjust(10) for cell in row[1:])
     files = [result for result in results if result.patches]
     whole = sum(all(patch.status == "proved" for patch in result.patches) for result in files)
-    yield f"files with every patch proved: {whole} of {len(results)}"
+    ran = sum(all(patch.executed for patch in result.patches) for result in files)
+    yield f"files with every patch proved: {whole} of {len(results)}; with every patch executed: {ran}"
     for result in results:
         if result.error:
             yield f"{result.file}: {result.error}"
