@@ -17,7 +17,7 @@ from typing import Any
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
-from regraft.verify.types import LEVELS, MODULE, Status, Verdict, VerifyError
+from regraft.verify.types import INTERNAL, LEVELS, MODULE, Status, Verdict, VerifyError
 
 _RETRIES = 3
 _CLOCK = 2.0  # seconds on the clock for each second of work: others use the machine, too
@@ -122,14 +122,17 @@ class _Job:
     python: str
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Run children until one ends well; a definition that killed one is left out of the next."""
+        """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
+        the original that did.
+        """
         deadline = time.monotonic() + _CLOCK * self.time_limit
         fallen: dict[str, str] = {}
+        avoided: list[str] = []
         while True:
             with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
                 folder = Path(name)
                 left = max(1.0, deadline - time.monotonic())
-                self._request(folder, left, tuple(fallen))
+                self._request(folder, left, tuple(fallen), avoided)
                 ended = run_child(self.python, folder, left, self.memory_limit)
                 result = _result(folder)
             if ended.how == "finished":
@@ -137,8 +140,10 @@ class _Job:
             guilty = self._guilty(ended, result)
             fallen.update(guilty)
             result = _ended(result, ended, bool(guilty))
+            died = [ended.step["what"]] if ended.how == "crashed" and ended.step.get("side") == "original" else []
+            avoided += died
             spent = time.monotonic() > deadline - 1 or len(fallen) >= len(self.changes)
-            if not guilty or spent or len(fallen) > _RETRIES:
+            if not (guilty or died) or spent or len(fallen) + len(avoided) > _RETRIES:
                 break
         if result.get("fatal", {}).get("what") == "torch":
             raise VerifyError("torch is not installed in this Python interpreter", file=self.python)
@@ -146,7 +151,7 @@ class _Job:
             raise VerifyError(result["fatal"]["reason"], file=str(self.driver))
         return result, fallen
 
-    def _request(self, folder: Path, seconds: float, excluded: tuple[str, ...]) -> None:
+    def _request(self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided: list[str]) -> None:
         source = folder.resolve().joinpath(*self.original.parts[1:][-_DEPTH:])  # without the root, which would win
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_bytes(self.changed)
@@ -159,6 +164,7 @@ class _Job:
             "folder": os.getcwd(),
             "seconds": seconds / _CLOCK,
             "excluded": list(excluded),
+            "avoided": avoided,
             "text": _text(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -166,7 +172,7 @@ class _Job:
     def _guilty(self, ended: Exit, result: dict[str, Any]) -> dict[str, str]:
         """Return who is to blame for a child's end: only a step of the changed version that the original survived."""
         step = ended.step
-        if ended.how == "time limit" or step.get("side") != "changed":
+        if ended.how == "time limit" or ended.code == INTERNAL or step.get("side") != "changed":
             return {}
         reason = f"the changed version fails where the original works: {ended.cause}, at {step['what']!r}"
         if step.get("definition") in {change.definition for change in self.changes}:

@@ -10,6 +10,7 @@ Status = Literal["proved", "unproven", "refuted"]
 
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"
+INTERNAL = 70  # exit status of a child that failed itself: says nothing about either version
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,11 @@ import importlib.util
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
+
+from regraft.verify.types import INTERNAL
 
 
 def main() -> None:
@@ -21,7 +24,12 @@ def main() -> None:
     else:
         from regraft.verify.child.run import run
 
-        run(folder, request)
+        try:
+            run(folder, request)
+        except Exception:  # noqa: BLE001 - what models raise is caught where they run; this is a failure of ours
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(INTERNAL)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # threads and exit handlers of model code may not hold us up

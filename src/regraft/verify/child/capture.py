@@ -76,7 +76,7 @@ def _result(capture: Capture, target: Target, call: Call) -> dict[str, Any] | Ba
     try:
         with watch.printing(), torch.no_grad(), limited(SECONDS):
             reseed(0)
-            return tree.flatten(capture(target, tree.thaw(call, target.model, gradients=False)))
+            return tree.flatten(capture(target, tree.thaw(call, target.model, gradients=False, scope=target.scope)))
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result
         return error
     finally:

@@ -56,8 +56,11 @@ class Record:
 class Ledger:
     """All records, the journal of steps and the file that the parent reads."""
 
-    def __init__(self, folder: Path, definitions: tuple[str, ...], deadline: float) -> None:
+    def __init__(
+        self, folder: Path, definitions: tuple[str, ...], deadline: float, avoided: frozenset[str] = frozenset()
+    ) -> None:
         self.folder = folder
+        self.avoided = avoided  # steps that ended an earlier process
         self.records = {name: Record() for name in definitions}
         self.skipped: list[str] = []
         self.levels: list[str] = []

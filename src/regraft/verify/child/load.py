@@ -64,6 +64,11 @@ def load_source(path: Path, name: str) -> ModuleType:
     return module
 
 
+def plain(name: str) -> str:
+    """The name of a module without what tells the versions of a file apart."""
+    return name.removesuffix(SUFFIX).removesuffix(AGAIN).removesuffix(ORIGINAL)
+
+
 def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
     """Return a definition of the original as it would be in the changed module, whose other definitions it then uses.
 

@@ -99,6 +99,12 @@ def _accelerated() -> bool:
     return bool(torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available())
 
 
+def bare(error: BaseException) -> BaseException:
+    """An error without the frames that it came through, which would keep their tensors alive."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
 def execute(target: Target, call: Call, plan: Plan) -> Outcome:
     """Run a call with fresh copies of its arguments; what it leaves behind is noted and then taken back."""
     watch = Watch(target.module, target.scope)
@@ -106,13 +112,13 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
         with watch.printing():
             return _forward(target, call, plan, watch)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result
-        return Outcome(error=error)
+        return Outcome(error=bare(error))
     finally:
         watch.rewind()
 
 
 def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
-    live = tree.thaw(call, target.model, gradients=plan.gradients, dtype=plan.dtype)
+    live = tree.thaw(call, target.model, gradients=plan.gradients, dtype=plan.dtype, scope=target.scope)
     reseed(plan.seed)
     before = chance()
     with torch.set_grad_enabled(plan.gradients), watch_calls(target.module if plan.hooked else None) as log:
@@ -143,7 +149,7 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
 
 
 def _second(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
-    live = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype)
+    live = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
     reseed(plan.seed + 1)
     with torch.no_grad():
         flat = tree.flatten(target.callable(*live.args, **live.kwargs))
@@ -189,7 +195,7 @@ def _backward(flat: Mapping[str, Any], live: tree.Live, module: Any, plan: Plan)
             gradients_again=_copied(_gradients(outputs, wanted, keep=False)) if plan.repeat else None,
         )
     except Exception as error:  # noqa: BLE001 - arbitrary backward code; the error is the result
-        return Outcome(backward_error=error)
+        return Outcome(backward_error=bare(error))
 
 
 def _gradients(

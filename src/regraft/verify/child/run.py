@@ -33,7 +33,8 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     warnings.simplefilter("ignore")
     changes = tuple(Change.from_json(entry) for entry in request["changes"])
     names = tuple(change.definition for change in changes)
-    ledger = Ledger(folder, names, time.process_time() + float(request["seconds"]))
+    deadline = time.process_time() + float(request["seconds"])
+    ledger = Ledger(folder, names, deadline, frozenset(request["avoided"]))
     session = _load(request, changes, ledger)
     if session is not None:
         _exclude(session, request["excluded"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -10,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import nn
+
+from regraft.verify.child.load import plain
 
 _DEPTH = 6
 
@@ -76,8 +79,12 @@ class Live:
     passed: dict[str, tuple[Any, Any]]
 
 
-def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None) -> Live:
-    """Make fresh arguments; float tensors pass through a copy so that in-place writes do not hit a leaf."""
+def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: ModuleType | None = None) -> Live:
+    """Make fresh arguments; float tensors pass through a copy so that in-place writes do not hit a leaf.
+
+    Objects of a class of the file become objects of that class in `scope`, the version that the call is for.
+    """
+    scope = scope or sys.modules.get(type(model).__module__)
     leaves: dict[str, Any] = {}
     passed: dict[str, tuple[Any, Any]] = {}
 
@@ -85,7 +92,8 @@ def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None) -> Live:
         if isinstance(leaf, ModuleRef):
             return model.get_submodule(leaf.path)
         if not isinstance(leaf, torch.Tensor):
-            return duplicate(leaf) if dtype is None else _cast_inside(duplicate(leaf), dtype)
+            copied = _at_home(duplicate(leaf), scope)
+            return copied if dtype is None else _cast_inside(copied, dtype)
         floating = leaf.is_floating_point()
         base = leaf.detach().to(dtype).clone() if floating and dtype is not None else leaf.detach().clone()
         name = f"input {len(passed)}"
@@ -99,6 +107,23 @@ def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None) -> Live:
     args = map_leaves(call.args, revive)
     kwargs = map_leaves(dict(call.kwargs), revive)
     return Live(args, kwargs, leaves, passed)
+
+
+def _at_home(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
+    """Give a private copy, and what it holds, the classes that another version of the same file defines."""
+    cls = type(value)
+    if scope is None or depth == 0 or isinstance(value, nn.Module | type | torch.Tensor):
+        return value
+    own = getattr(scope, cls.__qualname__, None)
+    if cls.__module__ != scope.__name__ and plain(cls.__module__) == plain(scope.__name__) and isinstance(own, type):
+        try:
+            value.__class__ = own
+        except TypeError:  # an enumeration's member or another layout: it stays what the call was recorded with
+            return value
+    held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for item in (*held, *getattr(value, "__dict__", {}).values()):
+        _at_home(item, scope, depth - 1)
+    return value
 
 
 def _cast_inside(value: Any, dtype: Any) -> Any:

@@ -14,6 +14,7 @@ import torch
 
 from regraft.verify.child.drivers import inputs, repair, tiny
 from regraft.verify.child.drivers.slots import Spec
+from regraft.verify.child.replay import bare
 from regraft.verify.child.session import Session, seeded
 
 REPAIR_SECONDS = 12.0
@@ -36,34 +37,36 @@ class Trial:
 
 
 def attempt(
-    cls: str, config_class: Any, values: Mapping[str, Any], attention: str, module: ModuleType, seconds: float,
-    first: Spec | None = None,
+    what: str, cls: str, config_class: Any, values: Mapping[str, Any], session: Session, *, attention: str = EAGER,
+    seconds: float = 0.0, first: Spec | None = None,
 ) -> Trial:  # fmt: skip
     """Build the original from a configuration and look for inputs; what fails on the way is the trial's error."""
+    if what in session.ledger.avoided:
+        return Trial(values, attention, (0, 0), RuntimeError(f"{what}: left out, it ended the process before"))
     stage, counter = 0, repair.Counter()
     config = model = None
-    try:
-        with counter:
-            config = make_config(config_class, values, attention)
-            stage = BUILDING
-            _refuse_large(cls, config, module)
-            model = seeded(0, builder(cls, config), module).eval()
-        found = inputs.find(model, seconds=seconds, first=first)
-    except inputs.NoInputs as error:
-        return Trial(values, attention, (RUNNING, error.progress), error, config, model)
-    except _TooLarge as error:
-        return Trial(values, attention, (TOO_LARGE, -error.count), error)
-    except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
-        return Trial(values, attention, (stage, counter.count), error)
-    return Trial(values, attention, (DONE, 0), None, config, model, found)
+    with session.ledger.step("original", "", what):
+        try:
+            with counter:
+                config = make_config(config_class, values, attention)
+                stage = BUILDING
+                _refuse_large(cls, config, session.original)
+                model = seeded(0, builder(cls, config), session.original).eval()
+            found = inputs.find(model, seconds=seconds, first=first)
+        except inputs.NoInputs as error:
+            return Trial(values, attention, (RUNNING, error.progress), bare(error), config, model)
+        except _TooLarge as error:
+            return Trial(values, attention, (TOO_LARGE, -error.count), bare(error))
+        except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
+            return Trial(values, attention, (stage, counter.count), bare(error))
+        return Trial(values, attention, (DONE, 0), None, config, model, found)
 
 
 def quickly(cls: str, config_class: Any, original: Mapping[str, Any], session: Session) -> Trial:
     """Try the configuration shrunk by each scale; return the first trial that works, or the one that came furthest."""
     best = None
     for scale in tiny.SCALES:
-        with session.ledger.step("original", "", f"bring up {cls}"):
-            trial = attempt(cls, config_class, tiny.shrink(original, scale), EAGER, session.original, 0.0)
+        trial = attempt(f"bring up {cls}", cls, config_class, tiny.shrink(original, scale), session)
         if trial.error is None:
             return trial
         best = trial if best is None or trial.progress > best.progress else best
@@ -91,8 +94,7 @@ def _better(
     for values, seconds in itertools.chain(tries, ((one, 0.0) for one in tiny.repairs(original, best.values, text))):
         if time.process_time() > deadline:
             return
-        with session.ledger.step("original", "", f"repair {cls}"):
-            trial = attempt(cls, config_class, values, EAGER, session.original, seconds)
+        trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds)
         if trial.progress > best.progress:
             yield trial
 

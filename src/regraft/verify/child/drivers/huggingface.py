@@ -114,7 +114,7 @@ def _mended(session: Session, failed: dict[str, Trial], ready: list[Candidate]) 
         tried = [first]
         if config_class in known:
             values = known[config_class]
-            tried.append(bringup.attempt(cls, config_class, values, bringup.EAGER, session.original, 0.0))
+            tried.append(bringup.attempt(f"bring up {cls}", cls, config_class, values, session))
         best = max(tried, key=lambda trial: trial.progress)
         trial = bringup.repaired(cls, config_class, defaults, best, session)
         if trial.error is None:
@@ -204,7 +204,8 @@ def _overrides(candidate: Candidate, text: str, choices: tiny.Choices) -> Iterat
 def _varied(candidate: Candidate, override: Mapping[str, Any], attention: str, session: Session) -> Candidate | None:
     """Build a variation if the original can; its failure is expected and says nothing about the change."""
     values = {**candidate.values, **override}
-    with session.ledger.step("original", "", f"vary {candidate.cls}: {dict(override) or attention}"):
-        spec, config_class = candidate.found.spec, type(candidate.config)
-        trial = bringup.attempt(candidate.cls, config_class, values, attention, session.original, 0.0, spec)
+    trial = bringup.attempt(
+        f"vary {candidate.cls}: {dict(override) or attention}", candidate.cls, type(candidate.config), values, session,
+        attention=attention, first=candidate.found.spec,
+    )  # fmt: skip
     return _candidate(candidate.cls, trial, session) if trial.error is None else None

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.drivers import repair
-from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, Spec, is_plain, make, slot_for
+from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, Spec, is_plain, make, packed_patches, slot_for
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
 
@@ -97,6 +97,9 @@ def _slots(model: Any, inner: bool, width: int) -> dict[str, Slot]:
         required = parameter.default is parameter.empty
         if required or not (is_plain(parameter.name, note) or isinstance(parameter.default, bool | int | float | str)):
             found[parameter.name] = slot_for(parameter.name, note, sizes, inner)
+    if any(name.endswith("grid_thw") for name in found):
+        images = [name for name in found if name == "hidden_states" or name.startswith("pixel_values")]
+        found |= dict.fromkeys(images, packed_patches(sizes))
     return found
 
 
@@ -155,24 +158,36 @@ def _training(model: Any, spec: Spec, size: tuple[int, int]) -> repair.Attempt |
 
 
 def more_calls(model: Any, found: Found, text: str, width: int = 0) -> Iterator[Calls]:
-    """Yield calls that ask for more: optional inputs that `text` mentions, attentions, cached keys, a plain tuple.
+    """Yield calls that ask for more: optional inputs, those that `text` mentions first, attentions, cached keys.
 
     `width` is given for layers, as to `find`.
     """
     accepted = set(signature(model).parameters)
     known = _slots(model, width > 0, width)
-    for name, slot in sorted(known.items(), key=lambda item: item[0] not in text):
-        if name not in found.spec and re.search(rf"\b{re.sub(r'^(encoder|decoder)_', '', name)}\b", text):
+    optional = {name: slot for name, slot in known.items() if name not in found.spec}
+    for name, slot in optional.items():
+        if _mentions(text, name):
             best = repair.search(model, {**found.spec, name: slot}, {}, repair.SECONDS / 3)
             if best.error is None and name in best.spec:
-                fitted = _fitting(model, best.spec)
-                if isinstance(fitted, Found):
-                    yield fitted.calls(model)
+                yield from _calls_of(model, best.spec)
     accepted |= {*_ASK, "return_dict"} if hasattr(model, "config_class") else set()
     yield from _with_flags(model, found.calls(model), accepted)
     if {"past_key_values", "use_cache"} <= accepted and re.search("past|cache", text):
         yield _with_cache(model, found)
     yield _without_mask(found.calls(model))
+    for name, slot in optional.items():
+        if not _mentions(text, name):
+            yield from _calls_of(model, {**found.spec, name: slot})
+
+
+def _mentions(text: str, name: str) -> bool:
+    return bool(re.search(rf"\b{re.sub(r'^(encoder|decoder)_', '', name)}\b", text))
+
+
+def _calls_of(model: Any, spec: Spec) -> Iterator[Calls]:
+    fitted = _fitting(model, spec)
+    if isinstance(fitted, Found):
+        yield fitted.calls(model)
 
 
 def _with_flags(model: Any, calls: Calls, accepted: set[str]) -> Iterator[Calls]:

@@ -25,6 +25,7 @@ class Dim(NamedTuple):
 
 
 BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
+GRID = 4  # rows and columns of an image's patches where they come with a grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Slot:
     Kinds: normal (random numbers), ids (integers below `limit`), mask (ones, then zeros in the second row), additive
     (zeros), ones, bool, every other (true, false, true, ... in the last dimension), boxes (corners in the last
     dimension), patches (as normal, in the last dimension after a row and a column), range (0, 1, 2, ... in the last
-    dimension), pair (a tuple of two like normal: keys and values).
+    dimension), pair (a tuple of two like normal: keys and values), grid (frames, rows and columns of patches).
     """
 
     kind: str
@@ -101,6 +102,8 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
         return (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone()
     if slot.kind == "pair":
         return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    if slot.kind == "grid":
+        return torch.tensor([1, GRID, GRID]).repeat(shape[0], 1)
     if slot.kind == "range":
         return torch.arange(shape[-1]).expand(shape).clone()
     return torch.ones(shape) if slot.kind == "ones" else torch.zeros(shape)
@@ -135,6 +138,13 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
     return Slot("normal", (BATCH, LENGTH, _dim("hidden", sizes)))
 
 
+def packed_patches(sizes: Sizes) -> Slot:
+    """The patches of all images in one row, each flat: what comes with a grid."""
+    channels = sizes.get(("in_channels", "num_channels", "in_chans"), 3)
+    frames, side = sizes.get(("temporal_patch_size",), 1), sizes.get(("patch_size",), 1)
+    return Slot("normal", (Dim(GRID * GRID, "batch"), Dim(channels * frames * side * side)))
+
+
 def is_plain(name: str, annotation: str) -> bool:
     """Whether a parameter is no tensor."""
     if annotation.removesuffix("|None") in ("int", "float", "bool", "str"):
@@ -145,6 +155,7 @@ def is_plain(name: str, annotation: str) -> bool:
 
 _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
     (r"head_mask$", "ones", ("layers", "heads")),
+    (r"grid_thw$", "grid", (BATCH, Dim(3))),
     (r"pixel_mask$", "mask", (BATCH, "image", "image")),
     (r"^pixel_values", "normal", (BATCH, "channels", "image", "image")),
     (r"input_features$", "normal", (BATCH, "mels", "frames")),

@@ -15,6 +15,7 @@ VOCABULARY = 99
 POSITIONS = 64
 LAYERS = 2
 FRAMES = 4
+WINDOW = 4  # of attention: shorter than the inputs, so that it shows
 NARROWEST, WIDEST = 8, 4096
 _HIDDEN_NAMES = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "hidden_dim", "emb_dim", "model_dim")
 _SIZE = re.compile(
@@ -23,24 +24,28 @@ _SIZE = re.compile(
 )
 _KV_HEADS = re.compile(r"(kv|key_value).*heads?$|head_kv$")
 # Sizes that some configurations leave to their users.
-_NEEDED = {"vocab_size": VOCABULARY, "prediction_length": 4}
+_NEEDED = {"vocab_size": VOCABULARY, "prediction_length": 4, "pad_token_id": 1}
 # Computed by the configuration from its other fields.
 _DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_features", "_out_indices"})
 _KEPT = re.compile(
-    r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group|conv_(?!dim)|dilation|interval|crop"
+    r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group|conv_(?!dim|.*channels)|dilation|interval|crop"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How far to shrink: hidden size and head count aimed at; `mild` only cuts layers and vocabulary."""
+    """How far to shrink: hidden size, head count and image side aimed at; `mild` leaves the sizes of layers alone."""
 
     hidden: int
     heads: int
+    image: int = 32
     mild: bool = False
 
 
-SCALES = (Scale(32, 4), Scale(64, 4), Scale(64, 2), Scale(0, 0, mild=True))
+# The last but two has heads of 128, which some rotary embeddings are cut for.
+SCALES = (
+    Scale(32, 4), Scale(64, 4), Scale(64, 2), Scale(256, 2), Scale(0, 0, 64, mild=True), Scale(0, 0, WIDEST, mild=True)
+)  # fmt: skip
 
 
 def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
@@ -107,13 +112,13 @@ def _integer(name: str, value: int, scale: Scale, ratio: int) -> int:
         return min(value, VOCABULARY)
     if _is_layers(name):
         return min(value, LAYERS)
-    if scale.mild:
-        return value
-    return _sized(name, value, scale, ratio)
+    if re.search(r"(image|input|img)_size$", name):
+        return min(value, scale.image)
+    return value if scale.mild else _sized(name, value, scale, ratio)
 
 
 def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
-    if re.search(r"position|n_ctx|max_seq|max_length", name) and value > POSITIONS:
+    if re.search(r"position|n_ctx|max_seq|max_length|context_length", name) and value > POSITIONS:
         return POSITIONS
     if _KV_HEADS.search(name):
         return max(1, min(value, scale.heads // 2))
@@ -125,14 +130,14 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
         return min(value, 2)
     if re.search(r"experts?$", name):
         return min(value, 4)
-    if re.search(r"(image|input|img)_size$", name):
-        return min(value, 32)
     if "patch_size" in name:
         return min(value, 8)
     if re.search(r"mask.*_length$", name):
         return min(value, 2)
     if re.search(r"(^|num_)frames$", name):
         return min(value, FRAMES)
+    if "window" in name and value > POSITIONS:
+        return WINDOW
     if _SIZE.search(name) and not _KEPT.search(name) and value >= 48:
         return max(8, value // ratio // 4 * 4)
     return value
