@@ -243,3 +243,30 @@ def test_shapes_follow_the_configuration(name: str, shape: tuple[int, ...]) -> N
 def test_masked_positions_are_equally_many_in_every_row() -> None:
     mask = make({"m": slot_for("bool_masked_pos", "", Sizes(Video()))}, (3, 8), 0).kwargs["m"]
     assert mask.sum(-1).tolist() == [4, 4, 4]
+
+
+def test_windows_of_attention_and_images_shrink_where_layers_do_not() -> None:
+    config = {"hidden_size": 768, "image_size": 512, "attention_window": [512, 512], "conv_in_channels": 256}
+    assert tiny.shrink(config, tiny.SCALES[-2]) == {**config, "image_size": 64}
+    assert tiny.shrink(config, tiny.SCALES[-1]) == config
+    small = tiny.shrink(config, tiny.SCALES[0])
+    assert small["attention_window"] == [4, 4]
+    assert small["conv_in_channels"] < 48
+
+
+class Packed(nn.Module):
+    """Takes the patches of all images in one row, and how many rows and columns each image has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = type("Config", (), {"patch_size": 2, "temporal_patch_size": 2, "in_channels": 3})()
+        self.proj = nn.Linear(3 * 2 * 2 * 2, 8)
+
+    def forward(self, hidden_states, grid_thw):  # type: ignore[no-untyped-def]
+        parts = self.proj(hidden_states).split([int(t * h * w) for t, h, w in grid_thw])
+        return torch.stack([part.view(2, 2, -1, 8).mean((0, 1, 2)) for part in parts])
+
+
+def test_packed_patches_fit_their_grid() -> None:
+    found = shapes(Packed(), seconds=0)
+    assert found == {"hidden_states": (48, 24), "grid_thw": (3, 3)}

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
 
-from regraft.verify import VerifyError, verify
+from regraft.verify import VerifyError, parent, verify
+from regraft.verify.process import Exit
+from regraft.verify.types import INTERNAL
 
 pytest.importorskip("torch")
 ROOT = "return self.weight * wide.to(x.dtype)"
@@ -173,7 +175,7 @@ def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path):
             memory_limit=None,
             python="",
         )
-        job._request(tmp_path, 1.0, ())
+        job._request(tmp_path, 1.0, (), [])
         written = Path(json.loads((tmp_path / "request.json").read_text())["changed"])
         assert tmp_path.resolve() in written.parents
         assert written.read_bytes() == b"x = 1\n"
@@ -218,3 +220,12 @@ def test_interpreter_that_does_not_exist(project):
 def test_bad_driver_is_named(project):
     with pytest.raises(VerifyError, match="driver"):
         one(project, ROOT, "return wide.to(x.dtype)", driver="driver.py:nothing")
+
+
+def test_a_failure_of_the_verifier_is_held_against_nobody(project, monkeypatch):
+    ended = Exit("crashed", INTERNAL, 1.0, {"side": "changed", "definition": "RootNorm", "what": "x"}, "MemoryError")
+    monkeypatch.setattr(parent, "run_child", lambda *_: ended)
+    verdict = one(project, ROOT, "return wide.to(x.dtype) * self.weight")
+    assert (verdict.status, verdict.reason) == (
+        "unproven", "the run did not finish: the process ended with exit status 70, at 'x' (MemoryError)",
+    )  # fmt: skip

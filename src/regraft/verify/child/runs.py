@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from regraft.verify.child import tree
-from regraft.verify.child.compare import Difference, Largest
+from regraft.verify.child.compare import HALVES, Difference, Largest, is_noise
 from regraft.verify.child.ledger import Record
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.record import Recorded
@@ -22,7 +21,6 @@ from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED, LAID_OUT, SMALL, off_by_one_rounding
 
 RUNS = 3  # of the original against itself, before a difference is held against the changed version
-HALVES = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +123,7 @@ def _far_from_exact(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
         return False
     if value.dtype not in HALVES or value.dtype != other.dtype or value.shape != other.shape:
         return False
-    return any(_noise(ours[name], truth.get(name)) for name in {path, *before.outputs})
-
-
-def _noise(value: Any, exact: Any) -> bool:
-    if not (isinstance(value, torch.Tensor) and isinstance(exact, torch.Tensor)) or value.dtype not in HALVES:
-        return False
-    if value.shape != exact.shape or not value.numel():
-        return False
-    finite = torch.isfinite(exact)
-    error = (value.double() - exact)[finite].abs()
-    scale = exact[finite].abs()
-    return bool(error.numel()) and not bool(error.max() <= max(1.0, 2 * float(scale.max())))
+    return any(is_noise(ours[name], truth.get(name)) for name in {path, *before.outputs})
 
 
 def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session) -> bool:

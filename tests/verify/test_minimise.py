@@ -1,0 +1,46 @@
+"""A difference is shown on the smallest inputs that show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from regraft.verify.child import tree  # noqa: E402
+from regraft.verify.child.compare import Difference  # noqa: E402
+from regraft.verify.child.ledger import Ledger  # noqa: E402
+from regraft.verify.child.minimise import TRIES, smallest  # noqa: E402
+from regraft.verify.child.tree import Call  # noqa: E402
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path, ("Block",), float("inf"))
+
+
+def test_shared_sizes_shrink_together_as_far_as_the_difference_shows(ledger: Ledger) -> None:
+    def differs(call: Call) -> Difference | None:
+        hidden, mask = call.args[0], call.kwargs["mask"]
+        if hidden.shape[1] != mask.shape[1] or hidden.shape[-1] % 5:
+            return None  # what the original does not take
+        return Difference("output", f"{tuple(hidden.shape)}") if hidden.shape[1] > 1 else None
+
+    call = Call((torch.ones(3, 8, 20),), {"mask": torch.ones(3, 8)}, "as recorded")
+    found, difference = smallest(call, Difference("output", "first"), differs, ledger)
+    assert tree.shapes(found) == [[1, 2, 5], [1, 2]]
+    assert (found.label, difference.sentence) == ("as recorded", "(1, 2, 5)")
+
+
+def test_what_cannot_shrink_stays_and_the_search_ends(ledger: Ledger) -> None:
+    tried = []
+
+    def differs(call: Call) -> Difference | None:
+        tried.append(tree.shapes(call))
+        return None
+
+    call = Call((torch.ones(16, 3, 5, 7, 11, 13),), {}, "as recorded")
+    first = Difference("output", "first")
+    assert smallest(call, first, differs, ledger) == (call, first)
+    assert 0 < len(tried) <= TRIES

@@ -1,0 +1,101 @@
+"""Originals that are hard to compare with: noise in half precision, arguments of classes of the file itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regraft.verify import Verdict, verify
+
+pytest.importorskip("torch")
+
+NOISE = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Overflows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(8, 8)
+
+    def forward(self, x):
+        y = F.gelu(self.dense(x))
+        if x.dtype == torch.bfloat16:
+            y = y * 1e6
+        return y
+
+
+def make(module):
+    return module.Overflows(), [(torch.randn(2, 8),), (torch.randn(3, 8),)]
+"""
+
+CACHE = """
+import torch
+from torch import nn
+
+
+class Cache:
+    def __init__(self, state):
+        self.states = [state]
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(8, 8)
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x, cache):
+        if not isinstance(cache, Cache):
+            raise TypeError(f"a cache of another kind: {type(cache)}")
+        return self.dropout(self.dense(x)) + cache.states[0]
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+
+    def forward(self, x):
+        return self.block(x, Cache(x))
+
+
+def make(module):
+    return module.Model(), [(torch.randn(2, 8),), (torch.randn(3, 8),)]
+"""
+
+
+def verdict(source: str, old: str, new: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verdict:
+    monkeypatch.chdir(folder)
+    path = folder / "model.py"
+    path.write_text(source)
+    assert source.count(old) == 1
+    (found,) = verify(path, source.replace(old, new).encode(), driver="model.py:make", time_limit=60)
+    return found
+
+
+def test_noise_of_the_original_is_no_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(NOISE, "y * 1e6", "y * 2e6", tmp_path, monkeypatch)
+    assert found.status == "unproven"
+    assert "bfloat16" in found.reason
+    assert "nothing to do with the exact one" in str(found.evidence["notes"])
+
+
+def test_what_is_no_noise_in_half_precision_is_held_against_a_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = NOISE.replace("y * 1e6", "y * 1")
+    found = verdict(source, "y * 1", "y * 2", tmp_path, monkeypatch)
+    assert found.status == "refuted"
+    assert "bfloat16" in found.reason
+
+
+def test_objects_of_a_class_of_the_file_belong_to_both_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = "self.dropout(self.dense(x)) + cache.states[0]"
+    found = verdict(CACHE, old, "cache.states[0] + self.dropout(self.dense(x))", tmp_path, monkeypatch)
+    assert (found.status, found.reason) == ("proved", "")
