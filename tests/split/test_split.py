@@ -50,10 +50,36 @@ def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path):
         check=True,
     )
     assert run.stdout.strip() == str(model(x)[1])
-    with (tmp_path / "net" / "region_0.onnx").open("ab") as file:
+    with (tmp_path / "net" / "model_0.onnx").open("ab") as file:
         file.write(b"x")
-    with pytest.raises(ValueError, match="region_0"):
+    with pytest.raises(ValueError, match="model_0"):
         regraft.load_split(tmp_path / "net")
+
+
+def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path):
+    model, _ = made("Tower", seed=3)
+    result = regraft.split(model, [(1.3 * torch.randn(1, 6),) for _ in range(300)])
+    assert (result.report.subnetworks, result.report.models) == (12, 1)
+    result.save(tmp_path)
+    weights = sum(one.numel() * one.element_size() for one in model.parameters())
+    assert sorted(one.name for one in tmp_path.glob("*.onnx")) == ["model_0.onnx"]
+    assert weights <= (tmp_path / "weights.bin").stat().st_size <= 1.1 * weights
+    with (tmp_path / "weights.bin").open("r+b") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match=r"weights\.bin"):
+        regraft.load_split(tmp_path)
+
+
+def test_what_the_compiler_cannot_take_stays_eager_and_is_reported(tmp_path):
+    model, calls = made("Bessel")
+    result = regraft.split(model, calls)
+    (reason,) = result.report.islands
+    assert "networks.py:" in reason and "bessel_j0" in reason and result.report.subnetworks == 2
+    result.save(tmp_path)
+    loaded = regraft.load_split(tmp_path)
+    assert loaded.report == result.report and "import torch" in (tmp_path / "host.py").read_text()
+    for x in torch.randn(20, 1, 6):
+        torch.testing.assert_close(loaded(x), model(x).detach())
 
 
 @pytest.mark.parametrize(
@@ -123,16 +149,18 @@ def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom split import networks\n"
         "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),)]\n"
+        "def eager():\n    return networks.Bessel().eval(), [(torch.randn(1, 6),)]\n"
         "def bad():\n    return networks.Noise().eval(), [(torch.randn(1, 6),)]\n"
     )
     tests = os.path.dirname(os.path.dirname(networks.__file__))
     environment = {**os.environ, "PYTHONPATH": tests}
 
-    def run(name):
-        command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", name, "--output-format", "json"]
+    def run(name, *options):
+        command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", name, *options]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
-    assert run("good").returncode == 0 and (tmp_path / "good" / "host.py").exists()
+    assert "stays eager" in run("eager").stdout
+    assert run("good", "--output-format", "json").returncode == 0 and (tmp_path / "good" / "host.py").exists()
     refused = run("bad")
     assert refused.returncode == 1 and "random" in refused.stderr and not (tmp_path / "bad").exists()
     assert run("missing").returncode == 2

@@ -41,6 +41,8 @@ def split_command(target: str, output: Path, form: str) -> None:
         click.echo(json.dumps(report))
     else:
         click.echo(
-            f"{output}: {report['subnetworks']} sub-networks, {report['sides_run']} of {report['sides']} sides of "
+            f"{output}: {report['subnetworks']} sub-networks of {report['models']} models, {report['sides_run']} of {report['sides']} sides of "
             f"branches run, equal on {report['inputs_checked']} inputs, {report['seconds']} s"
         )
+        for island in made.report.islands:
+            click.echo(f"stays eager, so the host needs torch: {island}")

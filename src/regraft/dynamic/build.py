@@ -2,84 +2,31 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
-import hashlib
-import importlib.util
-import inspect
-import io
+import dataclasses
 import json
-import shutil
 import tempfile
 import time
-import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnxruntime
 import torch
 
+from regraft.dynamic.artifacts import Artifacts, digest
 from regraft.dynamic.check import check
+from regraft.dynamic.compile import compile_region
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
-from regraft.dynamic.probe import observe
-from regraft.dynamic.record import Recorder, to_numpy, to_torch
+from regraft.dynamic.loaded import Report, SplitModel
+from regraft.dynamic.network import arguments, check_runs, check_state, kind, locate
+from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import Region, number_sides
+from regraft.dynamic.residual import number_sides
 from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a split consists of, and how it was checked.
-
-    inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
-    differently, where the value compared lies at its threshold. seconds: the whole build.
-    """
-
-    subnetworks: int
-    islands: tuple[str, ...]
-    sides: int
-    sides_run: int
-    inputs_checked: int
-    at_threshold: tuple[str, ...]
-    seconds: float
-
-
-class SplitModel:
-    """Called like the original network: torch tensors in and out."""
-
-    def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
-        self.directory, self.report, self._scratch = directory, report, scratch
-        spec = importlib.util.spec_from_file_location("regraft_split_host", directory / "host.py")
-        if spec is None or spec.loader is None:
-            raise ValueError(f"{directory} holds no host")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        self.host = module.Host(directory)
-
-    def __call__(self, *args: Any, **words: Any) -> Any:
-        return to_torch(
-            self.host.forward(*map(to_numpy, args), **{key: to_numpy(value) for key, value in words.items()})
-        )
-
-    def save(self, directory: str | Path) -> None:
-        """Write host, sub-networks and manifest; the directory then runs without torch and without Regraft."""
-        shutil.copytree(self.directory, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-
-
-def load_split(directory: str | Path) -> SplitModel:
-    """What `save` wrote; a changed file raises ValueError."""
-    manifest = json.loads((Path(directory) / "manifest.json").read_text("utf-8"))
-    host = (Path(directory) / "host.py").read_bytes()
-    if digest(host) != manifest["host"]:
-        raise ValueError("host.py is not the file that the manifest describes")
-    fields: dict[str, Any] = {
-        key: tuple(one) if isinstance(one, list) else one for key, one in manifest["report"].items()
-    }
-    return SplitModel(Path(directory), Report(**fields))
 
 
 def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "onnxruntime") -> SplitModel:
@@ -112,111 +59,27 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
         explorer.run(steps, {key: to_numpy(value) for key, value in call.items()})
     scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
     directory = Path(scratch.name)
+    artifacts = Artifacts(directory)
     entries = [
-        compile_region(region, module, directory, path) for region, module in zip(regions, modules, strict=True)
+        compile_region(region, module, artifacts, path) for region, module in zip(regions, modules, strict=True)
     ]
+    islands = tuple(entry["reason"] for entry in entries if "reason" in entry)
     sides = number_sides(steps)
-    source = host_source(type(model).__name__, parameters, steps)
+    source = host_source(type(model).__name__, parameters, steps, bool(islands))
     (directory / "host.py").write_text(source, "utf-8")
-    manifest = {"regions": entries, "host": digest(source.encode()), "torch": torch.__version__}
-    (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
-    made = SplitModel(directory, Report(len(regions), (), len(sides), 0, 0, (), 0.0), scratch)
+    versions = {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__}
+    manifest = {"host": digest(source.encode()), "versions": versions, "regions": entries, **artifacts.manifest()}
+    write(directory, manifest)
+    counts = len(regions), len(artifacts.models), islands, len(sides)
+    made = SplitModel(directory, Report(*counts, 0, 0, (), 0.0), scratch)
     state = State(model)
     found = check(model, made, calls, Recorder(path, regions, modules), steps, sides)
     check_state(model, state)
-    at = tuple(found.at_threshold)
-    made.report = Report(
-        len(regions), (), len(sides), len(sides), found.equal, at, round(time.monotonic() - started, 2)
-    )
-    manifest["report"] = {key: getattr(made.report, key) for key in Report.__dataclass_fields__}
-    (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
+    seconds = round(time.monotonic() - started, 2)
+    made.report = Report(*counts, len(sides), found.equal, tuple(found.at_threshold), seconds)
+    write(directory, {**manifest, "report": dataclasses.asdict(made.report)})
     return made
 
 
-def locate(model: torch.nn.Module) -> tuple[str, list[str]]:
-    """The file of the network's forward, and its parameters."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise Unsplittable("<TorchScript>", 0, "a TorchScript model has no source; split the module it was made from")
-    forward = inspect.unwrap(type(model).forward)
-    path = inspect.getsourcefile(forward) or "<unknown>" if inspect.isfunction(forward) else "<unknown>"
-    if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
-        raise Unsplittable(path, forward.__code__.co_firstlineno, "forward is a generator or coroutine")
-    parameters = list(inspect.signature(forward).parameters.values())[1:]
-    if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
-        raise Unsplittable(path, forward.__code__.co_firstlineno, "forward takes * or ** arguments")
-    hooked = [one for one in model.modules() if one._forward_hooks or one._forward_pre_hooks]
-    if hooked or "forward" in vars(model):
-        raise Unsplittable(
-            path, forward.__code__.co_firstlineno, "modules with hooks or a replaced forward cannot be split"
-        )
-    texts = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
-    return path, texts
-
-
-def arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
-    signature = inspect.signature(type(model).forward)
-    try:
-        words = call if isinstance(call, dict) else {}
-        bound = signature.bind(model, *(() if isinstance(call, dict) else call), **words)
-    except TypeError as problem:
-        raise Unsplittable(path, 0, f"the example call does not fit forward: {problem}") from problem
-    bound.apply_defaults()
-    return dict(list(bound.arguments.items())[1:])
-
-
-def kind(call: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(
-        (key, str(one.dtype), tuple(one.shape)) if isinstance(one, torch.Tensor) else (key, repr(one))
-        for key, one in call.items()
-    )
-
-
-def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> None:
-    """The network draws no random numbers, keeps its state, and leaves its inputs alone."""
-    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
-    state = [*model.parameters(), *model.buffers(), *(one for one in call.values() if isinstance(one, torch.Tensor))]
-    seen = observe(lambda: model(**call), state)
-    if seen.random:
-        raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
-    if seen.changed:
-        raise Unsplittable(path, line, "parameters, buffers or inputs are changed in forward")
-
-
-def check_state(model: torch.nn.Module, state: State) -> None:
-    changed = state.changed(model)
-    if changed is not None:
-        module = type(model.get_submodule(changed[0]))
-        forward = inspect.unwrap(module.forward)
-        raise Unsplittable(
-            inspect.getsourcefile(forward) or "<unknown>", forward.__code__.co_firstlineno,
-            f"a call changes the attribute {changed[1]} of {changed[0] or 'the network'} ({module.__name__})",
-        )  # fmt: skip
-
-
-def compile_region(region: Region, module: RegionModule, directory: Path, path: str) -> dict[str, Any]:
-    line = getattr(region.statements[0], "lineno", 0)
-    if not region.samples:
-        raise Unsplittable(path, line, f"no example leads to region {region.number}: {ast_text(region)}")
-    buffer = io.BytesIO()
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                module, region.samples[0], buffer, dynamo=False, input_names=list(region.inputs),
-                output_names=[f"{key}_out" for key in region.outputs], opset_version=17,
-            )  # fmt: skip
-    except Exception as problem:
-        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise Unsplittable(path, line, f"ONNX cannot express {ast_text(region)}: {reason}") from problem
-    data = buffer.getvalue()
-    file = f"region_{region.number}.onnx"
-    (directory / file).write_bytes(data)
-    return {"file": file, "sha256": digest(data), "inputs": region.inputs, "outputs": region.outputs}
-
-
-def ast_text(region: Region) -> str:
-    return "; ".join(ast.unparse(one) for one in region.statements)[:200]
-
-
-def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
+def write(directory: Path, manifest: dict[str, Any]) -> None:
+    (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")
