@@ -41,8 +41,9 @@ def split_command(target: str, output: Path, form: str) -> None:
         click.echo(json.dumps(report))
     else:
         click.echo(
-            f"{output}: {report['subnetworks']} sub-networks of {report['models']} models, {report['sides_run']} of {report['sides']} sides of "
-            f"branches run, equal on {report['inputs_checked']} inputs, {report['seconds']} s"
+            f"{output}: {report['subnetworks']} sub-networks of {report['models']} models, "
+            f"{report['sides_run']} of {report['sides']} sides of branches run, "
+            f"equal on {report['inputs_checked']} inputs, {report['seconds']} s"
         )
         for island in made.report.islands:
             click.echo(f"stays eager, so the host needs torch: {island}")
