@@ -230,12 +230,6 @@ class Deletes(Base):
         return x
 
 
-class With(Base):
-    def forward(self, x):
-        with torch.no_grad():
-            return self.a(x)
-
-
 class Mixed(Base):
     def forward(self, x):
         y = None
@@ -259,24 +253,9 @@ class Rows(Base):
         return y
 
 
-class Choices(Base):
-    def forward(self, x):
-        return self.a(x) if x.sum() > 0 else x
-
-
-class Comprehends(Base):
-    def forward(self, x):
-        return [self.a(x) for _ in range(int(x.sum()))]
-
-
 class Stars(Base):
     def forward(self, *x):
         return x[0]
-
-
-class Chains(Base):
-    def forward(self, x):
-        return x if 0 < x.sum() < 1 else self.a(x)
 
 
 class Lambdas(Base):

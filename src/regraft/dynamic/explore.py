@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -116,8 +117,13 @@ class Explorer:
         for _, body in step.arms:
             if body is not taken and id(body) not in self.seen and not raises(body):
                 self.seen.add(id(body))
-                self.run(body, copy.deepcopy(names))
+                self.out_of_turn(body, copy.deepcopy(names))
         return self.run(taken, names) if taken is not None else ""
+
+    def out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
+        """Run a side that this input does not take, for samples; it may fail in a state that never leads to it."""
+        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+            self.run(body, names)
 
     def loop(self, step: Loop, names: dict[str, Any]) -> str:
         items = self.value(step.header[1], names) if step.header else range(self.longest)

@@ -5,28 +5,19 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-import inspect
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from regraft.dynamic.errors import Unsplittable, refuse
+from regraft.dynamic.normal import comprehension
 from regraft.dynamic.probe import observe
-from regraft.dynamic.residual import HostStep, Step, TensorStep
+from regraft.dynamic.residual import Branch, HostStep, Step, TensorStep
 from regraft.dynamic.values import Names, Value, fork, literal
 
-SHAPE_METHODS = frozenset({"size", "dim", "numel", "ndimension", "nelement", "is_floating_point"})
 SHAPE_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device"})
-READING_METHODS = frozenset({"item", "tolist"})
-READING_BUILTINS = frozenset({"int", "float", "bool"})
-PURE_BUILTINS = frozenset(
-    {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
-     "dict", "reversed", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
-)  # fmt: skip
-HOST_METHODS = frozenset(
-    {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count"}
-)
 
 
 def name(identifier: str) -> ast.expr:
@@ -52,7 +43,7 @@ class Frame:
         self.path, self.scope, self.prefix = path, scope, prefix
 
 
-class Expressions:
+class Expressions(ABC):
     """Evaluates expressions on the example and writes down what is left of them."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -210,21 +201,84 @@ class Expressions:
 
     def on_BoolOp(self, node: ast.BoolOp) -> Value:
         first = self.evaluate(node.values[0])
-        rest = node.values[1:] and ast.BoolOp(node.op, node.values[1:]) if len(node.values) > 2 else node.values[1]
+        rest = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+        ast.copy_location(rest, node.values[1])
+        both = isinstance(node.op, ast.And)
         if first.kind == "static":
-            if bool(first.example) != isinstance(node.op, ast.And):
-                return first
-            return self.evaluate(rest)  # type: ignore[arg-type]
+            return self.evaluate(rest) if bool(first.example) == both else first
         left = self.truth(first)
-        right = self.truth(self.evaluate(rest))  # type: ignore[arg-type]
-        both = (left.example and right.example) if isinstance(node.op, ast.And) else (left.example or right.example)
-        return Value("host", both, ast.BoolOp(node.op, [left.code, right.code]))
+        found: list[Value] = []
+        steps, names = self.apart(lambda: found.append(self.truth(self.evaluate(rest))), self.names)
+        if all(isinstance(one, TensorStep) for one in steps):  # what cannot be observed need not be skipped
+            self.steps.extend(steps)
+            self.names = names
+            example = (left.example and found[0].example) if both else (left.example or found[0].example)
+            return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
+        key = self.fresh()
+        sides = [
+            lambda: self.keep(key, self.truth(self.evaluate(rest))),
+            lambda: self.keep(key, self.static(not both)),
+        ]
+        return self.decided(node, left, key, sides if both else sides[::-1])
 
     def on_IfExp(self, node: ast.IfExp) -> Value:
-        test = self.evaluate(node.test)
+        test = self.truth(self.evaluate(node.test))
         if test.kind == "static":
             return self.evaluate(node.body if test.example else node.orelse)
-        raise self.refuse(node, "a conditional expression on values is not supported; write an if statement")
+        key = self.fresh()
+        sides = [lambda: self.keep(key, self.evaluate(node.body)), lambda: self.keep(key, self.evaluate(node.orelse))]
+        return self.decided(node, test, key, sides)
+
+    def decided(self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]]) -> Value:
+        """The value that both sides keep under `key`."""
+        self.decide(node, test, *sides)
+        if self.names[key].kind == "lost":
+            raise self.refuse(node, "the sides of this expression have different types or shapes")
+        return self.names[key]
+
+    def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
+        if any(part.is_async for part in node.generators):
+            raise self.refuse(node, "an asynchronous comprehension is not supported")
+        key = self.fresh()
+        for statement in comprehension(node, key, f"{key}_"):
+            self.statement(statement)
+        return self.names[self.frame.prefix + key]
+
+    on_GeneratorExp = on_ListComp
+
+    def on_Compare(self, node: ast.Compare) -> Value:
+        """`a < b < c` is `a < b and b < c`, with b computed once."""
+        if len(node.ops) == 1:
+            return self.composed(node)
+        parts: list[ast.expr] = [node.left]
+        for one in node.comparators[:-1]:
+            key = self.fresh()
+            self.store(ast.Name(key, ast.Store()), self.evaluate(one))
+            parts.append(ast.copy_location(ast.Name(key, ast.Load()), one))
+        parts.append(node.comparators[-1])
+        pairs: list[ast.expr] = [
+            ast.copy_location(ast.Compare(left, [op], [right]), node)
+            for left, op, right in zip(parts, node.ops, parts[1:], strict=False)
+        ]
+        return self.evaluate(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
+
+    def apart(self, walk: Callable[[], None], names: Names) -> tuple[list[Step], Names]:
+        """Specialise something apart: its steps, and the names after it."""
+        outer, self.steps, self.names = (self.steps, self.names), [], fork(names)
+        try:
+            walk()
+            return self.steps, self.names
+        finally:
+            self.steps, self.names = outer
+
+    def decide(self, node: ast.AST, test: Value, body: Callable[[], None], other: Callable[[], None]) -> None:
+        """A branch on a value of the host: both sides are followed, and what they leave is joined."""
+        names = self.names
+        sides = [self.apart(walk, names) for walk in (body, other)]
+        self.merge(sides)
+        labels = ["the condition holds", "the condition does not hold"]
+        arms: list[tuple[ast.expr | None, list[Step]]] = [(test.code, sides[0][0]), (None, sides[1][0])]
+        self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, labels))
 
     def truth(self, value: Value) -> Value:
         """What `if value` asks, as the host asks it."""
@@ -243,118 +297,21 @@ class Expressions:
         self.names[target] = Value("tensor", value.example, name(target))
         return name(target)
 
-    # -- calls
+    @abstractmethod
+    def statement(self, node: ast.stmt) -> None:
+        """Specialise one statement."""
 
-    def on_Call(self, node: ast.Call) -> Value:
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
-            raise self.refuse(node, "a call with * or ** is not supported")
-        if isinstance(node.func, ast.Attribute):
-            base = self.evaluate(node.func.value)
-            if base.kind != "static":
-                return self.method(node, base, node.func.attr)
-        callee = self.evaluate(node.func)
-        if callee.kind != "static":
-            raise self.refuse(node, "what is called here is known only at run time")
-        args = [self.evaluate(arg) for arg in node.args]
-        words = [(word.arg, self.evaluate(word.value)) for word in node.keywords]
-        operands = [*args, *(value for _, value in words)]
-        function = callee.example
-        kinds = {one.kind for one in operands}
-        code = ast.Call(callee.code, [one.code for one in args], [ast.keyword(w, v.code) for w, v in words])
-        known_name = getattr(function, "__name__", "")
-        if getattr(builtins, known_name, None) is function:
-            return self.builtin(node, known_name, operands, code)
-        whole = args and isinstance(args[0].example, list) and not static_display(args[0])
-        if function in (torch.cat, torch.stack) and whole:
-            return self.joined(node, function, args, dict(words))
-        if isinstance(function, torch.nn.Module) or is_torch(function):
-            self.only_scalars(node, operands)
-            if isinstance(function, torch.nn.Module) and self.reads_values(function, operands, code):
-                return self.inline(node, type(function).forward, function, args, dict(words))
-            return self.result(node, code, operands)
-        if inspect.ismethod(function) and isinstance(function.__self__, torch.nn.Module):
-            return self.inline(node, function.__func__, function.__self__, args, dict(words))
-        if inspect.isfunction(function):
-            return self.inline(node, function, None, args, dict(words))
-        if kinds <= {"static"} and getattr(function, "__module__", "") == "math":
-            return self.static(self.run(node, code))
-        raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
+    @abstractmethod
+    def store(self, target: ast.expr, value: Value) -> None:
+        """Assign to a target of the source."""
 
-    def only_scalars(self, node: ast.AST, operands: list[Value]) -> None:
-        for one in operands:
-            if one.kind == "host" and not isinstance(one.example, (int, float, bool)) and not static_display(one):
-                raise self.refuse(node, f"a {type(one.example).__name__} of the host goes into a tensor operation")
+    @abstractmethod
+    def keep(self, key: str, value: Value) -> None:
+        """Assign to a name as it stands."""
 
-    def reads_values(self, module: torch.nn.Module, operands: list[Value], code: ast.expr) -> bool:
-        if type(module).__module__.startswith("torch.nn"):
-            return any(not type(one).__module__.startswith("torch.nn") for one in module.modules()) and self._reads(
-                code
-            )
-        return self._reads(code)
-
-    def _reads(self, code: ast.expr) -> bool:
-        scope = {**self.globals, "self": self.model}
-        scope.update((key, value.example) for key, value in fork(self.names).items())
-        compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
-        return observe(lambda: eval(compiled, scope), ()).reads
-
-    def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
-        if called not in PURE_BUILTINS:
-            raise self.refuse(node, f"{called}() is not supported")
-        tensors = [one for one in operands if one.kind == "tensor"]
-        if not tensors:
-            example = self.run(node, code)
-            if all(one.kind == "static" for one in operands):
-                return self.static(example, code)
-            return Value("host", example, code)
-        if called in READING_BUILTINS and len(operands) == 1:
-            held = method_call(self.held(tensors[0]), "item")
-            function = getattr(builtins, called)
-            return Value("host", function(tensors[0].example), ast.Call(name(called), [held], []))
-        if called in ("len", "isinstance", "hasattr", "type"):
-            return self.static(self.run(node, code))
-        raise self.refuse(node, f"{called}() of a tensor is not supported")
-
-    def method(self, node: ast.Call, base: Value, called: str) -> Value:
-        args = [self.evaluate(arg) for arg in node.args]
-        words = [(word.arg, self.evaluate(word.value)) for word in node.keywords]
-        if base.kind == "tensor":
-            if called in READING_METHODS:
-                return Value("host", getattr(base.example, called)(), method_call(self.held(base), called))
-            self.only_scalars(node, args)
-            code = ast.Call(
-                ast.Attribute(base.code, called, ast.Load()), [one.code for one in args],
-                [ast.keyword(word, value.code) for word, value in words],
-            )  # fmt: skip
-            if called in SHAPE_METHODS:
-                return self.static(self.run(node, code))
-            return self.result(node, code, [base, *args])
-        if called not in HOST_METHODS:
-            raise self.refuse(node, f"the method {called} of a value known only at run time is not supported")
-        codes = [self.held(one) if one.kind == "tensor" else one.code for one in args]
-        if any(one.kind == "static" and not plain(one) for one in args) or words:
-            raise self.refuse(node, "an object that is not plain data goes into a container")
-        code = ast.Call(ast.Attribute(base.code, called, ast.Load()), list(codes), [])
-        example = self.run(node, code)
-        return Value("tensor" if isinstance(example, torch.Tensor) else "host", example, code)
-
-    def joined(self, node: ast.AST, function: Any, args: list[Value], words: dict[Any, Value]) -> Value:
-        """`torch.cat` and `torch.stack` of a list whose length only the host knows."""
-        dim = args[1] if len(args) > 1 else words.get("dim", Value("static", 0, ast.Constant(0)))
-        if dim.kind != "static" or set(words) - {"dim"}:
-            raise self.refuse(node, "torch.cat of a host's list takes a constant dim only")
-        code = ast.Call(
-            ast.Attribute(name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()),
-            [args[0].code], [ast.keyword("axis", dim.code)],
-        )  # fmt: skip
-        target = self.fresh()
-        self.steps.append(HostStep(assign(target, code)))
-        example = function(args[0].example, dim.example)
-        self.names[target] = Value("tensor", example, name(target))
-        return self.names[target]
-
-    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def merge(self, ends: list[tuple[list[Step], Names]], stay: bool = True) -> None:
+        """The names after paths that meet."""
 
 
 def access(path: str) -> str:
