@@ -206,11 +206,6 @@ class Yields(Base):
         yield x
 
 
-class Filters(Base):
-    def forward(self, x):
-        return x[x > 0]
-
-
 class Remembers(Base):
     def forward(self, x):
         self.last = self.a(x)
@@ -235,21 +230,6 @@ class Mixed(Base):
         y = None
         if x.sum() > 0:
             y = self.a(x)
-        return y
-
-
-class Grows(Base):
-    def forward(self, x):
-        while x.sum() < 3:
-            x = torch.cat([x, x.abs() + 1])
-        return x
-
-
-class Rows(Base):
-    def forward(self, x):
-        y = 0
-        for row in x:
-            y = y + row
         return y
 
 

@@ -46,6 +46,9 @@ class Artifacts:
             if array.dtype.name not in PLAIN or array.size < (SMALL if array.dtype.kind in "iu" else 1):
                 continue
             numbers.append(self.weight(array))
+            tensor.doc_string = ""
+            del tensor.metadata_props[:]
+            del tensor.external_data[:]
             tensor.ClearField("raw_data")
             for field in ("float_data", "int32_data", "int64_data", "double_data"):
                 tensor.ClearField(field)
@@ -78,7 +81,8 @@ def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     names.update((name, f"w{number}") for number, name in enumerate(bound))
     names.update((one.name, f"o{number}") for number, one in enumerate(graph.output) if one.name not in names)
     _rename(graph, names)
-    graph.name = "region"
+    graph.name, graph.doc_string = "region", ""
+    del graph.metadata_props[:]
     del graph.value_info[:]
 
 
@@ -90,6 +94,7 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
         one.name = new(one.name)
     for node in graph.node:
         node.name = node.doc_string = ""
+        del node.metadata_props[:]
         node.input[:] = [new(one) for one in node.input]
         for attribute in node.attribute:
             for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
@@ -97,7 +102,9 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
         node.output[:] = [new(one) for one in node.output]
     for one in graph.output:
         one.name = new(one.name)
-    for value in (*graph.input, *graph.output):
+    for value in graph.output:
+        value.type.tensor_type.ClearField("shape")
+    for value in graph.input:
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param:
                 size.Clear()

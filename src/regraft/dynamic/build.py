@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import itertools
 import json
 import tempfile
 import time
@@ -15,7 +16,7 @@ import onnxruntime
 import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
-from regraft.dynamic.check import check
+from regraft.dynamic.check import check, examples
 from regraft.dynamic.compile import compile_region
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
@@ -24,9 +25,11 @@ from regraft.dynamic.loaded import Report, SplitModel
 from regraft.dynamic.network import arguments, check_runs, check_state, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import number_sides
+from regraft.dynamic.residual import Step, number_sides
 from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
+
+PERTURBED = 40  # inputs that are run for samples of other sizes
 
 
 def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "onnxruntime") -> SplitModel:
@@ -42,7 +45,9 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
         raise Unsplittable(path, 0, "splitting needs at least one example call")
     calls = [arguments(model, path, call) for call in example_inputs]
     if len({kind(call) for call in calls}) > 1:
-        raise Unsplittable(path, 0, "the example calls differ in shapes, types or constants, which is not supported")
+        raise Unsplittable(
+            path, 0, "the example calls differ in types, dimensions or constants, which is not supported"
+        )
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
     state = State(model)
@@ -50,19 +55,17 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
         check_runs(model, path, call)
     check_state(model, state)
     specialiser = Specialiser(model)
-    steps = specialiser.network(calls[0])
+    steps = specialiser.network(calls)
     outside = frozenset({"self", "numpy", *vars(builtins), *specialiser.globals})
     steps, regions = partition(steps, outside)
     modules = [RegionModule(region, model, specialiser.globals) for region in regions]
-    explorer = Explorer(path, regions, modules)
-    for call in calls:
-        explorer.run(steps, {key: to_numpy(value) for key, value in call.items()})
+    for region in regions:
+        region.open = tuple(frozenset(specialiser.open.get(key, ())) for key in region.inputs)
+    explore(Explorer(path, regions, modules), steps, calls)
     scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
     directory = Path(scratch.name)
     artifacts = Artifacts(directory)
-    entries = [
-        compile_region(region, module, artifacts, path) for region, module in zip(regions, modules, strict=True)
-    ]
+    entries = [compile_region(region, module, artifacts) for region, module in zip(regions, modules, strict=True)]
     islands = tuple(entry["reason"] for entry in entries if "reason" in entry)
     sides = number_sides(steps)
     source = host_source(type(model).__name__, parameters, steps, bool(islands))
@@ -79,6 +82,23 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
     made.report = Report(*counts, len(sides), found.equal, tuple(found.at_threshold), seconds)
     write(directory, {**manifest, "report": dataclasses.asdict(made.report)})
     return made
+
+
+def explore(explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]]) -> None:
+    """Samples of every region; perturbed inputs, too, where sizes are open."""
+    varies = any(any(region.open) for region in explorer.regions)
+    for number, call in enumerate(itertools.islice(examples(calls), len(calls) + PERTURBED * varies)):
+        names = {key: to_numpy(value) for key, value in call.items()}
+        if number >= len(calls):
+            explorer.out_of_turn(steps, names)
+            continue
+        try:
+            explorer.run(steps, names)
+        except Unsplittable:
+            raise
+        except Exception as problem:
+            reason = f"the specialised program fails on example call {number}: {type(problem).__name__}: {problem}"
+            raise Unsplittable(explorer.path, 0, reason) from problem
 
 
 def write(directory: Path, manifest: dict[str, Any]) -> None:

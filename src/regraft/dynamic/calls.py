@@ -6,13 +6,13 @@ import ast
 import builtins
 import inspect
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.dynamic.expressions import (
     Expressions,
-    assign,
     is_torch,
     method_call,
     name,
@@ -20,15 +20,14 @@ from regraft.dynamic.expressions import (
     static_display,
 )
 from regraft.dynamic.probe import observe
-from regraft.dynamic.residual import HostStep
-from regraft.dynamic.values import Value, fork
+from regraft.dynamic.values import SAME, Value, fork
 
-SHAPE_METHODS = frozenset({"size", "dim", "numel", "ndimension", "nelement", "is_floating_point"})
+SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
 READING_METHODS = frozenset({"item", "tolist"})
 READING_BUILTINS = frozenset({"int", "float", "bool"})
 PURE_BUILTINS = frozenset(
     {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
-     "dict", "reversed", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
+     "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
 )  # fmt: skip
 HOST_METHODS = frozenset(
     {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count"}
@@ -39,8 +38,6 @@ class Calls(Expressions):
     """Evaluates calls."""
 
     def on_Call(self, node: ast.Call) -> Value:
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
-            raise self.refuse(node, "a call with * or ** is not supported")
         if isinstance(node.func, ast.Attribute):
             base = self.evaluate(node.func.value)
             if base.kind != "static":
@@ -48,79 +45,122 @@ class Calls(Expressions):
         callee = self.evaluate(node.func)
         if callee.kind != "static":
             raise self.refuse(node, "what is called here is known only at run time")
-        args = [self.evaluate(arg) for arg in node.args]
-        words = [(word.arg, self.evaluate(word.value)) for word in node.keywords]
-        operands = [*args, *(value for _, value in words)]
+        args, words = self.operands(node)
+        operands = [*args, *words.values()]
         function = callee.example
-        kinds = {one.kind for one in operands}
-        code = ast.Call(callee.code, [one.code for one in args], [ast.keyword(w, v.code) for w, v in words])
+        code = ast.Call(callee.code, [one.code for one in args], [ast.keyword(w, v.code) for w, v in words.items()])
         known_name = getattr(function, "__name__", "")
         if getattr(builtins, known_name, None) is function:
             return self.builtin(node, known_name, operands, code)
         whole = args and isinstance(args[0].example, list) and not static_display(args[0])
         if function in (torch.cat, torch.stack) and whole:
-            return self.joined(node, function, args, dict(words))
-        if isinstance(function, torch.nn.Module) or is_torch(function):
+            return self.joined(node, function, args, words)
+        if isinstance(function, torch.nn.Module):
             self.only_scalars(node, operands)
-            if isinstance(function, torch.nn.Module) and self.reads_values(function, operands, code):
-                return self.inline(node, type(function).forward, function, args, dict(words))
+            if self.reads_values(function, code):
+                return self.inline(node, type(function).forward, function, args, words)
+            return self.result(node, code, operands)
+        if is_torch(function):
+            self.only_scalars(node, operands)
             return self.result(node, code, operands)
         if inspect.ismethod(function) and isinstance(function.__self__, torch.nn.Module):
-            return self.inline(node, function.__func__, function.__self__, args, dict(words))
+            whole_call = self.unfollowed(node, code, operands)
+            return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
         if inspect.isfunction(function):
-            return self.inline(node, function, None, args, dict(words))
-        if kinds <= {"static"} and getattr(function, "__module__", "") == "math":
-            return self.static(self.run(node, code))
+            return self.unfollowed(node, code, operands) or self.inline(node, function, None, args, words)
+        if {one.kind for one in operands} <= {"static"} and getattr(function, "__module__", "") == "math":
+            return self.static(self.run(node, code).example)
         raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
+
+    def operands(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
+        """Positional and keyword arguments, with `*` and `**` of what is known taken apart."""
+        args: list[Value] = []
+        for arg in node.args:
+            if not isinstance(arg, ast.Starred):
+                args.append(self.evaluate(arg))
+                continue
+            several = self.evaluate(arg.value)
+            if several.kind == "static" and isinstance(several.example, (tuple, list)):
+                args.extend(self.static(one) for one in several.example)
+            elif isinstance(several.code, ast.Tuple):
+                args.extend(self.element(several, place) for place in range(len(several.code.elts)))
+            else:
+                raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
+        words: dict[str, Value] = {}
+        for word in node.keywords:
+            value = self.evaluate(word.value)
+            if word.arg is not None:
+                words[word.arg] = value
+            elif value.kind == "static" and isinstance(value.example, dict):
+                words.update((key, self.static(one)) for key, one in value.example.items())
+            else:
+                raise self.refuse(word, "a call with ** of something that is not known is not supported")
+        return args, words
+
+    def unfollowed(self, node: ast.Call, code: ast.Call, operands: list[Value]) -> Value | None:
+        """The call of a function that reads no value of a tensor and gives tensors: an operation like any other."""
+        containers = any(isinstance(one.example, (list, dict)) and not static_display(one) for one in operands)
+        if containers or not any(one.kind == "tensor" for one in operands) or self.reads(code):
+            return None
+        value = self.run(node, code)
+        return value if value.kind == "tensor" else None
 
     def only_scalars(self, node: ast.AST, operands: list[Value]) -> None:
         for one in operands:
-            if one.kind == "host" and not isinstance(one.example, (int, float, bool)) and not static_display(one):
+            plain_number = isinstance(one.example, (int, float, bool)) or isinstance(one.code, ast.Slice)
+            if one.kind == "host" and not plain_number and not static_display(one):
                 raise self.refuse(node, f"a {type(one.example).__name__} of the host goes into a tensor operation")
 
-    def reads_values(self, module: torch.nn.Module, operands: list[Value], code: ast.expr) -> bool:
-        if type(module).__module__.startswith("torch.nn"):
-            return any(not type(one).__module__.startswith("torch.nn") for one in module.modules()) and self._reads(
-                code
-            )
-        return self._reads(code)
+    def reads_values(self, module: torch.nn.Module, code: ast.expr) -> bool:
+        own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
+        return own and self.reads(code)
 
-    def _reads(self, code: ast.expr) -> bool:
+    def reads(self, code: ast.expr) -> bool:
+        """Whether running it reads a value of a tensor, or fails, so that it has to be followed."""
         scope = {**self.globals, "self": self.model}
         scope.update((key, value.example) for key, value in fork(self.names).items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
-        return observe(lambda: eval(compiled, scope), ()).reads
+        try:
+            return observe(lambda: eval(compiled, scope), ()).reads
+        except Exception:  # noqa: BLE001  (following it says where it fails)
+            return True
 
     def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
         if called not in PURE_BUILTINS:
             raise self.refuse(node, f"{called}() is not supported")
         tensors = [one for one in operands if one.kind == "tensor"]
         if not tensors:
-            example = self.run(node, code)
-            if all(one.kind == "static" for one in operands):
-                return self.static(example, code)
-            return Value("host", example, code)
+            value = self.run(node, code)
+            known = all(one.kind == "static" for one in operands)
+            return self.static(value.example, code) if known else replace(value, kind="host")
         if called in READING_BUILTINS and len(operands) == 1:
             held = method_call(self.held(tensors[0]), "item")
             function = getattr(builtins, called)
-            return Value("host", function(tensors[0].example), ast.Call(name(called), [held], []))
-        if called in ("len", "isinstance", "hasattr", "type"):
-            return self.static(self.run(node, code))
+            examples = (function(one) for one in (tensors[0].example, tensors[0].other))
+            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples))
+        if called == "len":
+            return self.element(self.shape(tensors[0]), 0)
+        if called == "enumerate" and len(operands) == 1:
+            return replace(self.run(node, ast.Call(name("list"), [code], [])), kind="host")
+        if called in ("isinstance", "hasattr", "type"):
+            return self.static(self.run(node, code).example)
         raise self.refuse(node, f"{called}() of a tensor is not supported")
 
     def method(self, node: ast.Call, base: Value, called: str) -> Value:
-        args = [self.evaluate(arg) for arg in node.args]
-        words = [(word.arg, self.evaluate(word.value)) for word in node.keywords]
+        args, words = self.operands(node)
         if base.kind == "tensor":
             if called in READING_METHODS:
-                return Value("host", getattr(base.example, called)(), method_call(self.held(base), called))
-            self.only_scalars(node, args)
+                examples = (getattr(one, called)() for one in (base.example, base.other))
+                return Value("host", next(examples), method_call(self.held(base), called), next(examples))
+            self.only_scalars(node, [*args, *words.values()])
             code = ast.Call(
                 ast.Attribute(base.code, called, ast.Load()), [one.code for one in args],
-                [ast.keyword(word, value.code) for word, value in words],
+                [ast.keyword(word, value.code) for word, value in words.items()],
             )  # fmt: skip
+            if called in ("size", "numel", "nelement"):
+                return self.size(node, base, called, [*args, *words.values()])
             if called in SHAPE_METHODS:
-                return self.static(self.run(node, code))
+                return self.static(self.run(node, code).example)
             return self.result(node, code, [base, *args])
         if called not in HOST_METHODS:
             raise self.refuse(node, f"the method {called} of a value known only at run time is not supported")
@@ -128,15 +168,24 @@ class Calls(Expressions):
         if any(one.kind == "static" and not plain(one) for one in args) or words:
             raise self.refuse(node, "an object that is not plain data goes into a container")
         code = ast.Call(ast.Attribute(base.code, called, ast.Load()), list(codes), [])
-        value = Value("host", self.run(node, code), code)
-        if isinstance(value.example, torch.Tensor):
-            value = Value("tensor", value.example, code)
-        if value.example is None:
-            return value
-        target = self.fresh()  # it must happen once, wherever its result is used
-        self.steps.append(HostStep(assign(target, code)))
-        self.names[target] = Value(value.kind, value.example, name(target))
-        return self.names[target]
+        value = self.run(node, code)
+        return value if value.example is None else self.held_by_host(value)
+
+    def size(self, node: ast.Call, base: Value, called: str, operands: list[Value]) -> Value:
+        """`x.size()`, `x.size(dim)` and `x.numel()`."""
+        shape = self.shape(base)
+        if called != "size":
+            sizes = [self.tuple_of(shape)] if base.example.ndim else []
+            code: ast.expr = ast.Constant(1)
+            for one in (size for part in sizes for size in part or []):
+                code = ast.BinOp(code, ast.Mult(), one)
+            value = self.run(node, code)
+            return value if shape.kind == "host" else self.static(value.example)
+        if not operands:
+            return shape
+        if operands[0].kind != "static":
+            raise self.refuse(node, "size() of a dimension known only at run time is not supported")
+        return self.element(shape, operands[0].example)
 
     def joined(self, node: ast.AST, function: Any, args: list[Value], words: dict[Any, Value]) -> Value:
         """`torch.cat` and `torch.stack` of a list whose length only the host knows."""
@@ -147,11 +196,8 @@ class Calls(Expressions):
             ast.Attribute(name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()),
             [args[0].code], [ast.keyword("axis", dim.code)],
         )  # fmt: skip
-        target = self.fresh()
-        self.steps.append(HostStep(assign(target, code)))
-        example = function(args[0].example, dim.example)
-        self.names[target] = Value("tensor", example, name(target))
-        return self.names[target]
+        twin = SAME if args[0].twin is SAME else function(args[0].other, dim.example)
+        return self.held_by_host(Value("tensor", function(args[0].example, dim.example), code, twin))
 
     @abstractmethod
     def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:

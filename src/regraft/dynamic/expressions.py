@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import copy
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.dynamic.errors import Unsplittable, refuse
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.probe import observe
-from regraft.dynamic.residual import Branch, HostStep, Step, TensorStep
-from regraft.dynamic.values import Names, Value, fork, literal
+from regraft.dynamic.probe import Observed, observe
+from regraft.dynamic.residual import Branch, HostStep, Step, TensorStep, reads
+from regraft.dynamic.values import SAME, Names, Value, fork, literal, open_sizes
+from regraft.dynamic.worlds import Longer
 
-SHAPE_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device"})
+SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
+VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
 
 def name(identifier: str) -> ast.expr:
@@ -41,6 +46,7 @@ class Frame:
 
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
+        self.line = 0  # of the statement that is specialised
 
 
 class Expressions(ABC):
@@ -54,12 +60,23 @@ class Expressions(ABC):
         self.frame = Frame("", {}, "")
         self.steps: list[Step] = []
         self.count = 0
+        self.own: set[str] = set()  # names that no statement of the source reads again
+        self.inputs: list[torch.Tensor] = []
+        self.reserved: set[str] = set()  # names that forward uses itself
+        self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
 
     def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
         return refuse(self.frame.path, node, reason)
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.frame.path, self.frame.line
+
     def fresh(self) -> str:
         self.count += 1
+        if f"t{self.count}" in self.reserved:
+            return self.fresh()
+        self.own.add(f"t{self.count}")
         return f"t{self.count}"
 
     def static(self, example: Any, code: ast.expr | None = None) -> Value:
@@ -82,24 +99,40 @@ class Expressions(ABC):
         yield from self.model.buffers()
         yield from (v.example for v in self.names.values() if isinstance(v.example, torch.Tensor))
 
-    def run(self, node: ast.AST, code: ast.expr) -> Any:
-        """The value of residual code in the example; refuses what no static region can do."""
+    def hold(self, key: str, value: Value) -> Value:
+        """Let a name hold a value."""
+        if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
+            self.open.setdefault(key, set()).update(open_sizes(value))
+        self.names[key] = value.named(key)
+        return self.names[key]
+
+    def run(self, node: ast.AST, code: ast.expr) -> Value:
+        """Residual code run on the example, and in the second world where that differs."""
+        seen = self.world(node, code, False)
+        used = [self.names[key] for key in reads(code) if key in self.names]
+        twin = SAME
+        if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
+            twin = self.world(node, code, True).result
+        return Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin)
+
+    def world(self, node: ast.AST, code: ast.expr, second: bool) -> Observed:
+        """Residual code run in one world; refuses what no static region can do."""
         scope = {**self.globals, "self": self.model}
-        scope.update((key, value.example) for key, value in self.names.items())
+        scope.update((key, value.other if second else value.example) for key, value in self.names.items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
-            seen = observe(lambda: eval(compiled, scope), self.watched())
+            with Longer() if second else contextlib.nullcontext():
+                seen = observe(lambda: eval(compiled, scope), self.watched())
         except Exception as problem:
-            raise self.refuse(node, f"cannot be run on the example: {type(problem).__name__}: {problem}") from problem
+            what = "cannot be run with other sizes" if second else "cannot be run on the example"
+            raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
         if seen.random:
             raise self.refuse(node, "random numbers are drawn here; every run of the network would differ")
         if seen.changed:
             raise self.refuse(node, "a tensor that is used elsewhere is changed in place")
-        if seen.shapes:
-            raise self.refuse(node, f"the shape of {seen.shapes[0]} depends on values of tensors")
         if seen.reads and holds_tensor(seen.result):
             raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed")
-        return seen.result
+        return seen
 
     # -- expressions
 
@@ -130,8 +163,12 @@ class Expressions(ABC):
     def on_Attribute(self, node: ast.Attribute) -> Value:
         base = self.evaluate(node.value)
         if base.kind == "tensor":
+            if node.attr == "shape":
+                return self.shape(base)
             if node.attr in SHAPE_ATTRIBUTES:
                 return self.static(getattr(base.example, node.attr))
+            if node.attr in VIEW_ATTRIBUTES or not isinstance(base.example, torch.Tensor):
+                return self.result(node, ast.Attribute(base.code, node.attr, ast.Load()), [base])
             raise self.refuse(node, f"the attribute {node.attr} of a tensor is not supported")
         if base.kind == "host":
             raise self.refuse(node, f"the attribute {node.attr} of a value known only at run time is not supported")
@@ -140,6 +177,31 @@ class Expressions(ABC):
         except AttributeError as problem:
             raise self.refuse(node, str(problem)) from problem
         return self.static(value, ast.Attribute(base.code, node.attr, ast.Load()))
+
+    def shape(self, base: Value) -> Value:
+        """The shape of a tensor, element by element: constants, and sizes that the region or the host looks up."""
+        if base.twin is SAME or base.example.shape == base.other.shape:
+            return self.static(tuple(base.example.shape))
+        of = ast.Attribute(self.held(base), "shape", ast.Load())
+        sizes = enumerate(zip(base.example.shape, base.other.shape, strict=True))
+        elements: list[ast.expr] = [
+            ast.Constant(one) if one == two else ast.Subscript(of, ast.Constant(dim), ast.Load())
+            for dim, (one, two) in sizes
+        ]
+        code = ast.Tuple(elements, ast.Load())
+        return Value("host", tuple(base.example.shape), code, tuple(base.other.shape))
+
+    def element(self, value: Value, place: int) -> Value:
+        """One element of a tuple written in place."""
+        assert isinstance(value.code, ast.Tuple)
+        code = value.code.elts[place]
+        if isinstance(code, ast.Constant):
+            return self.static(code.value)
+        if isinstance(code, ast.Name) and code.id in self.names:
+            return self.names[code.id]
+        example = value.example[place]
+        twin = SAME if value.twin is SAME else value.twin[place]
+        return Value("tensor" if isinstance(example, torch.Tensor) else "host", example, code, twin)
 
     def composed(self, node: ast.expr) -> Value:
         """An operator or a display: its kind is the strongest kind of its operands."""
@@ -159,15 +221,29 @@ class Expressions(ABC):
         if display and (not isinstance(node, ast.Tuple) or any(one.kind != "static" for one in operands)):
             if any(one.kind == "static" and not plain(one) for one in operands) and not isinstance(node, ast.Tuple):
                 raise self.refuse(node, "a container of modules or other objects, made in forward, is not supported")
-            return Value("host", self.run(node, made), made)
+            return replace(self.run(node, made), kind="host")
         if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
-            return self.static(self.run(node, made))
+            return self.static(self.run(node, made).example)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            tuples = [self.tuple_of(one) for one in operands]
+            if tuples[0] is not None and tuples[1] is not None and any(one.kind == "host" for one in operands):
+                made = ast.Tuple([*tuples[0], *tuples[1]], ast.Load())
+                return replace(self.run(node, made), kind="host")
         if isinstance(node, ast.Slice):
             kind = "host" if any(one.kind == "host" for one in operands) else "static"
             if any(one.kind == "tensor" for one in operands):
                 raise self.refuse(node, "a slice with a tensor as its bound is not supported")
             return Value(kind, None, made)
         return self.result(node, made, operands)
+
+    def tuple_of(self, value: Value) -> list[ast.expr] | None:
+        """The elements of a tuple as expressions, where they are known one by one."""
+        if not isinstance(value.example, tuple):
+            return None
+        if isinstance(value.code, ast.Tuple):
+            return list(value.code.elts)
+        items = [literal(one) for one in value.example] if value.kind == "static" else [None]
+        return None if any(one is None for one in items) else [one for one in items if one is not None]
 
     def on_Subscript(self, node: ast.Subscript) -> Value:
         base = self.evaluate(node.value)
@@ -176,28 +252,50 @@ class Expressions(ABC):
         if base.kind == "static" and isinstance(base.example, (torch.nn.ModuleList, torch.nn.Sequential)):
             if index.kind == "host":
                 raise Choice(index, len(base.example))
-            return self.static(self.run(node, code))
+            return self.static(self.run(node, code).example)
         if base.kind == "host":
             if index.kind == "tensor":
                 raise self.refuse(node, "a container is indexed by a tensor")
-            example = self.run(node, code)
-            if holds_tensor(example):
-                target = self.fresh()
-                self.steps.append(HostStep(assign(target, code)))
-                self.names[target] = Value("tensor", example, name(target))
-                return self.names[target]
-            return Value("host", example, code)
+            if isinstance(base.code, ast.Tuple) and isinstance(index.example, int) and index.kind == "static":
+                return self.element(base, index.example)
+            if isinstance(base.code, ast.Tuple) and isinstance(index.code, ast.Slice) and index.kind == "static":
+                places = self.run(node, ast.Subscript(literal_range(base), index.code, ast.Load())).example
+                made = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
+                return replace(self.run(node, made), kind="host")
+            value = self.run(node, code)
+            return self.held_by_host(value) if value.kind == "tensor" else value
+        if isinstance(base.example, torch.Tensor):
+            base, index = self.picked(base, index)
+            code = ast.Subscript(base.code, index.code, ast.Load())
         return self.result(node, code, [base, index])
+
+    def picked(self, base: Value, index: Value) -> tuple[Value, Value]:
+        """`x[i]` with a whole number i in a tensor reads its value in torch; index_select does not."""
+        single = not isinstance(index.code, ast.Tuple)
+        items = [index.code] if single else list(index.code.elts)  # type: ignore[attr-defined]
+        examples = [index.example] if single or index.example is None else list(index.example)
+        if len(items) != len(examples) or not any(is_number_tensor(one) for one in examples):
+            return base, index
+        if any(one is None or one is Ellipsis for one in examples):
+            return base, index
+        code = base.code
+        for dim, example in enumerate(examples):
+            if is_number_tensor(example):
+                place = ast.Call(ast.Attribute(items[dim], "reshape", ast.Load()), [ast.Constant(1)], [])
+                select = ast.Attribute(code, "index_select", ast.Load())
+                code, items[dim] = ast.Call(select, [ast.Constant(dim), place], []), ast.Constant(0)
+        picked = items[0] if single else ast.Tuple(items, ast.Load())
+        return replace(base, code=code), replace(index, code=picked)
 
     def result(self, node: ast.expr, code: ast.expr, operands: list[Value]) -> Value:
         """The value of an operation on `operands`: of tensors a tensor, known if all of them are."""
-        example = self.run(node, code)
-        if holds_tensor(example):
-            return Value("tensor", example, code)
+        value = self.run(node, code)
         kinds = {one.kind for one in operands}
-        if "tensor" in kinds:
-            raise self.refuse(node, f"gives a {type(example).__name__} from tensors, which is not supported")
-        return Value("host", example, code) if "host" in kinds else self.static(example, code)
+        if value.kind == "tensor":
+            return value
+        if "tensor" in kinds and not (value.example is None and value.other is None):
+            raise self.refuse(node, f"gives a {type(value.example).__name__} from tensors, which is not supported")
+        return value if "host" in kinds else self.static(value.example, code)
 
     def on_BoolOp(self, node: ast.BoolOp) -> Value:
         first = self.evaluate(node.values[0])
@@ -285,7 +383,7 @@ class Expressions(ABC):
         if value.kind == "tensor":
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
-            return Value("host", bool(value.example), method_call(self.held(value), "item"))
+            return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
         return value
 
     def held(self, value: Value) -> ast.expr:
@@ -293,9 +391,15 @@ class Expressions(ABC):
         if isinstance(value.code, ast.Name):
             return value.code
         target = self.fresh()
-        self.steps.append(TensorStep(assign(target, value.code)))
-        self.names[target] = Value("tensor", value.example, name(target))
+        self.steps.append(TensorStep(assign(target, value.code), self.place))
+        self.hold(target, value)
         return name(target)
+
+    def held_by_host(self, value: Value) -> Value:
+        """A name for what the host computes once, wherever it is used."""
+        target = self.fresh()
+        self.steps.append(HostStep(assign(target, value.code)))
+        return self.hold(target, value)
 
     @abstractmethod
     def statement(self, node: ast.stmt) -> None:
@@ -324,6 +428,15 @@ def method_call(base: ast.expr, called: str) -> ast.expr:
     return ast.Call(ast.Attribute(base, called, ast.Load()), [], [])
 
 
+def is_number_tensor(value: Any) -> bool:
+    whole = (torch.int64, torch.int32)
+    return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in whole
+
+
+def literal_range(value: Value) -> ast.expr:
+    return ast.Tuple([ast.Constant(place) for place in range(len(value.example))], ast.Load())
+
+
 def plain(value: Value) -> bool:
     return literal(value.example) is not None
 
@@ -336,6 +449,10 @@ def static_display(value: Value) -> bool:
 def holds_tensor(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(holds_tensor(item) for item in value)
+    if isinstance(value, dict):
+        return any(holds_tensor(item) for item in value.values())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(holds_tensor(item) for item in vars(value).values())
     return isinstance(value, torch.Tensor)
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regraft.dynamic.worlds import sized_by_data
+
 
 class _Reads(TorchDispatchMode):  # type: ignore[misc]
     """Notes operations whose Python result, or whose shape, depends on the values of tensors."""
@@ -21,7 +23,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.data_dependent_output in func.tags:
             self.scalars.append(str(func))
-        if torch.Tag.dynamic_output_shape in func.tags:
+        if sized_by_data(func, args):
             self.shapes.append(str(func))
         return func(*args, **(kwargs or {}))
 

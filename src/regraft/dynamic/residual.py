@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+import torch
+
 
 @dataclass
 class TensorStep:
-    """One statement that a region computes; no control flow, no Python state."""
+    """One statement that a region computes; no control flow, no Python state. place: file and line in the source."""
 
     statement: ast.stmt
+    place: tuple[str, int] = ("", 0)
 
 
 @dataclass
@@ -62,13 +65,19 @@ class RegionStep:
 
 @dataclass
 class Region:
-    """A static sub-network: straight-line statements, what goes in and what comes out."""
+    """A static sub-network: straight-line statements, what goes in and what comes out.
+
+    place: file and line of its first statement.
+    samples: inputs that were seen, of different sizes. open: the dimensions of each input whose size may differ.
+    """
 
     number: int
     statements: list[ast.stmt]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    samples: list[tuple[object, ...]] = field(default_factory=list)
+    place: tuple[str, int] = ("", 0)
+    samples: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
+    open: tuple[frozenset[int], ...] = ()
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep

@@ -13,19 +13,23 @@ from regraft.dynamic.expressions import Frame, name
 from regraft.dynamic.normal import tails
 from regraft.dynamic.residual import HostStep, Step, leaves
 from regraft.dynamic.statements import Statements
-from regraft.dynamic.values import Value, literal
+from regraft.dynamic.values import SAME, Value, literal
+from regraft.dynamic.worlds import longer
 
 
 class Specialiser(Statements):
     """Makes the residual program of a network."""
 
-    def network(self, call: dict[str, Any]) -> list[Step]:
-        """The residual program for calls like `call` (argument name to value)."""
+    def network(self, calls: list[dict[str, Any]]) -> list[Step]:
+        """The residual program for calls like these (argument name to value); sizes in which they differ are open."""
+        call = calls[0]
         definition = self.enter(type(self.model).forward, "")
+        self.reserved = {one.id for one in ast.walk(definition) if isinstance(one, ast.Name)}
         self.bind_owner(definition, self.model)
         for key, value in call.items():
             if isinstance(value, torch.Tensor):
-                self.names[key] = Value("tensor", value, name(key))
+                self.inputs.append(value)
+                self.hold(key, Value("tensor", value, name(key), self.resized([one[key] for one in calls])))
             elif literal(value) is not None:
                 self.names[key] = Value("static", value, literal(value) or name(key))
             else:
@@ -34,6 +38,15 @@ class Specialiser(Statements):
         if not leaves(self.steps):
             self.steps.append(HostStep(ast.Return(ast.Constant(None))))
         return self.steps
+
+    def resized(self, tensors: list[torch.Tensor]) -> Any:
+        """An input in the second world."""
+        first = tensors[0]
+        dims = {dim for one in tensors for dim in range(first.ndim) if one.shape[dim] != first.shape[dim]}
+        for one in tensors:
+            if dims and all(one.shape[dim] != first.shape[dim] for dim in dims):
+                return one
+        return longer(first, sorted(dims)) if dims else SAME
 
     def bind_owner(self, definition: ast.FunctionDef, owner: Any) -> None:
         first = self.frame.prefix + definition.args.args[0].arg
@@ -63,6 +76,7 @@ class Specialiser(Statements):
         if self.depth > 20:
             raise self.refuse(node, "functions call each other too deeply")
         outer, self.count = self.frame, self.count + 1
+        number = self.count
         loops, self.loops = self.loops, []
         definition = self.enter(function, f"f{self.count}_")
         body = tails([*definition.body, ast.copy_location(ast.Return(None), definition)], ast.Return)
@@ -76,16 +90,22 @@ class Specialiser(Statements):
         self.depth -= 1
         key = f"{self.frame.prefix}result"
         self.frame, self.loops = outer, loops
-        count = self.names.get(f"{key}s", Value("static", None, ast.Constant(None))).example
-        if count is None:
-            return Value("static", None, ast.Constant(None))
+        form = self.names[f"{key}s"]
+        if form.kind != "static":
+            raise self.refuse(node, "what is returned has different forms on different paths")
+        count = form.example
+        names = [key] if count < 0 else [f"{key}{number}" for number in range(count)]
+        prefix = f"f{number}_"
+        self.own.update(names)
+        self.names = {one: value for one, value in self.names.items() if one in names or not one.startswith(prefix)}
         if count < 0:
             return self.names[key]
-        parts = [self.names[f"{key}{number}"] for number in range(count)]
+        parts = [self.names[one] for one in names]
         if any(part.kind == "lost" for part in parts):
             raise self.refuse(node, "what is returned has different types or shapes on different paths")
         examples = tuple(part.example for part in parts)
-        return Value("host", examples, ast.Tuple([part.code for part in parts], ast.Load()))
+        twin = tuple(part.other for part in parts) if any(part.twin is not SAME for part in parts) else SAME
+        return Value("host", examples, ast.Tuple([part.code for part in parts], ast.Load()), twin)
 
     def bind(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> None:
         given = [self.static(owner, self.aliased("module", owner)), *args] if owner is not None else args
@@ -94,10 +114,22 @@ class Specialiser(Statements):
         except TypeError as problem:
             raise self.refuse(node, str(problem)) from problem
         for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise self.refuse(node, "a function with * or ** that has to be followed is not supported")
             value = bound.arguments.get(parameter.name)
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                value = self.gathered(list(value or ()))
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                if value and any(one.kind != "static" for one in value.values()):
+                    raise self.refuse(node, "values known only at run time go into ** of a function that is followed")
+                value = self.static({key: one.example for key, one in (value or {}).items()})
             self.keep(self.frame.prefix + parameter.name, value or self.static(parameter.default))
+
+    def gathered(self, values: list[Value]) -> Value:
+        """A tuple of values."""
+        examples = tuple(one.example for one in values)
+        if all(one.kind == "static" for one in values):
+            return self.static(examples)
+        codes = [self.held(one) if one.kind == "tensor" else one.code for one in values]
+        return Value("host", examples, ast.Tuple(codes, ast.Load()), tuple(one.other for one in values))
 
 
 def last_returns(body: list[ast.stmt]) -> set[int]:

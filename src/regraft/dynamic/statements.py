@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.dynamic.calls import Calls
+from regraft.dynamic.assign import Assignments
 from regraft.dynamic.expressions import Choice, assign, name
 from regraft.dynamic.normal import holds, tails
-from regraft.dynamic.residual import Branch, HostStep, Loop, Step, TensorStep, leaves, writes
-from regraft.dynamic.values import Names, Value, fork, literal, same_type
+from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, writes
+from regraft.dynamic.values import Names, Value, fork, literal, open_sizes, opened, same_type
 
 GRADIENTS = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
+OPENED = 4  # times that sizes of tensors in one loop are opened
 UNROLLED = 4096  # iterations of one loop
 
 
-class Statements(Calls):
+class Statements(Assignments):
     """Walks statements; what is left of them goes to `steps`."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -40,6 +42,7 @@ class Statements(Calls):
         if handler is None:
             raise self.refuse(node, f"{type(node).__name__} is not supported in a network that is split")
         steps, names = list(self.steps), fork(self.names)
+        self.frame.line = getattr(node, "lineno", self.frame.line)
         try:
             handler(node)
         except Choice as choice:
@@ -83,16 +86,26 @@ class Statements(Calls):
         if kinds == {"static"} and all(same_constant(first.example, value.example) for value in values):
             return first
         longest = max(values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0)
-        alike = all(same_type(longest.example, value.example) for value in values)
-        if kinds == {"tensor"} and alike:
-            return first
+        if kinds == {"tensor"}:
+            return self.join_tensors(key, values)
         plain = all(value.kind != "static" or literal(value.example) is not None for value in values)
-        if kinds <= {"static", "host"} and alike and plain:
+        if kinds <= {"static", "host"} and plain and all(same_type(longest, value) for value in values):
             for steps, value in found:
-                if value.kind == "static":
+                if not (isinstance(value.code, ast.Name) and value.code.id == key):
                     steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
-            return Value("host", longest.example, name(key))
+            return Value("host", longest.example, name(key), longest.twin)
         return Value("lost", None, name(key))
+
+    def join_tensors(self, key: str, values: list[Value]) -> Value:
+        """A tensor that differs in sizes only has open ones afterwards."""
+        joined = values[0]
+        for value in values[1:]:
+            if not same_type(joined, value):
+                wider = opened(joined, value)
+                if wider is None:
+                    return Value("lost", None, name(key))
+                joined = wider
+        return self.hold(key, joined) if joined is not values[0] else joined
 
     # -- statements
 
@@ -100,6 +113,8 @@ class Statements(Calls):
         pass
 
     def do_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Call) and self.changed_in_place(node.value):
+            return
         value = self.evaluate(node.value)
         if value.kind == "host":
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(value.code))))
@@ -118,94 +133,29 @@ class Statements(Calls):
         if node.value is not None:
             self.store(node.target, self.evaluate(node.value))
 
-    def do_AugAssign(self, node: ast.AugAssign) -> None:
-        if not isinstance(node.target, ast.Name):
-            raise self.refuse(node, "an augmented assignment to anything but a name changes something in place")
-        old = self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
-        shared = [v for v in self.names.values() if v.example is old.example]
-        if isinstance(old.example, (torch.Tensor, list)) and (len(shared) > 1 or old.kind != "tensor"):
-            raise self.refuse(node, f"{node.target.id} is changed in place while something else may hold it")
-        value = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
-        self.store(node.target, self.evaluate(ast.copy_location(value, node)))
-
-    def store(self, target: ast.expr, value: Value) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            self.unpack(target, value)
-            return
-        if not isinstance(target, ast.Name):
-            raise self.refuse(
-                target, "assigning to an attribute or an element is not supported in a network that is split"
-            )
-        key = self.frame.prefix + target.id
-        if value.kind == "static":
-            self.names[key] = value
-            return
-        step = TensorStep if value.kind == "tensor" else HostStep
-        self.steps.append(step(assign(key, value.code)))
-        self.names[key] = Value(value.kind, value.example, name(key))
-
-    def unpack(self, target: ast.Tuple | ast.List, value: Value) -> None:
-        parts = list(value.example) if isinstance(value.example, (tuple, list, torch.Tensor)) else None
-        if parts is None or len(parts) != len(target.elts) or any(isinstance(e, ast.Starred) for e in target.elts):
-            raise self.refuse(target, "this cannot be unpacked")
-        if value.kind == "static":
-            for element, part in zip(target.elts, parts, strict=True):
-                self.store(element, self.static(part))
-            return
-        held = []
-        if isinstance(value.code, ast.Tuple):  # element by element, through names of their own where they might clash
-            for part, code in zip(parts, value.code.elts, strict=True):
-                held.append(self.part(part, code))
-        else:
-            fresh = [self.fresh() for _ in parts]
-            step = TensorStep if value.kind == "tensor" else HostStep
-            pattern = ast.Tuple([ast.Name(one, ast.Store()) for one in fresh], ast.Store())
-            self.steps.append(step(ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))))
-            for one, part in zip(fresh, parts, strict=True):
-                kind = "tensor" if isinstance(part, torch.Tensor) else "host"
-                held.append(Value(kind, part, name(one)))
-                self.names[one] = held[-1]
-        for element, made in zip(target.elts, held, strict=True):
-            self.store(element, made)
-
-    def part(self, example: Any, code: ast.expr) -> Value:
-        if isinstance(code, ast.Name) and code.id in self.names:
-            old = self.names[code.id]
-            target = self.fresh()
-            step = TensorStep if old.kind == "tensor" else HostStep
-            self.steps.append(step(assign(target, code)))
-            self.names[target] = Value(old.kind, old.example, name(target))
-            return self.names[target]
-        kind = "tensor" if isinstance(example, torch.Tensor) else "host"
-        return self.static(example, code) if isinstance(code, ast.Constant) else Value(kind, example, code)
-
     def do_Return(self, node: ast.Return) -> None:
         value = self.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
         code = self.held(value) if value.kind == "tensor" else value.code
         if value.kind == "static" and literal(value.example) is None:
             raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
         if self.depth == 0:
-            self.steps.append(HostStep(ast.fix_missing_locations(ast.Return(code))))
+            self.steps.append(HostStep(ast.fix_missing_locations(ast.Return(self.as_number(code)))))
             return
         key = f"{self.frame.prefix}result"
-        if value.kind == "host" and isinstance(code, ast.Tuple):
-            self.names[f"{key}s"] = Value("static", len(code.elts), ast.Constant(len(code.elts)))
-            for number, (part, one) in enumerate(zip(value.example, code.elts, strict=True)):
-                self.keep(f"{key}{number}", self.part_or_name(part, one))
-        else:
-            self.names[f"{key}s"] = Value("static", -1, ast.Constant(-1))
-            self.keep(key, Value(value.kind, value.example, code))
+        count = len(code.elts) if value.kind == "host" and isinstance(code, ast.Tuple) else -1
+        self.names[f"{key}s"] = self.static(count)
+        for number in range(count):
+            self.keep(f"{key}{number}", self.element(value, number))
+        if count < 0:
+            self.keep(key, replace(value, code=code))
 
-    def part_or_name(self, example: Any, code: ast.expr) -> Value:
-        return (
-            self.names[code.id] if isinstance(code, ast.Name) and code.id in self.names else self.part(example, code)
-        )
-
-    def keep(self, key: str, value: Value) -> None:
-        """A name for a value as it stands, without the prefix of the function."""
-        prefix, self.frame.prefix = self.frame.prefix, ""
-        self.store(ast.Name(key, ast.Store()), value)
-        self.frame.prefix = prefix
+    def as_number(self, code: ast.expr) -> ast.expr:
+        """Sizes that regions compute, as Python numbers."""
+        if isinstance(code, ast.Tuple):
+            return ast.Tuple([self.as_number(one) for one in code.elts], ast.Load())
+        if isinstance(code, ast.Name) and code.id in self.sizes:
+            return ast.Call(name("int"), [code], [])
+        return code
 
     def do_If(self, node: ast.If) -> None:
         test = self.truth(self.evaluate(node.test))
@@ -223,13 +173,11 @@ class Statements(Calls):
 
     def do_For(self, node: ast.For) -> None:
         values = self.evaluate(node.iter)
-        if values.kind == "tensor":
-            raise self.refuse(node, "a loop over the rows of a tensor is not supported")
-        if values.kind == "host":
+        items = self.items(node, values)
+        if items is None:
             self.host_loop(node, values)
             return
         ends: list[tuple[list[Step], Names]] = []
-        items = list(values.example)
         body = [without_continue(one) for one in tails(node.body, ast.Continue)]
         if len(items) > UNROLLED:
             raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
@@ -237,7 +185,7 @@ class Statements(Calls):
         self.loops.append(ends)
         for item in items:
             if not leaves(self.steps):
-                self.store(node.target, self.static(item))
+                self.store(node.target, item)
                 self.block(body)
         if not leaves(self.steps):
             self.block(node.orelse)
@@ -260,31 +208,77 @@ class Statements(Calls):
         self.generalise(node)
         self.loop(node, None)
 
+    def items(self, node: ast.For, values: Value) -> list[Value] | None:
+        """What a loop runs over, where its length is known."""
+        if values.kind == "static":
+            return [self.static(one) for one in values.example]
+        if isinstance(values.code, ast.Tuple):
+            return [self.element(values, place) for place in range(len(values.code.elts))]
+        if values.kind == "tensor" and isinstance(values.example, torch.Tensor) and 0 not in open_sizes(values):
+            rows = ast.copy_location(values.code, node)
+            places = range(len(values.example))
+            return [self.run(node, ast.Subscript(rows, ast.Constant(place), ast.Load())) for place in places]
+        return None
+
     def host_loop(self, node: ast.For, values: Value) -> None:
-        items = list(values.example)
-        if node.orelse or not isinstance(node.target, ast.Name) or not items:
+        code = self.held(values) if values.kind == "tensor" else values.code
+        pairs = [(one, other) for one, other in values.parts()] or [(one, one) for one in values.other]
+        if node.orelse or not pairs:
             raise self.refuse(node, "this loop over values of the host is not supported (or no example enters it)")
+        kind = "tensor" if isinstance(pairs[0][0], torch.Tensor) else "host"
+        items = [Value(kind, one, name("item"), other) for one, other in pairs]
         if not all(same_type(items[0], one) for one in items):
             raise self.refuse(node, "a loop over values of different types or shapes is not supported")
+        target = node.target
+        if not isinstance(target, ast.Name):
+            target = ast.copy_location(ast.Name(self.fresh(), ast.Store()), node)
+            first = ast.Assign([node.target], ast.Name(target.id, ast.Load()))
+            body = [ast.fix_missing_locations(ast.copy_location(first, node)), *node.body]
+            node = ast.copy_location(ast.For(target, node.iter, body, []), node)
         self.generalise(node)
-        key = self.frame.prefix + node.target.id
-        kind = "tensor" if isinstance(items[0], torch.Tensor) else "host"
-        self.names[key] = Value(kind, items[0], name(key))
-        self.loop(node, (ast.Name(key, ast.Store()), values.code))
+        key = self.frame.prefix + target.id
+        self.hold(key, items[0])
+        self.loop(node, (ast.Name(key, ast.Store()), code))
 
     def generalise(self, node: ast.While | ast.For) -> None:
         """What the loop assigns is not known any more once it runs."""
         for key in {self.frame.prefix + one for one in writes(node)}:
             value = self.names.get(key)
-            if value is not None and value.kind == "static":
-                if literal(value.example) is None:
+            if value is not None and value.kind in ("static", "host") and not isinstance(value.code, ast.Name):
+                if value.kind == "static" and literal(value.example) is None:
                     raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
                 self.steps.append(HostStep(assign(key, value.code)))
-                self.names[key] = Value("host", value.example, name(key))
+                self.hold(key, replace(value, kind="host"))
 
     def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
-        entry = self.names
-        outer, self.steps, self.names = self.steps, [], fork(entry)
+        """The body is followed once; again where a tensor grew in it, whose size is open then."""
+        varying = {key for key in self.names if key.removeprefix(self.frame.prefix) in writes(node)} - self.varying
+        self.varying |= varying
+        for _ in range(OPENED):
+            steps, after = self.apart(lambda: self.iteration(node), self.names)
+            entry = dict(self.names)
+            self.names = {key: self.carried(node, key, value, after.get(key)) for key, value in entry.items()}
+            if all(
+                self.names[key].twin is value.twin or self.names[key].kind == "host" for key, value in entry.items()
+            ):
+                break
+        else:
+            raise self.refuse(node, "the shapes of tensors in this loop do not settle")
+        self.varying -= varying
+        self.steps.append(Loop(steps, header))
+
+    def carried(self, node: ast.AST, key: str, value: Value, new: Value | None) -> Value:
+        """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
+        if new is not None and new.kind == value.kind and same_type(value, new):
+            return new if value.kind == "host" else value
+        wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
+        if wider is not None:
+            return self.hold(key, wider)
+        if key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
+            raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next")
+        return value
+
+    def iteration(self, node: ast.While | ast.For) -> None:
         self.loops.append(None)
         if isinstance(node, ast.While):
             test = self.truth(self.evaluate(node.test))
@@ -297,15 +291,6 @@ class Statements(Calls):
                 self.steps.append(stop)
         self.block(node.body)
         self.loops.pop()
-        steps, after, self.steps, self.names = self.steps, self.names, outer, dict(entry)
-        for key, value in entry.items():
-            new = after.get(key)
-            if new is None or new.kind != value.kind or not same_type(value.example, new.example):
-                if key in writes(ast.Module([node], [])) or value.kind != "static":
-                    raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next")
-            elif value.kind == "host":
-                self.names[key] = new
-        self.steps.append(Loop(steps, header))
 
     def do_Break(self, node: ast.Break) -> None:
         self.steps.append(HostStep(ast.Break()))
