@@ -47,12 +47,11 @@ class Assignments(Calls):
         if value.kind == "static" and (key not in self.varying or literal(value.example) is None):
             self.names[key] = value
             return
-        if value.kind == "host" and self.is_shape(value) and key not in self.varying:
-            assert isinstance(value.code, ast.Tuple)
-            elements = [
-                one if isinstance(one, ast.Constant) else self.size_name(one, value) for one in value.code.elts
-            ]
-            self.names[key] = Value("host", value.example, ast.Tuple(elements, ast.Load()), value.twin)
+        if value.kind == "tensor" and type(value.example) is tuple:
+            codes = [one.code for one in self.taken_apart(value)]
+            value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
+        if value.kind == "host" and isinstance(value.code, ast.Tuple):
+            self.store_tuple(key, value)
             return
         size = self.is_size(value)
         self.assign(key, value.code, value.kind == "tensor" or size)
@@ -62,21 +61,19 @@ class Assignments(Calls):
     def assign(self, key: str, code: ast.expr, by_region: bool) -> None:
         self.steps.append(TensorStep(assign(key, code), self.place) if by_region else HostStep(assign(key, code)))
 
-    def size_name(self, code: ast.expr, shape: Value) -> ast.expr:
-        """A name for one size of a shape, so that it stays what it is when the tensor's name is assigned again."""
-        if isinstance(code, ast.Name):
-            return code
-        assert isinstance(shape.code, ast.Tuple)
-        target = self.fresh()
-        self.store_name(target, self.element(shape, shape.code.elts.index(code)))
-        return name(target)
+    def store_tuple(self, key: str, value: Value) -> None:
+        """A tuple is kept as its elements, under names of their own."""
+        assert isinstance(value.code, ast.Tuple)
+        elements = [self.copied(self.element(value, place)) for place in range(len(value.code.elts))]
+        for place, one in enumerate(elements):
+            self.store_name(part_name(key, place), one)
+        self.names[key] = self.rebuilt(key, value)
 
-    def is_shape(self, value: Value) -> bool:
-        return (
-            isinstance(value.code, ast.Tuple)
-            and all(type(one) is int for one in value.example)
-            and any(not isinstance(one, ast.Constant) for one in value.code.elts)
-        )
+    def rebuilt(self, key: str, value: Value) -> Value:
+        """A tuple from what the names of its elements hold now."""
+        assert isinstance(value.code, ast.Tuple)
+        codes = [self.names[part_name(key, place)].code for place in range(len(value.code.elts))]
+        return Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
 
     def is_size(self, value: Value) -> bool:
         """Whether a number is computed from shapes alone, which a region can do."""
@@ -103,14 +100,19 @@ class Assignments(Calls):
         ):  # element by element, through names of their own where they might clash
             held = [self.copied(self.element(value, place)) for place in range(len(parts))]
         else:
-            fresh = [self.fresh() for _ in parts]
-            pattern = ast.Tuple([ast.Name(one, ast.Store()) for one in fresh], ast.Store())
-            statement = ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))
-            tensor = value.kind == "tensor"
-            self.steps.append(TensorStep(statement, self.place) if tensor else HostStep(statement))
-            held = [self.unpacked(one, *part, value.kind) for one, part in zip(fresh, parts, strict=True)]
+            held = self.taken_apart(value)
         for element, made in zip(target.elts, held, strict=True):
             self.store(element, made)
+
+    def taken_apart(self, value: Value) -> list[Value]:
+        """The elements of what one expression gives, under names of their own."""
+        parts = value.parts()
+        fresh = [self.fresh() for _ in parts]
+        pattern = ast.Tuple([ast.Name(one, ast.Store()) for one in fresh], ast.Store())
+        statement = ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))
+        tensor = value.kind == "tensor"
+        self.steps.append(TensorStep(statement, self.place) if tensor else HostStep(statement))
+        return [self.unpacked(one, *part, value.kind) for one, part in zip(fresh, parts, strict=True)]
 
     def unpacked(self, key: str, example: Any, twin: Any, kind: str) -> Value:
         if kind == "tensor" and example is None and twin in (None, SAME):
@@ -179,6 +181,10 @@ class Assignments(Calls):
         held = [*tensors(others), *self.model.parameters(), *self.model.buffers(), *self.inputs]
         if place and any(one.untyped_storage().data_ptr() == place for one in held):
             raise self.refuse(node, f"{key} is changed in place while something else may hold it")
+
+
+def part_name(key: str, place: int) -> str:
+    return f"{key}__{place}"
 
 
 def tensors(values: Any) -> Iterator[torch.Tensor]:

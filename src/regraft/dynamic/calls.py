@@ -68,7 +68,8 @@ class Calls(Expressions):
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
         if inspect.isfunction(function):
             return self.unfollowed(node, code, operands) or self.inline(node, function, None, args, words)
-        if {one.kind for one in operands} <= {"static"} and getattr(function, "__module__", "") == "math":
+        known = all(one.kind == "static" for one in operands)
+        if known and (getattr(function, "__module__", "") == "math" or is_plain_method(function)):
             return self.static(self.run(node, code).example)
         raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
 
@@ -202,3 +203,12 @@ class Calls(Expressions):
     @abstractmethod
     def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
         """The function's statements in the place of its call."""
+
+
+def is_plain_method(function: Any) -> bool:
+    """A method of a tuple, a string or the like, which changes nothing."""
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, (tuple, str, range)) or (
+        isinstance(owner, (list, dict))
+        and function.__name__ in ("get", "keys", "values", "items", "index", "count", "copy")
+    )

@@ -199,6 +199,8 @@ class Expressions(ABC):
             return self.static(code.value)
         if isinstance(code, ast.Name) and code.id in self.names:
             return self.names[code.id]
+        if isinstance(code, ast.Name) and code.id in self.globals:
+            return self.static(self.globals[code.id])
         example = value.example[place]
         twin = SAME if value.twin is SAME else value.twin[place]
         return Value("tensor" if isinstance(example, torch.Tensor) else "host", example, code, twin)
@@ -221,7 +223,12 @@ class Expressions(ABC):
         if display and (not isinstance(node, ast.Tuple) or any(one.kind != "static" for one in operands)):
             if any(one.kind == "static" and not plain(one) for one in operands) and not isinstance(node, ast.Tuple):
                 raise self.refuse(node, "a container of modules or other objects, made in forward, is not supported")
-            return replace(self.run(node, made), kind="host")
+            if isinstance(node, ast.Dict):
+                return replace(self.run(node, made), kind="host")
+            make = tuple if isinstance(node, ast.Tuple) else list
+            same = isinstance(node, ast.Tuple) and all(one.twin is SAME for one in operands)
+            twin = SAME if same else make(one.other for one in operands)
+            return Value("host", make(one.example for one in operands), made, twin)
         if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             return self.static(self.run(node, made).example)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

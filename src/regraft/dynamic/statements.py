@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.assign import Assignments
+from regraft.dynamic.assign import Assignments, part_name
 from regraft.dynamic.expressions import Choice, assign, name
 from regraft.dynamic.normal import holds, tails
 from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, writes
@@ -78,11 +78,25 @@ class Statements(Assignments):
             if all(key in names for _, names in ends):
                 joined[key] = self.join(key, [(steps, names[key]) for steps, names in ends])
         self.names = joined
+        self.rejoin([names for _, names in ends])
+
+    def rejoin(self, found: list[Names]) -> None:
+        """Tuples of equal length, from their elements."""
+        for key in self.names:
+            values = [names[key] for names in found]
+            kept = all(self.is_kept_tuple(key, value, names) for value, names in zip(values, found, strict=True))
+            if kept and len({len(value.example) for value in values}) == 1:
+                self.names[key] = self.rebuilt(key, values[0])
+
+    def is_kept_tuple(self, key: str, value: Value, names: Names) -> bool:
+        return value.kind == "host" and isinstance(value.code, ast.Tuple) and part_name(key, 0) in names
 
     def join(self, key: str, found: list[tuple[list[Step], Value]]) -> Value:
         values = [value for _, value in found]
         first = values[0]
         kinds = {value.kind for value in values}
+        if kinds == {"host"} and all(isinstance(value.code, ast.Tuple) for value in values):
+            return Value("lost", None, name(key))  # its elements are joined
         if kinds == {"static"} and all(same_constant(first.example, value.example) for value in values):
             return first
         longest = max(values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0)
@@ -242,17 +256,30 @@ class Statements(Assignments):
 
     def generalise(self, node: ast.While | ast.For) -> None:
         """What the loop assigns is not known any more once it runs."""
-        for key in {self.frame.prefix + one for one in writes(node)}:
+        for key in self.assigned(node):
             value = self.names.get(key)
-            if value is not None and value.kind in ("static", "host") and not isinstance(value.code, ast.Name):
+            if (
+                value is not None
+                and value.kind in ("static", "host")
+                and not isinstance(value.code, (ast.Name, ast.Tuple))
+            ):
                 if value.kind == "static" and literal(value.example) is None:
                     raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
                 self.steps.append(HostStep(assign(key, value.code)))
                 self.hold(key, replace(value, kind="host"))
 
+    def assigned(self, node: ast.AST) -> set[str]:
+        """The names that a loop assigns, those of the elements of tuples among them."""
+        keys = {self.frame.prefix + one for one in writes(node)}
+        for key in sorted(keys):
+            value = self.names.get(key)
+            if value is not None and isinstance(value.code, ast.Tuple) and value.kind == "host":
+                keys.update(part_name(key, place) for place in range(len(value.code.elts)))
+        return keys
+
     def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
         """The body is followed once; again where a tensor grew in it, whose size is open then."""
-        varying = {key for key in self.names if key.removeprefix(self.frame.prefix) in writes(node)} - self.varying
+        varying = self.assigned(node) - self.varying
         self.varying |= varying
         for _ in range(OPENED):
             steps, after = self.apart(lambda: self.iteration(node), self.names)
@@ -269,6 +296,8 @@ class Statements(Assignments):
 
     def carried(self, node: ast.AST, key: str, value: Value, new: Value | None) -> Value:
         """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
+        if self.is_kept_tuple(key, value, self.names) and new is not None and isinstance(new.code, ast.Tuple):
+            return self.rebuilt(key, value)
         if new is not None and new.kind == value.kind and same_type(value, new):
             return new if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
