@@ -198,8 +198,7 @@ class AdaptiveStep(nn.Module):
     def forward(self, x):
         t, step = 0.0, 0.25
         while t < 1.0:
-            if step > 1.0 - t:
-                step = 1.0 - t
+            step = min(step, 1.0 - t)
             k1 = self.field(x)
             k2 = self.field(x + step * k1)
             error = (step * (k2 - k1) / 2).abs().max().item()

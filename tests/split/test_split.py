@@ -130,6 +130,20 @@ def test_a_side_that_no_checked_input_took_is_refused():
     assert report.sides == report.sides_run == 2
 
 
+def test_a_side_that_no_input_took_can_raise_instead(tmp_path):
+    model, calls = made("Rare")
+    result = regraft.split(model, calls, unseen="raise")
+    (reason,) = result.report.unseen
+    assert "networks.py:" in reason and (result.report.sides, result.report.sides_run) == (2, 1)
+    result.save(tmp_path)
+    loaded = regraft.load_split(tmp_path)
+    torch.testing.assert_close(loaded(calls[0][0]), calls[0][0])
+    with pytest.raises(RuntimeError, match="the condition holds was never checked"):
+        loaded(calls[0][0] * 1e12)
+    with pytest.raises(ValueError, match="unseen"):
+        regraft.split(model, calls, unseen="ignore")
+
+
 def test_an_input_of_one_element_is_perturbed_to_every_side():
     report = regraft.split(networks.Gate().eval(), [(torch.ones(1),)]).report
     assert report.sides == report.sides_run == 2
@@ -169,7 +183,7 @@ def test_a_loop_that_might_not_end_does_not_stop_the_check():
 def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     (tmp_path / "nets.py").write_text(
         "import torch\nfrom split import language, networks, sizes\n"
-        "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),)]\n"
+        "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
         "def eager():\n    return networks.Bessel().eval(), [(torch.randn(1, 6),)]\n"
         "def bad():\n    return networks.Noise().eval(), [(torch.randn(1, 6),)]\n"
     )

@@ -18,7 +18,11 @@ from regraft.cli.shared import stop
 @click.argument("target", metavar="MODULE:FUNCTION")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory to write.")
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def split_command(target: str, output: Path, form: str) -> None:
+@click.option(
+    "--unseen", type=click.Choice(["refuse", "raise"]), default="refuse", show_default=True,
+    help="What becomes of a side of a decision that no checked input takes: no split, or an error where it is taken.",
+)  # fmt: skip
+def split_command(target: str, output: Path, form: str, unseen: str) -> None:
     """Split the network that FUNCTION returns, as (model, calls), into compiled sub-networks and a host.
 
     Exit codes: 0 written, 1 the network cannot be split, 2 error.
@@ -31,7 +35,7 @@ def split_command(target: str, output: Path, form: str) -> None:
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
-        made = dynamic.split(model, calls)
+        made = dynamic.split(model, calls, unseen=unseen)
     except dynamic.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)
@@ -47,3 +51,5 @@ def split_command(target: str, output: Path, form: str) -> None:
         )
         for island in made.report.islands:
             click.echo(f"stays eager, so the host needs torch: {island}")
+        for side in made.report.unseen:
+            click.echo(f"raises an error, never checked: {side}")

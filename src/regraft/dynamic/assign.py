@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from regraft.dynamic.calls import Calls
-from regraft.dynamic.expressions import assign, name
+from regraft.dynamic.expressions import assign, name, tensors_in
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Value, literal
 
@@ -31,7 +30,6 @@ class Assignments(Calls):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
         self.sizes: set[str] = set()  # names of sizes that regions compute
-        self.varying: set[str] = set()  # names that a loop assigns whose length is not known
 
     def store(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
@@ -50,8 +48,8 @@ class Assignments(Calls):
         if value.kind == "tensor" and type(value.example) is tuple:
             codes = [one.code for one in self.taken_apart(value)]
             value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
-        if value.kind == "host" and isinstance(value.code, ast.Tuple):
-            self.store_tuple(key, value)
+        if value.fields:
+            self.store_fields(key, value)
             return
         size = self.is_size(value)
         self.assign(key, value.code, value.kind == "tensor" or size)
@@ -61,19 +59,16 @@ class Assignments(Calls):
     def assign(self, key: str, code: ast.expr, by_region: bool) -> None:
         self.steps.append(TensorStep(assign(key, code), self.place) if by_region else HostStep(assign(key, code)))
 
-    def store_tuple(self, key: str, value: Value) -> None:
-        """A tuple is kept as its elements, under names of their own."""
-        assert isinstance(value.code, ast.Tuple)
-        elements = [self.copied(self.element(value, place)) for place in range(len(value.code.elts))]
-        for place, one in enumerate(elements):
+    def store_fields(self, key: str, value: Value) -> None:
+        """A tuple or a record is kept as its elements, under names of their own."""
+        elements = [self.copied(self.element(value, place)) for place in value.fields]
+        for place, one in zip(value.fields, elements, strict=True):
             self.store_name(part_name(key, place), one)
         self.names[key] = self.rebuilt(key, value)
 
     def rebuilt(self, key: str, value: Value) -> Value:
-        """A tuple from what the names of its elements hold now."""
-        assert isinstance(value.code, ast.Tuple)
-        codes = [self.names[part_name(key, place)].code for place in range(len(value.code.elts))]
-        return Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
+        """A tuple or a record from what the names of its elements hold now."""
+        return value.with_fields([self.names[part_name(key, place)].code for place in value.fields])
 
     def is_size(self, value: Value) -> bool:
         """Whether a number is computed from shapes alone, which a region can do."""
@@ -95,9 +90,7 @@ class Assignments(Calls):
             raise self.refuse(target, "this cannot be unpacked")
         if value.kind == "static":
             held = [self.static(part) for part, _ in parts]
-        elif isinstance(
-            value.code, ast.Tuple
-        ):  # element by element, through names of their own where they might clash
+        elif value.fields:  # element by element, through names of their own where they might clash
             held = [self.copied(self.element(value, place)) for place in range(len(parts))]
         else:
             held = self.taken_apart(value)
@@ -178,22 +171,13 @@ class Assignments(Calls):
         """A tensor that changes in place must not be visible through anything else."""
         place = self.names[key].example.untyped_storage().data_ptr()
         others = [value.example for other, value in self.names.items() if other != key and other not in self.own]
-        held = [*tensors(others), *self.model.parameters(), *self.model.buffers(), *self.inputs]
+        held = [*tensors_in(others), *self.model.parameters(), *self.model.buffers(), *self.inputs]
         if place and any(one.untyped_storage().data_ptr() == place for one in held):
             raise self.refuse(node, f"{key} is changed in place while something else may hold it")
 
 
-def part_name(key: str, place: int) -> str:
+def part_name(key: str, place: Any) -> str:
     return f"{key}__{place}"
-
-
-def tensors(values: Any) -> Iterator[torch.Tensor]:
-    """The tensors in lists, tuples and dicts."""
-    for one in values.values() if isinstance(values, dict) else values:
-        if isinstance(one, torch.Tensor):
-            yield one
-        elif isinstance(one, (list, tuple, dict)):
-            yield from tensors(one)
 
 
 def without_slices(index: ast.expr) -> ast.expr:

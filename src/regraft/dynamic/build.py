@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import functools
 import itertools
 import json
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
 from regraft.dynamic.check import check, examples
+from regraft.dynamic.check import unseen as not_taken
 from regraft.dynamic.compile import compile_region
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
@@ -25,19 +28,25 @@ from regraft.dynamic.loaded import Report, SplitModel
 from regraft.dynamic.network import arguments, check_runs, check_state, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import Step, number_sides
+from regraft.dynamic.residual import Step, close_sides, number_sides
 from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
 
 PERTURBED = 40  # inputs that are run for samples of other sizes
 
 
-def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "onnxruntime") -> SplitModel:
+def split(
+    model: torch.nn.Module, example_inputs: list[Any], compiler: str = "onnxruntime", unseen: str = "refuse"
+) -> SplitModel:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts of arguments).
 
+    unseen: what becomes of a side that no checked input takes. "refuse": the network is not split. "raise": the host
+    raises RuntimeError where it would be taken; the report lists it.
     Raises Unsplittable with file, line and reason where the network cannot be split or the result differs.
     """
     started = time.monotonic()
+    if unseen not in ("refuse", "raise"):
+        raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
     if compiler != "onnxruntime":
         raise ValueError(f"unknown compiler {compiler!r}; there is onnxruntime")
     path, parameters = locate(model)
@@ -68,20 +77,31 @@ def split(model: torch.nn.Module, example_inputs: list[Any], compiler: str = "on
     entries = [compile_region(region, module, artifacts) for region, module in zip(regions, modules, strict=True)]
     islands = tuple(entry["reason"] for entry in entries if "reason" in entry)
     sides = number_sides(steps)
-    source = host_source(type(model).__name__, parameters, steps, bool(islands))
-    (directory / "host.py").write_text(source, "utf-8")
     versions = {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__}
-    manifest = {"host": digest(source.encode()), "versions": versions, "regions": entries, **artifacts.manifest()}
-    write(directory, manifest)
-    counts = len(regions), len(artifacts.models), islands, len(sides)
-    made = SplitModel(directory, Report(*counts, 0, 0, (), 0.0), scratch)
+    manifest = {"versions": versions, "regions": entries, **artifacts.manifest()}
+    host = functools.partial(host_source, type(model).__name__, parameters, steps, bool(islands))
+    report = Report(len(regions), len(artifacts.models), islands, len(sides), 0, (), 0, (), 0.0)
+    write(directory, host(), manifest, report)
+    made = SplitModel(directory, report, scratch)
     state = State(model)
     found = check(model, made, calls, Recorder(path, regions, modules), steps, sides)
     check_state(model, state)
-    seconds = round(time.monotonic() - started, 2)
-    made.report = Report(*counts, len(sides), found.equal, tuple(found.at_threshold), seconds)
-    write(directory, {**manifest, "report": dataclasses.asdict(made.report)})
-    return made
+    missing = not_taken(sides, found.taken)
+    if missing and unseen == "refuse":
+        raise missing[0]
+    close_sides(steps, found.taken)
+    report = replace(
+        report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=found.equal,
+        at_threshold=tuple(found.at_threshold), seconds=round(time.monotonic() - started, 2),
+    )  # fmt: skip
+    write(directory, host(), manifest, report)
+    return SplitModel(directory, report, scratch)
+
+
+def write(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:
+    (directory / "host.py").write_text(host, "utf-8")
+    whole = {"host": digest(host.encode()), **manifest, "report": dataclasses.asdict(report)}
+    (directory / "manifest.json").write_text(json.dumps(whole, indent=1), "utf-8")
 
 
 def explore(explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]]) -> None:
@@ -99,7 +119,3 @@ def explore(explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]]) 
         except Exception as problem:
             reason = f"the specialised program fails on example call {number}: {type(problem).__name__}: {problem}"
             raise Unsplittable(explorer.path, 0, reason) from problem
-
-
-def write(directory: Path, manifest: dict[str, Any]) -> None:
-    (directory / "manifest.json").write_text(json.dumps(manifest, indent=1), "utf-8")

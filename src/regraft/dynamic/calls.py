@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 import inspect
 from abc import abstractmethod
 from dataclasses import replace
@@ -20,7 +21,7 @@ from regraft.dynamic.expressions import (
     static_display,
 )
 from regraft.dynamic.probe import observe
-from regraft.dynamic.values import SAME, Value, fork
+from regraft.dynamic.values import SAME, Value, fork, literal
 
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
 READING_METHODS = frozenset({"item", "tolist"})
@@ -40,7 +41,7 @@ class Calls(Expressions):
     def on_Call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Attribute):
             base = self.evaluate(node.func.value)
-            if base.kind != "static":
+            if base.kind not in ("static", "record"):
                 return self.method(node, base, node.func.attr)
         callee = self.evaluate(node.func)
         if callee.kind != "static":
@@ -55,6 +56,8 @@ class Calls(Expressions):
         whole = args and isinstance(args[0].example, list) and not static_display(args[0])
         if function in (torch.cat, torch.stack) and whole:
             return self.joined(node, function, args, words)
+        if inspect.isclass(function) and dataclasses.is_dataclass(function):
+            return self.record(node, callee, args, words)
         if isinstance(function, torch.nn.Module):
             self.only_scalars(node, operands)
             if self.reads_values(function, code):
@@ -63,14 +66,17 @@ class Calls(Expressions):
         if is_torch(function):
             self.only_scalars(node, operands)
             return self.result(node, code, operands)
+        if all(one.kind == "static" for one in operands) and (
+            inspect.isroutine(function) or is_plain_method(function)
+        ):
+            value = self.settled(node, code)
+            if value is not None:
+                return value
         if inspect.ismethod(function) and isinstance(function.__self__, torch.nn.Module):
             whole_call = self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
         if inspect.isfunction(function):
             return self.unfollowed(node, code, operands) or self.inline(node, function, None, args, words)
-        known = all(one.kind == "static" for one in operands)
-        if known and (getattr(function, "__module__", "") == "math" or is_plain_method(function)):
-            return self.static(self.run(node, code).example)
         raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
 
     def operands(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
@@ -98,13 +104,40 @@ class Calls(Expressions):
                 raise self.refuse(word, "a call with ** of something that is not known is not supported")
         return args, words
 
+    def record(self, node: ast.Call, callee: Value, args: list[Value], words: dict[str, Value]) -> Value:
+        """An object of a dataclass, made in forward: known field by field."""
+        fields = [one.name for one in dataclasses.fields(callee.example)]
+        given = {**dict(zip(fields, args, strict=False)), **words}
+        try:
+            example = callee.example(**{key: one.example for key, one in given.items()})
+            twin = callee.example(**{key: one.other for key, one in given.items()})
+        except Exception as problem:
+            raise self.refuse(node, f"cannot be made: {type(problem).__name__}: {problem}") from problem
+        for key in fields:
+            given.setdefault(key, self.static(getattr(example, key)))
+        codes = {key: self.held(one) if one.kind == "tensor" else one.code for key, one in given.items()}
+        code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
+        return Value("record", example, code, twin)
+
+    def settled(self, node: ast.Call, code: ast.Call) -> Value | None:
+        """What a function of known arguments gives, where that cannot change afterwards."""
+        if self.reads(code):
+            return None
+        example = self.run(node, code).example
+        fixed = (torch.dtype, torch.device, torch.nn.Module, type)
+        known = literal(example) is not None or isinstance(example, fixed) or inspect.isroutine(example)
+        return self.static(example) if known else None
+
     def unfollowed(self, node: ast.Call, code: ast.Call, operands: list[Value]) -> Value | None:
         """The call of a function that reads no value of a tensor and gives tensors: an operation like any other."""
         containers = any(isinstance(one.example, (list, dict)) and not static_display(one) for one in operands)
         if containers or not any(one.kind == "tensor" for one in operands) or self.reads(code):
             return None
         value = self.run(node, code)
-        return value if value.kind == "tensor" else None
+        if value.kind == "tensor":
+            return value
+        fixed = literal(value.example) is not None and (value.twin is SAME or value.example is value.twin is None)
+        return self.static(value.example) if fixed else None
 
     def only_scalars(self, node: ast.AST, operands: list[Value]) -> None:
         for one in operands:
@@ -122,7 +155,7 @@ class Calls(Expressions):
         scope.update((key, value.example) for key, value in fork(self.names).items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
-            return observe(lambda: eval(compiled, scope), ()).reads
+            return observe(lambda: eval(compiled, scope), (), self.known()).reads
         except Exception:  # noqa: BLE001  (following it says where it fails)
             return True
 
@@ -206,9 +239,4 @@ class Calls(Expressions):
 
 
 def is_plain_method(function: Any) -> bool:
-    """A method of a tuple, a string or the like, which changes nothing."""
-    owner = getattr(function, "__self__", None)
-    return isinstance(owner, (tuple, str, range)) or (
-        isinstance(owner, (list, dict))
-        and function.__name__ in ("get", "keys", "values", "items", "index", "count", "copy")
-    )
+    return isinstance(getattr(function, "__self__", None), (tuple, str, range, dict, list))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import logging
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import onnxruntime
@@ -85,7 +87,7 @@ def trace(region: Region, module: RegionModule, sample: Sample, axes: dict[str, 
     """The region traced on a sample; and what became fixed in the trace, if anything did."""
     buffer = io.BytesIO()
     try:
-        with warnings.catch_warnings(record=True) as said, torch.no_grad(), without_fused_layers():
+        with warnings.catch_warnings(record=True) as said, exporting():
             warnings.simplefilter("always")
             torch.onnx.export(
                 module, sample, buffer, dynamo=False, input_names=list(region.inputs),
@@ -99,7 +101,7 @@ def trace(region: Region, module: RegionModule, sample: Sample, axes: dict[str, 
 
 def exported(region: Region, module: RegionModule) -> bytes:
     try:
-        with warnings.catch_warnings(), torch.no_grad(), without_fused_layers():
+        with warnings.catch_warnings(), exporting():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 module, largest(region), dynamo=True, input_names=list(region.inputs), verbose=False,
@@ -126,13 +128,16 @@ def canonical(data: bytes, region: Region) -> bytes:
 
 
 @contextlib.contextmanager
-def without_fused_layers() -> Iterator[None]:
-    """The layers of torch.nn.Transformer compute with plain operations, which ONNX has."""
+def exporting() -> Iterator[None]:
+    """Without gradients and the exporters' own output; layers of Transformer compute with operations that ONNX has."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
+    logging.disable(logging.WARNING)
+    try:  # where the tracing exporter fails it prints its graph, whatever is asked
+        with torch.no_grad(), mock.patch.object(torch._C, "_jit_onnx_log"):
+            yield
     finally:
+        logging.disable(logging.NOTSET)
         torch.backends.mha.set_fastpath_enabled(before)
 
 

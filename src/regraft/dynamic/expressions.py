@@ -62,6 +62,8 @@ class Expressions(ABC):
         self.count = 0
         self.own: set[str] = set()  # names that no statement of the source reads again
         self.inputs: list[torch.Tensor] = []
+        self.constants: set[str] = set()  # names of tensors that no input decides
+        self.varying: set[str] = set()  # names that a loop assigns whose length is not known
         self.reserved: set[str] = set()  # names that forward uses itself
         self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
 
@@ -103,8 +105,19 @@ class Expressions(ABC):
         """Let a name hold a value."""
         if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
             self.open.setdefault(key, set()).update(open_sizes(value))
+        constant = value.kind == "tensor" and key not in self.varying and all(map(self.is_constant, reads(value.code)))
+        (self.constants.add if constant else self.constants.discard)(key)
         self.names[key] = value.named(key)
         return self.names[key]
+
+    def is_constant(self, key: str) -> bool:
+        if key in self.names:
+            return self.names[key].kind == "static" or key in self.constants
+        return key == "self" or key in self.globals
+
+    def known(self) -> list[torch.Tensor]:
+        """Tensors that hold the same for every input."""
+        return list(tensors_in([self.names[key].example for key in self.constants if key in self.names]))
 
     def run(self, node: ast.AST, code: ast.expr) -> Value:
         """Residual code run on the example, and in the second world where that differs."""
@@ -122,7 +135,7 @@ class Expressions(ABC):
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
             with Longer() if second else contextlib.nullcontext():
-                seen = observe(lambda: eval(compiled, scope), self.watched())
+                seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
         except Exception as problem:
             what = "cannot be run with other sizes" if second else "cannot be run on the example"
             raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
@@ -170,6 +183,10 @@ class Expressions(ABC):
             if node.attr in VIEW_ATTRIBUTES or not isinstance(base.example, torch.Tensor):
                 return self.result(node, ast.Attribute(base.code, node.attr, ast.Load()), [base])
             raise self.refuse(node, f"the attribute {node.attr} of a tensor is not supported")
+        if base.kind == "record":
+            if node.attr in base.fields:
+                return self.element(base, node.attr)
+            raise self.refuse(node, f"{type(base.example).__name__} has no field {node.attr} that is known here")
         if base.kind == "host":
             raise self.refuse(node, f"the attribute {node.attr} of a value known only at run time is not supported")
         try:
@@ -191,19 +208,20 @@ class Expressions(ABC):
         code = ast.Tuple(elements, ast.Load())
         return Value("host", tuple(base.example.shape), code, tuple(base.other.shape))
 
-    def element(self, value: Value, place: int) -> Value:
-        """One element of a tuple written in place."""
-        assert isinstance(value.code, ast.Tuple)
-        code = value.code.elts[place]
+    def element(self, value: Value, place: Any) -> Value:
+        """One element of a tuple written in place, or one field of a record."""
+        code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
         if isinstance(code, ast.Constant):
             return self.static(code.value)
         if isinstance(code, ast.Name) and code.id in self.names:
             return self.names[code.id]
         if isinstance(code, ast.Name) and code.id in self.globals:
             return self.static(self.globals[code.id])
-        example = value.example[place]
-        twin = SAME if value.twin is SAME else value.twin[place]
-        return Value("tensor" if isinstance(example, torch.Tensor) else "host", example, code, twin)
+        example, twin = (
+            one[place] if isinstance(place, int) else getattr(one, place) for one in (value.example, value.other)
+        )
+        kind = "tensor" if isinstance(example, torch.Tensor) else "host"
+        return Value(kind, example, code, SAME if value.twin is SAME else twin)
 
     def composed(self, node: ast.expr) -> Value:
         """An operator or a display: its kind is the strongest kind of its operands."""
@@ -438,6 +456,15 @@ def method_call(base: ast.expr, called: str) -> ast.expr:
 def is_number_tensor(value: Any) -> bool:
     whole = (torch.int64, torch.int32)
     return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in whole
+
+
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples and dicts."""
+    for one in values.values() if isinstance(values, dict) else values:
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, (list, tuple, dict)):
+            yield from tensors_in(one)
 
 
 def literal_range(value: Value) -> ast.expr:

@@ -18,6 +18,7 @@ class Report:
     """What a split consists of, and how it was checked.
 
     models: different structures among the sub-networks, each compiled once. islands: sub-networks that torch runs.
+    unseen: sides that no input took, where the host raises.
     inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
     differently, where the value compared lies at its threshold. seconds: the whole build.
     """
@@ -27,6 +28,7 @@ class Report:
     islands: tuple[str, ...]
     sides: int
     sides_run: int
+    unseen: tuple[str, ...]
     inputs_checked: int
     at_threshold: tuple[str, ...]
     seconds: float

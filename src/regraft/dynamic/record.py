@@ -80,6 +80,10 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         called = func.overloadpacket.__name__
         if called in ("gt", "ge", "lt", "le", "eq", "ne") and result.numel() == 1 and args[0].is_floating_point():
             self.found = self.found or close(float(args[0]), float(args[1]))
+        elif called == "topk" and args[0].shape[-1] > args[1]:
+            ordered = args[0].double().sort(descending=True).values
+            last, next_one = ordered[..., args[1] - 1].flatten(), ordered[..., args[1]].flatten()
+            self.found = self.found or any(map(close, last.tolist(), next_one.tolist()))
         elif called in ("argmax", "argmin") and result.numel() == 1 and args[0].numel() > 1:
             ordered = args[0].flatten().double().sort(descending=called == "argmax").values
             self.found = self.found or close(float(ordered[0]), float(ordered[1]))

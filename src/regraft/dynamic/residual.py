@@ -121,5 +121,21 @@ def number_sides(steps: list[Step]) -> list[Side]:
     return sides
 
 
+def close_sides(steps: list[Step], taken: set[int]) -> None:
+    """Let every side that is not among those taken raise an error."""
+    for step in steps:
+        if isinstance(step, Loop):
+            close_sides(step.body, taken)
+        elif isinstance(step, Branch):
+            for place, number in enumerate(step.numbers):
+                test, body = step.arms[place]
+                if number >= 0 and number not in taken:
+                    reason = f"{step.path}:{step.line}: the side where {step.labels[place]} was never checked"
+                    error = ast.parse(f"raise RuntimeError({reason!r})").body[0]
+                    step.arms[place], step.numbers[place] = (test, [HostStep(error)]), -1
+                else:
+                    close_sides(body, taken)
+
+
 def raises(body: list[Step]) -> bool:
     return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, ast.Raise)

@@ -30,6 +30,7 @@ class Specialiser(Statements):
             if isinstance(value, torch.Tensor):
                 self.inputs.append(value)
                 self.hold(key, Value("tensor", value, name(key), self.resized([one[key] for one in calls])))
+                self.constants.discard(key)
             elif literal(value) is not None:
                 self.names[key] = Value("static", value, literal(value) or name(key))
             else:
@@ -90,22 +91,16 @@ class Specialiser(Statements):
         self.depth -= 1
         key = f"{self.frame.prefix}result"
         self.frame, self.loops = outer, loops
-        form = self.names[f"{key}s"]
-        if form.kind != "static":
-            raise self.refuse(node, "what is returned has different forms on different paths")
-        count = form.example
-        names = [key] if count < 0 else [f"{key}{number}" for number in range(count)]
         prefix = f"f{number}_"
-        self.own.update(names)
-        self.names = {one: value for one, value in self.names.items() if one in names or not one.startswith(prefix)}
-        if count < 0:
-            return self.names[key]
-        parts = [self.names[one] for one in names]
+        self.own.update(one for one in self.names if one.startswith(key))
+        self.names = {
+            one: value for one, value in self.names.items() if one.startswith(key) or not one.startswith(prefix)
+        }
+        result = self.names[key]
+        parts = [result, *(self.element(result, place) for place in result.fields)]
         if any(part.kind == "lost" for part in parts):
             raise self.refuse(node, "what is returned has different types or shapes on different paths")
-        examples = tuple(part.example for part in parts)
-        twin = tuple(part.other for part in parts) if any(part.twin is not SAME for part in parts) else SAME
-        return Value("host", examples, ast.Tuple([part.code for part in parts], ast.Load()), twin)
+        return result
 
     def bind(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> None:
         given = [self.static(owner, self.aliased("module", owner)), *args] if owner is not None else args

@@ -78,24 +78,25 @@ class Statements(Assignments):
             if all(key in names for _, names in ends):
                 joined[key] = self.join(key, [(steps, names[key]) for steps, names in ends])
         self.names = joined
+        self.constants -= {key for key in joined if any(names[key] is not joined[key] for _, names in ends)}
         self.rejoin([names for _, names in ends])
 
     def rejoin(self, found: list[Names]) -> None:
         """Tuples of equal length, from their elements."""
         for key in self.names:
             values = [names[key] for names in found]
-            kept = all(self.is_kept_tuple(key, value, names) for value, names in zip(values, found, strict=True))
-            if kept and len({len(value.example) for value in values}) == 1:
+            kept = all(self.is_kept_apart(key, value, names) for value, names in zip(values, found, strict=True))
+            if kept and len({(type(value.example), *value.fields) for value in values}) == 1:
                 self.names[key] = self.rebuilt(key, values[0])
 
-    def is_kept_tuple(self, key: str, value: Value, names: Names) -> bool:
-        return value.kind == "host" and isinstance(value.code, ast.Tuple) and part_name(key, 0) in names
+    def is_kept_apart(self, key: str, value: Value, names: Names) -> bool:
+        return bool(value.fields) and all(part_name(key, place) in names for place in value.fields)
 
     def join(self, key: str, found: list[tuple[list[Step], Value]]) -> Value:
         values = [value for _, value in found]
         first = values[0]
         kinds = {value.kind for value in values}
-        if kinds == {"host"} and all(isinstance(value.code, ast.Tuple) for value in values):
+        if all(value.fields for value in values):
             return Value("lost", None, name(key))  # its elements are joined
         if kinds == {"static"} and all(same_constant(first.example, value.example) for value in values):
             return first
@@ -153,15 +154,11 @@ class Statements(Assignments):
         if value.kind == "static" and literal(value.example) is None:
             raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
         if self.depth == 0:
+            if value.kind == "record":
+                raise self.refuse(node, f"returns a {type(value.example).__name__}; return a tuple of its fields")
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Return(self.as_number(code)))))
             return
-        key = f"{self.frame.prefix}result"
-        count = len(code.elts) if value.kind == "host" and isinstance(code, ast.Tuple) else -1
-        self.names[f"{key}s"] = self.static(count)
-        for number in range(count):
-            self.keep(f"{key}{number}", self.element(value, number))
-        if count < 0:
-            self.keep(key, replace(value, code=code))
+        self.keep(f"{self.frame.prefix}result", replace(value, code=code))
 
     def as_number(self, code: ast.expr) -> ast.expr:
         """Sizes that regions compute, as Python numbers."""
@@ -226,8 +223,8 @@ class Statements(Assignments):
         """What a loop runs over, where its length is known."""
         if values.kind == "static":
             return [self.static(one) for one in values.example]
-        if isinstance(values.code, ast.Tuple):
-            return [self.element(values, place) for place in range(len(values.code.elts))]
+        if values.fields and values.kind == "host":
+            return [self.element(values, place) for place in values.fields]
         if values.kind == "tensor" and isinstance(values.example, torch.Tensor) and 0 not in open_sizes(values):
             rows = ast.copy_location(values.code, node)
             places = range(len(values.example))
@@ -261,7 +258,8 @@ class Statements(Assignments):
             if (
                 value is not None
                 and value.kind in ("static", "host")
-                and not isinstance(value.code, (ast.Name, ast.Tuple))
+                and not isinstance(value.code, ast.Name)
+                and not value.fields
             ):
                 if value.kind == "static" and literal(value.example) is None:
                     raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
@@ -273,8 +271,8 @@ class Statements(Assignments):
         keys = {self.frame.prefix + one for one in writes(node)}
         for key in sorted(keys):
             value = self.names.get(key)
-            if value is not None and isinstance(value.code, ast.Tuple) and value.kind == "host":
-                keys.update(part_name(key, place) for place in range(len(value.code.elts)))
+            if value is not None:
+                keys.update(part_name(key, place) for place in value.fields)
         return keys
 
     def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
@@ -284,7 +282,11 @@ class Statements(Assignments):
         for _ in range(OPENED):
             steps, after = self.apart(lambda: self.iteration(node), self.names)
             entry = dict(self.names)
-            self.names = {key: self.carried(node, key, value, after.get(key)) for key, value in entry.items()}
+            target = {header[0].id} if header is not None and isinstance(header[0], ast.Name) else set()
+            self.names = {
+                key: value if key in target else self.carried(node, key, value, after.get(key))
+                for key, value in entry.items()
+            }
             if all(
                 self.names[key].twin is value.twin or self.names[key].kind == "host" for key, value in entry.items()
             ):
@@ -296,7 +298,7 @@ class Statements(Assignments):
 
     def carried(self, node: ast.AST, key: str, value: Value, new: Value | None) -> Value:
         """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
-        if self.is_kept_tuple(key, value, self.names) and new is not None and isinstance(new.code, ast.Tuple):
+        if self.is_kept_apart(key, value, self.names) and new is not None and list(new.fields) == list(value.fields):
             return self.rebuilt(key, value)
         if new is not None and new.kind == value.kind and same_type(value, new):
             return new if value.kind == "host" else value

@@ -21,8 +21,9 @@ SAME: Any = object()  # the second world holds what the first does
 class Value:
     """What a name or an expression holds.
 
-    kind: "static" (known now, whatever the input), "host" (a Python value that the host computes) or
-    "tensor" (computed by regions). example: its value in the example. code: the expression for it.
+    kind: "static" (known now, whatever the input), "host" (a Python value that the host computes), "tensor"
+    (computed by regions), "record" (an object with named fields, known field by field) or "lost" (differs in type
+    between paths). example: its value in the example. code: the expression for it.
     twin: its value in the second world (worlds.py).
     """
 
@@ -34,6 +35,22 @@ class Value:
     @property
     def other(self) -> Any:
         return self.example if self.twin is SAME else self.twin
+
+    @property
+    def fields(self) -> dict[Any, ast.expr]:
+        """The elements of a tuple written in place, or the fields of a record; empty for anything else."""
+        if self.kind == "record":
+            assert isinstance(self.code, ast.Call)
+            return {one.arg: one.value for one in self.code.keywords}
+        return dict(enumerate(self.code.elts)) if isinstance(self.code, ast.Tuple) and self.kind == "host" else {}
+
+    def with_fields(self, codes: list[ast.expr]) -> Value:
+        """The same with other expressions for its elements or fields."""
+        if isinstance(self.code, ast.Tuple):
+            return replace(self, code=ast.Tuple(codes, ast.Load()))
+        assert isinstance(self.code, ast.Call)
+        words = [ast.keyword(word, code) for word, code in zip(self.fields, codes, strict=True)]
+        return replace(self, code=ast.Call(self.code.func, [], words))
 
     def named(self, key: str) -> Value:
         """The same under a name."""

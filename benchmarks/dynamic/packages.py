@@ -1,0 +1,82 @@
+"""Dynamic networks of transformers 5.23.0, tiny random configurations.
+
+NAMES, and build(name, n) -> (model, calls).
+"""
+
+from __future__ import annotations
+
+import torch
+import transformers
+from torch import nn
+
+SMALL = {
+    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 64,
+}  # fmt: skip
+
+
+class Logits(nn.Module):
+    """A language model without a cache, as a function of the tokens."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(input_ids=ids, use_cache=False).logits
+
+
+class Greedy(nn.Module):
+    """Greedy decoding without a cache, until a token ends it."""
+
+    def __init__(self, model: nn.Module, end: int, longest: int = 16) -> None:
+        super().__init__()
+        self.model, self.end, self.longest = model, end, longest
+
+    def forward(self, ids):
+        while ids.shape[1] < self.longest:
+            token = self.model(input_ids=ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+            ids = torch.cat([ids, token], dim=1)
+            if token.item() == self.end:
+                break
+        return ids
+
+
+def mixtral() -> nn.Module:
+    config = transformers.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2)
+    return Logits(transformers.MixtralForCausalLM._from_config(config, experts_implementation="eager"))
+
+
+def qwen3() -> nn.Module:
+    config = transformers.Qwen3MoeConfig(
+        **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, head_dim=8
+    )
+    return Logits(transformers.Qwen3MoeForCausalLM._from_config(config, experts_implementation="eager"))
+
+
+def olmoe() -> nn.Module:
+    config = transformers.OlmoeConfig(**SMALL, num_experts=4, num_experts_per_tok=2)
+    return Logits(transformers.OlmoeForCausalLM._from_config(config, experts_implementation="eager"))
+
+
+def gpt2() -> nn.Module:
+    config = transformers.GPT2Config(vocab_size=96, n_positions=64, n_embd=32, n_layer=2, n_head=4)
+    return Greedy(transformers.GPT2LMHeadModel(config), -1)
+
+
+MAKERS = {"mixtral": mixtral, "qwen3-moe": qwen3, "olmoe": olmoe, "gpt2-greedy": gpt2}
+NAMES = list(MAKERS)
+
+
+@torch.no_grad()
+def build(name: str, n: int = 40) -> tuple[nn.Module, list[tuple[torch.Tensor, ...]]]:
+    torch.manual_seed(0)
+    model = MAKERS[name]().eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            parameter.mul_(4)
+    calls = [(torch.randint(0, 96, (1, 6)),) for _ in range(n)]
+    if isinstance(model, Greedy):
+        said = torch.cat([model(*call)[0, 8:] for call in calls])
+        model.end = int(said.mode().values)
+    return model, calls
