@@ -59,7 +59,7 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
             continue
         where = sides[(recorder.trace[place : place + 1] or made.host.trace[place : place + 1])[0]]
         attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
-        if place >= len(recorder.near) or not recorder.near[place]:
+        if not any(recorder.near[place : place + 1]):
             raise Unsplittable(where.path, where.line, "the split network decides differently from the original here")
         found.at_threshold.append(f"input {number}: {where.path}:{where.line}")
     return found
