@@ -64,7 +64,83 @@ def gpt2() -> nn.Module:
     return Greedy(transformers.GPT2LMHeadModel(config), -1)
 
 
-MAKERS = {"mixtral": mixtral, "qwen3-moe": qwen3, "olmoe": olmoe, "gpt2-greedy": gpt2}
+def switch() -> nn.Module:
+    config = transformers.SwitchTransformersConfig(
+        vocab_size=96,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        num_experts=4,
+        num_sparse_encoder_layers=1,
+    )
+    config._experts_implementation = "eager"
+    return Encoder(transformers.SwitchTransformersEncoderModel(config))
+
+
+class Encoder(nn.Module):
+    """The last hidden state of an encoder."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(input_ids=ids).last_hidden_state
+
+
+class Pooled(nn.Module):
+    """The last hidden state, with some tokens that look at the whole sequence."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids, wide):
+        return self.model(
+            input_ids=ids, attention_mask=torch.ones_like(ids), global_attention_mask=wide
+        ).last_hidden_state
+
+
+def longformer() -> nn.Module:
+    config = transformers.LongformerConfig(
+        vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+        attention_window=4, max_position_embeddings=64,
+    )  # fmt: skip
+    return Pooled(transformers.LongformerModel(config, add_pooling_layer=False))
+
+
+class Speech(nn.Module):
+    """VITS with a fixed seed for its noise: no noise at all."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        return self.model(input_ids=ids).waveform
+
+
+def vits() -> nn.Module:
+    config = transformers.VitsConfig(
+        vocab_size=38, hidden_size=16, num_hidden_layers=1, ffn_dim=16, flow_size=16, spectrogram_bins=8,
+        upsample_initial_channel=16, upsample_rates=[2, 2], upsample_kernel_sizes=[4, 4], resblock_kernel_sizes=[3],
+        resblock_dilation_sizes=[[1]], prior_encoder_num_flows=1, posterior_encoder_num_wavenet_layers=1,
+        use_stochastic_duration_prediction=False, noise_scale=0.0, noise_scale_duration=0.0,
+    )  # fmt: skip
+    return Speech(transformers.VitsModel(config))
+
+
+MAKERS = {
+    "mixtral": mixtral,
+    "qwen3-moe": qwen3,
+    "olmoe": olmoe,
+    "switch": switch,
+    "longformer": longformer,
+    "vits": vits,
+    "gpt2-greedy": gpt2,
+}
 NAMES = list(MAKERS)
 
 
@@ -75,7 +151,9 @@ def build(name: str, n: int = 40) -> tuple[nn.Module, list[tuple[torch.Tensor, .
     for parameter in model.parameters():
         if parameter.ndim > 1:
             parameter.mul_(4)
-    calls = [(torch.randint(0, 96, (1, 6)),) for _ in range(n)]
+    calls = [(torch.randint(0, 38, (1, 6)),) for _ in range(n)]
+    if isinstance(model, Pooled):
+        return model, [(*call, (torch.rand(1, 6) > 0.7).long()) for call in calls]
     if isinstance(model, Greedy):
         said = torch.cat([model(*call)[0, 8:] for call in calls])
         model.end = int(said.mode().values)

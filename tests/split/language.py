@@ -1,5 +1,7 @@
 """One network for each way to write a decision."""
 
+import dataclasses
+
 import torch
 from torch import nn
 
@@ -99,3 +101,58 @@ class Lists(Layers):
         for place in places[0]:
             total = total + place
         return self.a(x) if total > 3 else x, total
+
+
+@dataclasses.dataclass
+class Scores:
+    best: torch.Tensor
+    sure: bool = False
+
+
+class Records(Layers):
+    def score(self, x):
+        scores = Scores(self.heads[0](x))
+        if scores.best.sum() > 0:
+            return Scores(best=self.heads[1](x), sure=True)
+        return scores
+
+    def forward(self, x):
+        first = self.score(x)
+        y = x * 2
+        del y
+        return first.best if first.sure else self.score(self.a(x)).best
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict({f"head_{number}": nn.Linear(6, 3) for number in range(3)})
+
+    def forward(self, x):
+        place = x[0, :3].argmax()
+        assert place.item() < 3
+        return self.heads[f"head_{place}"](x)
+
+
+class Arguments(Layers):
+    def pick(self, *values, least=0.0, **rest):
+        for value in values:
+            if value.sum() > least:
+                x = value
+                break
+        else:
+            x = values[0] * rest["factor"]
+        return x
+
+    def forward(self, x):
+        state = (x, self.a(x), 1)
+        return self.pick(*state[:2], least=0.5, factor=3), state[2]
+
+
+class State(Layers):
+    def forward(self, x):
+        state, steps = (x, torch.zeros(1)), 0
+        while steps < 4 and state[0].sum() < 2:
+            state = (self.a(state[0]) + 0.4, state[1] + 1)
+            steps = steps + 1
+        return state, steps

@@ -218,13 +218,6 @@ class Prints(Base):
         return x
 
 
-class Deletes(Base):
-    def forward(self, x):
-        y = x
-        del y
-        return x
-
-
 class Mixed(Base):
     def forward(self, x):
         y = None

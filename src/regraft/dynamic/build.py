@@ -25,7 +25,7 @@ from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
 from regraft.dynamic.loaded import Report, SplitModel
-from regraft.dynamic.network import arguments, check_runs, check_state, kind, locate
+from regraft.dynamic.network import arguments, check_calls, check_state, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Step, close_sides, number_sides
@@ -59,10 +59,7 @@ def split(
         )
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    state = State(model)
-    for call in calls:
-        check_runs(model, path, call)
-    check_state(model, state)
+    check_calls(model, path, calls)
     specialiser = Specialiser(model)
     steps = specialiser.network(calls)
     outside = frozenset({"self", "numpy", *vars(builtins), *specialiser.globals})

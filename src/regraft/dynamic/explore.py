@@ -134,7 +134,9 @@ class Explorer:
 
     def out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
         """Run a side that this input does not take, for samples; it may fail in a state that never leads to it."""
-        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        with contextlib.suppress(
+            ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+        ):
             self.run(body, names)
 
     def loop(self, step: Loop, names: dict[str, Any]) -> str:

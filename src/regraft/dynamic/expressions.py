@@ -22,6 +22,7 @@ from regraft.dynamic.values import SAME, Names, Value, fork, literal, open_sizes
 from regraft.dynamic.worlds import Longer
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
+MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
 
@@ -36,9 +37,9 @@ def assign(target: str, value: ast.expr) -> ast.stmt:
 class Choice(Exception):
     """A module is chosen by a value of the host: the statement is specialised once for each module."""
 
-    def __init__(self, index: Value, number: int) -> None:
+    def __init__(self, index: ast.expr, keys: list[Any]) -> None:
         super().__init__()
-        self.index, self.number = index, number
+        self.index, self.keys = index, keys
 
 
 class Frame:
@@ -62,6 +63,7 @@ class Expressions(ABC):
         self.count = 0
         self.own: set[str] = set()  # names that no statement of the source reads again
         self.inputs: list[torch.Tensor] = []
+        self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
         self.constants: set[str] = set()  # names of tensors that no input decides
         self.varying: set[str] = set()  # names that a loop assigns whose length is not known
         self.reserved: set[str] = set()  # names that forward uses itself
@@ -261,6 +263,26 @@ class Expressions(ABC):
             return Value(kind, None, made)
         return self.result(node, made, operands)
 
+    def on_JoinedStr(self, node: ast.JoinedStr) -> Value:
+        parts: list[ast.expr] = []
+        known = True
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                value = self.evaluate(part.value)
+                if value.kind == "tensor":
+                    value = self.number(value)
+                known = known and value.kind == "static"
+                parts.append(ast.FormattedValue(value.code, part.conversion, part.format_spec))
+            else:
+                parts.append(part)
+        value = self.run(node, ast.JoinedStr(parts))
+        return self.static(value.example) if known else value
+
+    def number(self, value: Value) -> Value:
+        """A tensor of one element as the host's number."""
+        code = method_call(self.held(value), "item")
+        return Value("host", value.example.item(), code, SAME if value.twin is SAME else value.other.item())
+
     def tuple_of(self, value: Value) -> list[ast.expr] | None:
         """The elements of a tuple as expressions, where they are known one by one."""
         if not isinstance(value.example, tuple):
@@ -272,11 +294,12 @@ class Expressions(ABC):
 
     def on_Subscript(self, node: ast.Subscript) -> Value:
         base = self.evaluate(node.value)
-        index = self.evaluate(node.slice)
+        index = self.chosen.get(id(node.slice)) or self.evaluate(node.slice)
         code = ast.Subscript(base.code, index.code, ast.Load())
-        if base.kind == "static" and isinstance(base.example, (torch.nn.ModuleList, torch.nn.Sequential)):
-            if index.kind == "host":
-                raise Choice(index, len(base.example))
+        if base.kind == "static" and isinstance(base.example, MODULES):
+            if index.kind != "static":
+                of = base.example
+                raise Choice(node.slice, list(of) if isinstance(of, torch.nn.ModuleDict) else list(range(len(of))))
             return self.static(self.run(node, code).example)
         if base.kind == "host":
             if index.kind == "tensor":

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from regraft.dynamic.check import difference
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.probe import observe
 from regraft.dynamic.state import State
@@ -51,8 +52,19 @@ def kind(call: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> None:
-    """The network draws no random numbers, keeps its state, and leaves its inputs alone."""
+def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) -> None:
+    """No call draws random numbers, changes its inputs or state; the first one may prepare what stays as it is."""
+    first = check_runs(model, path, calls[0])
+    state = State(model)
+    results = [check_runs(model, path, call) for call in calls]
+    check_state(model, state)
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    if difference(results[0], first):
+        raise Unsplittable(path, line, "the first call gives something else than the same call later")
+
+
+def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
+    """One call and its result; it draws no random numbers and leaves parameters, buffers and its inputs alone."""
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     state = [*model.parameters(), *model.buffers(), *(one for one in call.values() if isinstance(one, torch.Tensor))]
     seen = observe(lambda: model(**call), state)
@@ -60,6 +72,7 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> None:
         raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
     if seen.changed:
         raise Unsplittable(path, line, "parameters, buffers or inputs are changed in forward")
+    return seen.result
 
 
 def check_state(model: torch.nn.Module, state: State) -> None:

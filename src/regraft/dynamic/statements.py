@@ -51,19 +51,21 @@ class Statements(Assignments):
 
     def choose(self, node: ast.stmt, choice: Choice) -> None:
         """One arm for each module that the index may name."""
-        index = choice.index.code
-        if not isinstance(index, ast.Name):
-            raise self.refuse(node, "give the index of the module a name first: i = int(...)")
+        chosen = self.evaluate(choice.index)
+        chosen = self.number(chosen) if chosen.kind == "tensor" else chosen
+        index = chosen.code if isinstance(chosen.code, ast.Name) else self.held_by_host(chosen).code
         arms: list[tuple[ast.expr | None, list[Step]]] = []
         ends = []
-        for number in range(choice.number):
-            names = {**self.names, index.id: Value("static", number, ast.Constant(number))}
-            steps, after = self.branch([node], names)
-            arms.append((ast.Compare(index, [ast.Eq()], [ast.Constant(number)]), steps))
+        for key in choice.keys:
+            self.chosen[id(choice.index)] = self.static(key)
+            steps, after = self.branch([node], self.names)
+            arms.append((ast.Compare(index, [ast.Eq()], [ast.Constant(key)]), steps))
             ends.append((steps, after))
+        del self.chosen[id(choice.index)]
         self.merge(ends)
-        message = ast.parse(f"raise IndexError({index.id})").body[0]
-        labels = [*(f"{index.id} is {number}" for number in range(choice.number)), "no module has this index"]
+        text = ast.unparse(choice.index)
+        message = ast.parse(f"raise LookupError({ast.unparse(index)})").body[0]
+        labels = [*(f"{text} is {key!r}" for key in choice.keys), "no module has this index"]
         self.steps.append(Branch([*arms, (None, [HostStep(message)])], node.lineno, self.frame.path, labels))
 
     # -- joins
@@ -135,9 +137,17 @@ class Statements(Assignments):
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(value.code))))
 
     def do_Assert(self, node: ast.Assert) -> None:
-        test = self.evaluate(node.test)
-        if test.kind != "static" or not test.example:
-            raise self.refuse(node, "an assertion about values is not supported")
+        test = self.truth(self.evaluate(node.test))
+        if test.kind != "static":
+            self.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
+        elif not test.example:
+            raise self.refuse(node, "this assertion fails")
+
+    def do_Delete(self, node: ast.Delete) -> None:
+        for target in node.targets:
+            if not isinstance(target, ast.Name) or self.frame.prefix + target.id not in self.names:
+                raise self.refuse(node, "del of anything but a local name is not supported")
+            del self.names[self.frame.prefix + target.id]
 
     def do_Assign(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)
