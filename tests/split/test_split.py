@@ -148,6 +148,22 @@ def test_a_side_that_no_input_took_can_raise_instead(tmp_path):
         regraft.split(model, calls, unseen="ignore")
 
 
+def test_a_network_that_was_split_before_comes_from_the_cache():
+    model, calls = made("Skips")
+    first = regraft.split(model, calls)
+    again = regraft.split(model, calls)
+    assert again.report == first.report and again.directory != first.directory
+    torch.testing.assert_close(again(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4)
+    assert regraft.split(model, calls, cache=False).directory != again.directory
+    with torch.no_grad():
+        model.blocks[0].bias += 0.01
+    changed = regraft.split(model, calls)
+    assert changed.directory != again.directory
+    torch.testing.assert_close(changed(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4)
+    model.note = lambda: 0  # has no content to compare
+    assert regraft.split(model, calls).directory != regraft.split(model, calls).directory
+
+
 def test_an_input_of_one_element_is_perturbed_to_every_side():
     report = regraft.split(networks.Gate().eval(), [(torch.ones(1),)]).report
     assert report.sides == report.sides_run == 2

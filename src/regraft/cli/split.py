@@ -22,7 +22,8 @@ from regraft.cli.shared import stop
     "--unseen", type=click.Choice(["refuse", "raise"]), default="refuse", show_default=True,
     help="What becomes of a side of a decision that no checked input takes: no split, or an error where it is taken.",
 )  # fmt: skip
-def split_command(target: str, output: Path, form: str, unseen: str) -> None:
+@click.option("--no-cache", is_flag=True, help="Build the network again, also where it was split before.")
+def split_command(target: str, output: Path, form: str, unseen: str, no_cache: bool) -> None:
     """Split the network that FUNCTION returns, as (model, calls), into compiled sub-networks and a host.
 
     Exit codes: 0 written, 1 the network cannot be split, 2 error.
@@ -35,7 +36,7 @@ def split_command(target: str, output: Path, form: str, unseen: str) -> None:
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
-        made = dynamic.split(model, calls, unseen=unseen)
+        made = dynamic.split(model, calls, unseen=unseen, cache=not no_cache)
     except dynamic.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)

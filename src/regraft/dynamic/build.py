@@ -24,24 +24,30 @@ from regraft.dynamic.compile import compile_region
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
-from regraft.dynamic.loaded import Report, SplitModel
+from regraft.dynamic.loaded import Report, SplitModel, load_split
 from regraft.dynamic.network import arguments, check_calls, check_state, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Step, close_sides, number_sides
 from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
+from regraft.dynamic.stored import find, keep, key_of
 
 PERTURBED = 40  # inputs that are run for samples of other sizes
 
 
 def split(
-    model: torch.nn.Module, example_inputs: list[Any], compiler: str = "onnxruntime", unseen: str = "refuse"
+    model: torch.nn.Module,
+    example_inputs: list[Any],
+    compiler: str = "onnxruntime",
+    unseen: str = "refuse",
+    cache: bool = True,
 ) -> SplitModel:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts of arguments).
 
     unseen: what becomes of a side that no checked input takes. "refuse": the network is not split. "raise": the host
-    raises RuntimeError where it would be taken; the report lists it.
+    raises RuntimeError where it would be taken; the report lists it. cache: whether a network that was split before,
+    with equal weights, sources, calls and versions, is taken from the user's cache directory.
     Raises Unsplittable with file, line and reason where the network cannot be split or the result differs.
     """
     started = time.monotonic()
@@ -59,6 +65,19 @@ def split(
         )
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
+    key = key_of(model, calls, (compiler, unseen)) if cache else None
+    stored = find(key) if key is not None else None
+    if stored is not None:
+        return load_split(stored)
+    made = build(model, path, parameters, calls, unseen, started)
+    if key is not None:
+        keep(key, made.directory)
+    return made
+
+
+def build(
+    model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], unseen: str, started: float
+) -> SplitModel:
     check_calls(model, path, calls)
     specialiser = Specialiser(model)
     steps = specialiser.network(calls)
