@@ -38,6 +38,35 @@ class Skips(nn.Module):
         return x, taken
 
 
+class Tower(nn.Module):
+    """Twelve equal blocks, each of which may be the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 6)) for _ in range(12)])
+
+    def forward(self, x):
+        for number, block in enumerate(self.blocks):
+            x = (block(x) + x) % 3
+            if x.sum() > 13:
+                return x, number
+        return x, -1
+
+
+class Bessel(nn.Module):
+    """A region that ONNX has no operator for, behind one that it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(6, 6)
+
+    def forward(self, x):
+        x = torch.tanh(self.a(x))
+        if x.sum() > 0:
+            return torch.special.bessel_j0(x * 2)
+        return x
+
+
 class Decoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -177,11 +206,6 @@ class Yields(Base):
         yield x
 
 
-class Filters(Base):
-    def forward(self, x):
-        return x[x > 0]
-
-
 class Remembers(Base):
     def forward(self, x):
         self.last = self.a(x)
@@ -194,19 +218,6 @@ class Prints(Base):
         return x
 
 
-class Deletes(Base):
-    def forward(self, x):
-        y = x
-        del y
-        return x
-
-
-class With(Base):
-    def forward(self, x):
-        with torch.no_grad():
-            return self.a(x)
-
-
 class Mixed(Base):
     def forward(self, x):
         y = None
@@ -215,39 +226,9 @@ class Mixed(Base):
         return y
 
 
-class Grows(Base):
-    def forward(self, x):
-        while x.sum() < 3:
-            x = torch.cat([x, x.abs() + 1])
-        return x
-
-
-class Rows(Base):
-    def forward(self, x):
-        y = 0
-        for row in x:
-            y = y + row
-        return y
-
-
-class Choices(Base):
-    def forward(self, x):
-        return self.a(x) if x.sum() > 0 else x
-
-
-class Comprehends(Base):
-    def forward(self, x):
-        return [self.a(x) for _ in range(int(x.sum()))]
-
-
 class Stars(Base):
     def forward(self, *x):
         return x[0]
-
-
-class Chains(Base):
-    def forward(self, x):
-        return x if 0 < x.sum() < 1 else self.a(x)
 
 
 class Lambdas(Base):

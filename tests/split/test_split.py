@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
-from split import networks  # noqa: E402
+from split import language, networks, sizes  # noqa: E402
 
 
 def made(name, seed=0):
@@ -50,20 +50,71 @@ def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path):
         check=True,
     )
     assert run.stdout.strip() == str(model(x)[1])
-    with (tmp_path / "net" / "region_0.onnx").open("ab") as file:
+    with (tmp_path / "net" / "model_0.onnx").open("ab") as file:
         file.write(b"x")
-    with pytest.raises(ValueError, match="region_0"):
+    with pytest.raises(ValueError, match="model_0"):
         regraft.load_split(tmp_path / "net")
+
+
+def classes(module):
+    return [
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, torch.nn.Module) and one.__module__ == module.__name__
+    ]
+
+
+@pytest.mark.parametrize("kind", classes(language))
+def test_the_language(kind):
+    torch.manual_seed(0)
+    report = regraft.split(kind().eval(), [(torch.randn(1, 6),) for _ in range(8)]).report
+    assert report.inputs_checked == 200 and report.sides_run == report.sides and not report.islands
+
+
+@pytest.mark.parametrize("kind", classes(sizes))
+def test_sizes_that_values_decide(kind):
+    torch.manual_seed(0)
+    model = kind().eval()
+    result = regraft.split(model, model.calls())
+    assert result.report.inputs_checked == 200 and not result.report.islands
+    for call in model.calls():
+        torch.testing.assert_close(result(*call), model(*call), rtol=1e-4, atol=1e-4)
+
+
+def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path):
+    model, _ = made("Tower", seed=3)
+    result = regraft.split(model, [(1.3 * torch.randn(1, 6),) for _ in range(300)])
+    assert (result.report.subnetworks, result.report.models) == (12, 1)
+    result.save(tmp_path)
+    weights = sum(one.numel() * one.element_size() for one in model.parameters())
+    assert sorted(one.name for one in tmp_path.glob("*.onnx")) == ["model_0.onnx"]
+    assert weights <= (tmp_path / "weights.bin").stat().st_size <= 1.1 * weights
+    with (tmp_path / "weights.bin").open("r+b") as file:
+        file.write(b"x")
+    with pytest.raises(ValueError, match=r"weights\.bin"):
+        regraft.load_split(tmp_path)
+
+
+def test_what_the_compiler_cannot_take_stays_eager_and_is_reported(tmp_path):
+    model, calls = made("Bessel")
+    result = regraft.split(model, calls)
+    (reason,) = result.report.islands
+    assert "networks.py:" in reason and "bessel_j0" in reason and result.report.subnetworks == 2
+    result.save(tmp_path)
+    loaded = regraft.load_split(tmp_path)
+    assert loaded.report == result.report and "import torch" in (tmp_path / "host.py").read_text()
+    for x in torch.randn(20, 1, 6):
+        torch.testing.assert_close(loaded(x), model(x).detach())
 
 
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("Noise", "random"), ("Seeds", "random"), ("Counts", "changed"), ("InPlace", "changed"), ("Tries", "Try"),
-        ("Yields", "generator"), ("Filters", "shape"), ("Remembers", "attribute"), ("Prints", "print"),
-        ("Deletes", "Delete"), ("With", "With"), ("Mixed", "different types"), ("Grows", "shape"),
-        ("Rows", "rows"), ("Choices", "conditional expression"), ("Comprehends", "ListComp"), ("Stars", r"\*"),
-        ("Chains", "read inside"), ("Lambdas", "Lambda"), ("Globals", "Global"),
+        ("Yields", "generator"), ("Remembers", "attribute"), ("Prints", "print"),
+        ("Mixed", "different types"), 
+         ("Stars", r"\*"),
+        ("Lambdas", "Lambda"), ("Globals", "Global"),
         ("Hidden", r"attribute calls of inner.1 \(Counter\)"), ("Replaced", "attribute _buffers of the network"),
     ],
 )  # fmt: skip
@@ -81,6 +132,36 @@ def test_a_side_that_no_checked_input_took_is_refused():
     assert caught.value.path.endswith("networks.py") and caught.value.line > 0
     report = regraft.split(model, [*calls, (calls[0][0] * 1e12,)]).report
     assert report.sides == report.sides_run == 2
+
+
+def test_a_side_that_no_input_took_can_raise_instead(tmp_path):
+    model, calls = made("Rare")
+    result = regraft.split(model, calls, unseen="raise")
+    (reason,) = result.report.unseen
+    assert "networks.py:" in reason and (result.report.sides, result.report.sides_run) == (2, 1)
+    result.save(tmp_path)
+    loaded = regraft.load_split(tmp_path)
+    torch.testing.assert_close(loaded(calls[0][0]), calls[0][0])
+    with pytest.raises(RuntimeError, match="the condition holds was never checked"):
+        loaded(calls[0][0] * 1e12)
+    with pytest.raises(ValueError, match="unseen"):
+        regraft.split(model, calls, unseen="ignore")
+
+
+def test_a_network_that_was_split_before_comes_from_the_cache():
+    model, calls = made("Skips")
+    first = regraft.split(model, calls)
+    again = regraft.split(model, calls)
+    assert again.report == first.report and again.directory != first.directory
+    torch.testing.assert_close(again(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4)
+    assert regraft.split(model, calls, cache=False).directory != again.directory
+    with torch.no_grad():
+        model.blocks[0].bias += 0.01
+    changed = regraft.split(model, calls)
+    assert changed.directory != again.directory
+    torch.testing.assert_close(changed(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4)
+    model.note = lambda: 0  # has no content to compare
+    assert regraft.split(model, calls).directory != regraft.split(model, calls).directory
 
 
 def test_an_input_of_one_element_is_perturbed_to_every_side():
@@ -121,18 +202,20 @@ def test_a_loop_that_might_not_end_does_not_stop_the_check():
 
 def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     (tmp_path / "nets.py").write_text(
-        "import torch\nfrom split import networks\n"
-        "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),)]\n"
+        "import torch\nfrom split import language, networks, sizes\n"
+        "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
+        "def eager():\n    return networks.Bessel().eval(), [(torch.randn(1, 6),)]\n"
         "def bad():\n    return networks.Noise().eval(), [(torch.randn(1, 6),)]\n"
     )
     tests = os.path.dirname(os.path.dirname(networks.__file__))
     environment = {**os.environ, "PYTHONPATH": tests}
 
-    def run(name):
-        command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", name, "--output-format", "json"]
+    def run(name, *options):
+        command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", name, *options]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
-    assert run("good").returncode == 0 and (tmp_path / "good" / "host.py").exists()
+    assert "stays eager" in run("eager").stdout
+    assert run("good", "--output-format", "json").returncode == 0 and (tmp_path / "good" / "host.py").exists()
     refused = run("bad")
     assert refused.returncode == 1 and "random" in refused.stderr and not (tmp_path / "bad").exists()
     assert run("missing").returncode == 2

@@ -18,7 +18,12 @@ from regraft.cli.shared import stop
 @click.argument("target", metavar="MODULE:FUNCTION")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory to write.")
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def split_command(target: str, output: Path, form: str) -> None:
+@click.option(
+    "--unseen", type=click.Choice(["refuse", "raise"]), default="refuse", show_default=True,
+    help="What becomes of a side of a decision that no checked input takes: no split, or an error where it is taken.",
+)  # fmt: skip
+@click.option("--no-cache", is_flag=True, help="Build the network again, also where it was split before.")
+def split_command(target: str, output: Path, form: str, unseen: str, no_cache: bool) -> None:
     """Split the network that FUNCTION returns, as (model, calls), into compiled sub-networks and a host.
 
     Exit codes: 0 written, 1 the network cannot be split, 2 error.
@@ -31,7 +36,7 @@ def split_command(target: str, output: Path, form: str) -> None:
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
-        made = dynamic.split(model, calls)
+        made = dynamic.split(model, calls, unseen=unseen, cache=not no_cache)
     except dynamic.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)
@@ -41,6 +46,11 @@ def split_command(target: str, output: Path, form: str) -> None:
         click.echo(json.dumps(report))
     else:
         click.echo(
-            f"{output}: {report['subnetworks']} sub-networks, {report['sides_run']} of {report['sides']} sides of "
-            f"branches run, equal on {report['inputs_checked']} inputs, {report['seconds']} s"
+            f"{output}: {report['subnetworks']} sub-networks of {report['models']} models, "
+            f"{report['sides_run']} of {report['sides']} sides of branches run, "
+            f"equal on {report['inputs_checked']} inputs, {report['seconds']} s"
         )
+        for island in made.report.islands:
+            click.echo(f"stays eager, so the host needs torch: {island}")
+        for side in made.report.unseen:
+            click.echo(f"raises an error, never checked: {side}")

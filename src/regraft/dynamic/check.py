@@ -18,19 +18,19 @@ SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)  # of inputs that shall reach 
 
 @dataclass
 class Checked:
-    """What the check found: inputs that were equal, and those whose decisions differ at a threshold."""
+    """Inputs that were equal, the sides that they took, and inputs whose decisions differ at a threshold."""
 
     equal: int = 0
+    taken: set[int] = field(default_factory=set)
     at_threshold: list[str] = field(default_factory=list)
 
 
 def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], recorder: Recorder, steps: list[Step],
           sides: list[Side]) -> Checked:  # fmt: skip
-    """Compare results and decisions; a difference is an error, and so is a side that no equal input took.
+    """Compare results and decisions; a difference is an error.
 
     The original's decisions are those of the residual program, whose results have to be the original's, too.
     """
-    taken: set[int] = set()
     found = Checked()
     for number, call in enumerate(examples(calls)):
         if found.equal >= CHECKED and number >= len(calls):
@@ -54,15 +54,14 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
             wrong = difference(got, expected)
             if wrong:
                 raise Unsplittable(recorder.path, 0, f"the split network differs from the original: {wrong}")
-            taken.update(made.host.trace)
+            found.taken.update(made.host.trace)
             found.equal += 1
             continue
         where = sides[(recorder.trace[place : place + 1] or made.host.trace[place : place + 1])[0]]
         attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
-        if place >= len(recorder.near) or not recorder.near[place]:
+        if not any(recorder.near[place : place + 1]):
             raise Unsplittable(where.path, where.line, "the split network decides differently from the original here")
         found.at_threshold.append(f"input {number}: {where.path}:{where.line}")
-    every_side(sides, taken)
     return found
 
 
@@ -113,15 +112,18 @@ def difference(got: Any, expected: Any) -> str:
     return "" if got == expected else f"{got!r} instead of {expected!r}"
 
 
-def every_side(sides: list[Side], taken: set[int]) -> None:
+def unseen(sides: list[Side], taken: set[int]) -> list[Unsplittable]:
+    """The sides that no checked input took."""
+    found = []
     for number, side in enumerate(sides):
         if number not in taken:
             alike = [other for other, one in enumerate(sides) if one == side]
             place = f", place {alike.index(number) + 1} of {len(alike)} of this line" if len(alike) > 1 else ""
-            raise Unsplittable(
+            found.append(Unsplittable(
                 side.path, side.line,
                 f"no checked input took the side where {side.label}{place}; give an example call that takes it",
-            )  # fmt: skip
+            ))  # fmt: skip
+    return found
 
 
 def examples(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

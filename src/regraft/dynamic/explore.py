@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step, raises
 
 LONGEST = 10_000  # iterations of one loop
+SAMPLES = 6  # of one region, in different sizes
 
 
 class RegionModule(torch.nn.Module):  # type: ignore[misc]
@@ -41,6 +43,11 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
 
 def as_tensor(value: Any) -> torch.Tensor:
     return torch.from_numpy(numpy.ascontiguousarray(value) if numpy.ndim(value) else numpy.asarray(value))
+
+
+def closed(tensor: torch.Tensor, dims: frozenset[int]) -> list[int]:
+    """The shape without the sizes that are open."""
+    return [-1 if dim in dims else size for dim, size in enumerate(tensor.shape)]
 
 
 class Explorer:
@@ -75,21 +82,27 @@ class Explorer:
     def region(self, step: RegionStep, names: dict[str, Any]) -> None:
         region = self.regions[step.number]
         inputs = tuple(as_tensor(names[key]) for key in region.inputs)
-        kind = [(one.dtype, one.shape) for one in inputs]
-        if region.samples and [(one.dtype, one.shape) for one in region.samples[0]] != kind:  # type: ignore[attr-defined]
-            line = getattr(region.statements[0], "lineno", 0)
-            raise Unsplittable(
-                self.path, line, f"region {region.number} gets inputs of several shapes, which is not supported"
-            )
-        if not region.samples:
-            region.samples.append(tuple(one.clone() for one in inputs))
+        self.sample(region, inputs)
         with torch.no_grad():
             outputs = self.modules[step.number](*inputs)
         for key, value in zip(region.outputs, outputs, strict=True):
-            if not isinstance(value, torch.Tensor):
-                line = getattr(region.statements[0], "lineno", 0)
-                raise Unsplittable(self.path, line, f"{key} is no tensor but has to leave a region")
-            names[key] = value.detach().numpy()
+            if not isinstance(value, (torch.Tensor, int)):
+                raise Unsplittable(*region.place, f"{key} is no tensor but has to leave a region")
+            names[key] = torch.as_tensor(value).detach().numpy()
+
+    def sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
+        """Keep inputs of sizes that were not seen; refuse those that differ in more than open sizes."""
+        if region.samples:
+            for one, first, dims in zip(inputs, region.samples[0], region.open, strict=True):
+                if one.dtype != first.dtype or closed(one, dims) != closed(first, dims):
+                    raise Unsplittable(
+                        *region.place,
+                        f"region {region.number} gets inputs of several shapes, which cannot be followed here",
+                    )  # fmt: skip
+        sizes = [one.shape for one in inputs]
+        seen = [[one.shape for one in sample] for sample in region.samples]
+        if sizes not in seen and len(seen) < SAMPLES:
+            region.samples.append(tuple(one.clone() for one in inputs))
 
     def host(self, statement: ast.stmt, names: dict[str, Any]) -> str:
         if isinstance(statement, ast.Return):
@@ -116,8 +129,15 @@ class Explorer:
         for _, body in step.arms:
             if body is not taken and id(body) not in self.seen and not raises(body):
                 self.seen.add(id(body))
-                self.run(body, copy.deepcopy(names))
+                self.out_of_turn(body, copy.deepcopy(names))
         return self.run(taken, names) if taken is not None else ""
+
+    def out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
+        """Run a side that this input does not take, for samples; it may fail in a state that never leads to it."""
+        with contextlib.suppress(
+            ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+        ):
+            self.run(body, names)
 
     def loop(self, step: Loop, names: dict[str, Any]) -> str:
         items = self.value(step.header[1], names) if step.header else range(self.longest)

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import copy
-import inspect
-from collections.abc import Iterator
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.dynamic.errors import Unsplittable, refuse
-from regraft.dynamic.probe import observe
-from regraft.dynamic.residual import HostStep, Step, TensorStep
-from regraft.dynamic.values import Names, Value, fork, literal
+from regraft.dynamic.normal import comprehension
+from regraft.dynamic.probe import Observed, observe
+from regraft.dynamic.residual import Branch, HostStep, Step, TensorStep, reads
+from regraft.dynamic.values import SAME, Names, Value, fork, literal, open_sizes
+from regraft.dynamic.worlds import Longer
 
-SHAPE_METHODS = frozenset({"size", "dim", "numel", "ndimension", "nelement", "is_floating_point"})
-SHAPE_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device"})
-READING_METHODS = frozenset({"item", "tolist"})
-READING_BUILTINS = frozenset({"int", "float", "bool"})
-PURE_BUILTINS = frozenset(
-    {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
-     "dict", "reversed", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
-)  # fmt: skip
-HOST_METHODS = frozenset(
-    {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count"}
-)
+SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
+MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
+VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
 
 def name(identifier: str) -> ast.expr:
@@ -40,9 +37,9 @@ def assign(target: str, value: ast.expr) -> ast.stmt:
 class Choice(Exception):
     """A module is chosen by a value of the host: the statement is specialised once for each module."""
 
-    def __init__(self, index: Value, number: int) -> None:
+    def __init__(self, index: ast.expr, keys: list[Any]) -> None:
         super().__init__()
-        self.index, self.number = index, number
+        self.index, self.keys = index, keys
 
 
 class Frame:
@@ -50,9 +47,10 @@ class Frame:
 
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
+        self.line = 0  # of the statement that is specialised
 
 
-class Expressions:
+class Expressions(ABC):
     """Evaluates expressions on the example and writes down what is left of them."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -63,12 +61,26 @@ class Expressions:
         self.frame = Frame("", {}, "")
         self.steps: list[Step] = []
         self.count = 0
+        self.own: set[str] = set()  # names that no statement of the source reads again
+        self.inputs: list[torch.Tensor] = []
+        self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
+        self.constants: set[str] = set()  # names of tensors that no input decides
+        self.varying: set[str] = set()  # names that a loop assigns whose length is not known
+        self.reserved: set[str] = set()  # names that forward uses itself
+        self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
 
     def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
         return refuse(self.frame.path, node, reason)
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.frame.path, self.frame.line
+
     def fresh(self) -> str:
         self.count += 1
+        if f"t{self.count}" in self.reserved:
+            return self.fresh()
+        self.own.add(f"t{self.count}")
         return f"t{self.count}"
 
     def static(self, example: Any, code: ast.expr | None = None) -> Value:
@@ -91,24 +103,51 @@ class Expressions:
         yield from self.model.buffers()
         yield from (v.example for v in self.names.values() if isinstance(v.example, torch.Tensor))
 
-    def run(self, node: ast.AST, code: ast.expr) -> Any:
-        """The value of residual code in the example; refuses what no static region can do."""
+    def hold(self, key: str, value: Value) -> Value:
+        """Let a name hold a value."""
+        if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
+            self.open.setdefault(key, set()).update(open_sizes(value))
+        constant = value.kind == "tensor" and key not in self.varying and all(map(self.is_constant, reads(value.code)))
+        (self.constants.add if constant else self.constants.discard)(key)
+        self.names[key] = value.named(key)
+        return self.names[key]
+
+    def is_constant(self, key: str) -> bool:
+        if key in self.names:
+            return self.names[key].kind == "static" or key in self.constants
+        return key == "self" or key in self.globals
+
+    def known(self) -> list[torch.Tensor]:
+        """Tensors that hold the same for every input."""
+        return list(tensors_in([self.names[key].example for key in self.constants if key in self.names]))
+
+    def run(self, node: ast.AST, code: ast.expr) -> Value:
+        """Residual code run on the example, and in the second world where that differs."""
+        seen = self.world(node, code, False)
+        used = [self.names[key] for key in reads(code) if key in self.names]
+        twin = SAME
+        if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
+            twin = self.world(node, code, True).result
+        return Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin)
+
+    def world(self, node: ast.AST, code: ast.expr, second: bool) -> Observed:
+        """Residual code run in one world; refuses what no static region can do."""
         scope = {**self.globals, "self": self.model}
-        scope.update((key, value.example) for key, value in self.names.items())
+        scope.update((key, value.other if second else value.example) for key, value in self.names.items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
-            seen = observe(lambda: eval(compiled, scope), self.watched())
+            with Longer() if second else contextlib.nullcontext():
+                seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
         except Exception as problem:
-            raise self.refuse(node, f"cannot be run on the example: {type(problem).__name__}: {problem}") from problem
+            what = "cannot be run with other sizes" if second else "cannot be run on the example"
+            raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
         if seen.random:
             raise self.refuse(node, "random numbers are drawn here; every run of the network would differ")
         if seen.changed:
             raise self.refuse(node, "a tensor that is used elsewhere is changed in place")
-        if seen.shapes:
-            raise self.refuse(node, f"the shape of {seen.shapes[0]} depends on values of tensors")
         if seen.reads and holds_tensor(seen.result):
             raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed")
-        return seen.result
+        return seen
 
     # -- expressions
 
@@ -139,9 +178,17 @@ class Expressions:
     def on_Attribute(self, node: ast.Attribute) -> Value:
         base = self.evaluate(node.value)
         if base.kind == "tensor":
+            if node.attr == "shape":
+                return self.shape(base)
             if node.attr in SHAPE_ATTRIBUTES:
                 return self.static(getattr(base.example, node.attr))
+            if node.attr in VIEW_ATTRIBUTES or not isinstance(base.example, torch.Tensor):
+                return self.result(node, ast.Attribute(base.code, node.attr, ast.Load()), [base])
             raise self.refuse(node, f"the attribute {node.attr} of a tensor is not supported")
+        if base.kind == "record":
+            if node.attr in base.fields:
+                return self.element(base, node.attr)
+            raise self.refuse(node, f"{type(base.example).__name__} has no field {node.attr} that is known here")
         if base.kind == "host":
             raise self.refuse(node, f"the attribute {node.attr} of a value known only at run time is not supported")
         try:
@@ -149,6 +196,34 @@ class Expressions:
         except AttributeError as problem:
             raise self.refuse(node, str(problem)) from problem
         return self.static(value, ast.Attribute(base.code, node.attr, ast.Load()))
+
+    def shape(self, base: Value) -> Value:
+        """The shape of a tensor, element by element: constants, and sizes that the region or the host looks up."""
+        if base.twin is SAME or base.example.shape == base.other.shape:
+            return self.static(tuple(base.example.shape))
+        of = ast.Attribute(self.held(base), "shape", ast.Load())
+        sizes = enumerate(zip(base.example.shape, base.other.shape, strict=True))
+        elements: list[ast.expr] = [
+            ast.Constant(one) if one == two else ast.Subscript(of, ast.Constant(dim), ast.Load())
+            for dim, (one, two) in sizes
+        ]
+        code = ast.Tuple(elements, ast.Load())
+        return Value("host", tuple(base.example.shape), code, tuple(base.other.shape))
+
+    def element(self, value: Value, place: Any) -> Value:
+        """One element of a tuple written in place, or one field of a record."""
+        code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
+        if isinstance(code, ast.Constant):
+            return self.static(code.value)
+        if isinstance(code, ast.Name) and code.id in self.names:
+            return self.names[code.id]
+        if isinstance(code, ast.Name) and code.id in self.globals:
+            return self.static(self.globals[code.id])
+        example, twin = (
+            one[place] if isinstance(place, int) else getattr(one, place) for one in (value.example, value.other)
+        )
+        kind = "tensor" if isinstance(example, torch.Tensor) else "host"
+        return Value(kind, example, code, SAME if value.twin is SAME else twin)
 
     def composed(self, node: ast.expr) -> Value:
         """An operator or a display: its kind is the strongest kind of its operands."""
@@ -168,9 +243,19 @@ class Expressions:
         if display and (not isinstance(node, ast.Tuple) or any(one.kind != "static" for one in operands)):
             if any(one.kind == "static" and not plain(one) for one in operands) and not isinstance(node, ast.Tuple):
                 raise self.refuse(node, "a container of modules or other objects, made in forward, is not supported")
-            return Value("host", self.run(node, made), made)
+            if isinstance(node, ast.Dict):
+                return replace(self.run(node, made), kind="host")
+            make = tuple if isinstance(node, ast.Tuple) else list
+            same = isinstance(node, ast.Tuple) and all(one.twin is SAME for one in operands)
+            twin = SAME if same else make(one.other for one in operands)
+            return Value("host", make(one.example for one in operands), made, twin)
         if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
-            return self.static(self.run(node, made))
+            return self.static(self.run(node, made).example)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            tuples = [self.tuple_of(one) for one in operands]
+            if tuples[0] is not None and tuples[1] is not None and any(one.kind == "host" for one in operands):
+                made = ast.Tuple([*tuples[0], *tuples[1]], ast.Load())
+                return replace(self.run(node, made), kind="host")
         if isinstance(node, ast.Slice):
             kind = "host" if any(one.kind == "host" for one in operands) else "static"
             if any(one.kind == "tensor" for one in operands):
@@ -178,60 +263,175 @@ class Expressions:
             return Value(kind, None, made)
         return self.result(node, made, operands)
 
+    def on_JoinedStr(self, node: ast.JoinedStr) -> Value:
+        parts: list[ast.expr] = []
+        known = True
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                value = self.evaluate(part.value)
+                if value.kind == "tensor":
+                    value = self.number(value)
+                known = known and value.kind == "static"
+                parts.append(ast.FormattedValue(value.code, part.conversion, part.format_spec))
+            else:
+                parts.append(part)
+        value = self.run(node, ast.JoinedStr(parts))
+        return self.static(value.example) if known else value
+
+    def number(self, value: Value) -> Value:
+        """A tensor of one element as the host's number."""
+        code = method_call(self.held(value), "item")
+        return Value("host", value.example.item(), code, SAME if value.twin is SAME else value.other.item())
+
+    def tuple_of(self, value: Value) -> list[ast.expr] | None:
+        """The elements of a tuple as expressions, where they are known one by one."""
+        if not isinstance(value.example, tuple):
+            return None
+        if isinstance(value.code, ast.Tuple):
+            return list(value.code.elts)
+        items = [literal(one) for one in value.example] if value.kind == "static" else [None]
+        return None if any(one is None for one in items) else [one for one in items if one is not None]
+
     def on_Subscript(self, node: ast.Subscript) -> Value:
         base = self.evaluate(node.value)
-        index = self.evaluate(node.slice)
+        index = self.chosen.get(id(node.slice)) or self.evaluate(node.slice)
         code = ast.Subscript(base.code, index.code, ast.Load())
-        if base.kind == "static" and isinstance(base.example, (torch.nn.ModuleList, torch.nn.Sequential)):
-            if index.kind == "host":
-                raise Choice(index, len(base.example))
-            return self.static(self.run(node, code))
+        if base.kind == "static" and isinstance(base.example, MODULES):
+            if index.kind != "static":
+                of = base.example
+                raise Choice(node.slice, list(of) if isinstance(of, torch.nn.ModuleDict) else list(range(len(of))))
+            return self.static(self.run(node, code).example)
         if base.kind == "host":
             if index.kind == "tensor":
                 raise self.refuse(node, "a container is indexed by a tensor")
-            example = self.run(node, code)
-            if holds_tensor(example):
-                target = self.fresh()
-                self.steps.append(HostStep(assign(target, code)))
-                self.names[target] = Value("tensor", example, name(target))
-                return self.names[target]
-            return Value("host", example, code)
+            if isinstance(base.code, ast.Tuple) and isinstance(index.example, int) and index.kind == "static":
+                return self.element(base, index.example)
+            if isinstance(base.code, ast.Tuple) and isinstance(index.code, ast.Slice) and index.kind == "static":
+                places = self.run(node, ast.Subscript(literal_range(base), index.code, ast.Load())).example
+                made = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
+                return replace(self.run(node, made), kind="host")
+            value = self.run(node, code)
+            return self.held_by_host(value) if value.kind == "tensor" else value
+        if isinstance(base.example, torch.Tensor):
+            base, index = self.picked(base, index)
+            code = ast.Subscript(base.code, index.code, ast.Load())
         return self.result(node, code, [base, index])
+
+    def picked(self, base: Value, index: Value) -> tuple[Value, Value]:
+        """`x[i]` with a whole number i in a tensor reads its value in torch; index_select does not."""
+        single = not isinstance(index.code, ast.Tuple)
+        items = [index.code] if single else list(index.code.elts)  # type: ignore[attr-defined]
+        examples = [index.example] if single or index.example is None else list(index.example)
+        if len(items) != len(examples) or not any(is_number_tensor(one) for one in examples):
+            return base, index
+        if any(one is None or one is Ellipsis for one in examples):
+            return base, index
+        code = base.code
+        for dim, example in enumerate(examples):
+            if is_number_tensor(example):
+                place = ast.Call(ast.Attribute(items[dim], "reshape", ast.Load()), [ast.Constant(1)], [])
+                select = ast.Attribute(code, "index_select", ast.Load())
+                code, items[dim] = ast.Call(select, [ast.Constant(dim), place], []), ast.Constant(0)
+        picked = items[0] if single else ast.Tuple(items, ast.Load())
+        return replace(base, code=code), replace(index, code=picked)
 
     def result(self, node: ast.expr, code: ast.expr, operands: list[Value]) -> Value:
         """The value of an operation on `operands`: of tensors a tensor, known if all of them are."""
-        example = self.run(node, code)
-        if holds_tensor(example):
-            return Value("tensor", example, code)
+        value = self.run(node, code)
         kinds = {one.kind for one in operands}
-        if "tensor" in kinds:
-            raise self.refuse(node, f"gives a {type(example).__name__} from tensors, which is not supported")
-        return Value("host", example, code) if "host" in kinds else self.static(example, code)
+        if value.kind == "tensor":
+            return value
+        if "tensor" in kinds and not (value.example is None and value.other is None):
+            raise self.refuse(node, f"gives a {type(value.example).__name__} from tensors, which is not supported")
+        return value if "host" in kinds else self.static(value.example, code)
 
     def on_BoolOp(self, node: ast.BoolOp) -> Value:
         first = self.evaluate(node.values[0])
-        rest = node.values[1:] and ast.BoolOp(node.op, node.values[1:]) if len(node.values) > 2 else node.values[1]
+        rest = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+        ast.copy_location(rest, node.values[1])
+        both = isinstance(node.op, ast.And)
         if first.kind == "static":
-            if bool(first.example) != isinstance(node.op, ast.And):
-                return first
-            return self.evaluate(rest)  # type: ignore[arg-type]
+            return self.evaluate(rest) if bool(first.example) == both else first
         left = self.truth(first)
-        right = self.truth(self.evaluate(rest))  # type: ignore[arg-type]
-        both = (left.example and right.example) if isinstance(node.op, ast.And) else (left.example or right.example)
-        return Value("host", both, ast.BoolOp(node.op, [left.code, right.code]))
+        found: list[Value] = []
+        steps, names = self.apart(lambda: found.append(self.truth(self.evaluate(rest))), self.names)
+        if all(isinstance(one, TensorStep) for one in steps):  # what cannot be observed need not be skipped
+            self.steps.extend(steps)
+            self.names = names
+            example = (left.example and found[0].example) if both else (left.example or found[0].example)
+            return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
+        key = self.fresh()
+        sides = [
+            lambda: self.keep(key, self.truth(self.evaluate(rest))),
+            lambda: self.keep(key, self.static(not both)),
+        ]
+        return self.decided(node, left, key, sides if both else sides[::-1])
 
     def on_IfExp(self, node: ast.IfExp) -> Value:
-        test = self.evaluate(node.test)
+        test = self.truth(self.evaluate(node.test))
         if test.kind == "static":
             return self.evaluate(node.body if test.example else node.orelse)
-        raise self.refuse(node, "a conditional expression on values is not supported; write an if statement")
+        key = self.fresh()
+        sides = [lambda: self.keep(key, self.evaluate(node.body)), lambda: self.keep(key, self.evaluate(node.orelse))]
+        return self.decided(node, test, key, sides)
+
+    def decided(self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]]) -> Value:
+        """The value that both sides keep under `key`."""
+        self.decide(node, test, *sides)
+        if self.names[key].kind == "lost":
+            raise self.refuse(node, "the sides of this expression have different types or shapes")
+        return self.names[key]
+
+    def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
+        if any(part.is_async for part in node.generators):
+            raise self.refuse(node, "an asynchronous comprehension is not supported")
+        key = self.fresh()
+        for statement in comprehension(node, key, f"{key}_"):
+            self.statement(statement)
+        return self.names[self.frame.prefix + key]
+
+    on_GeneratorExp = on_ListComp
+
+    def on_Compare(self, node: ast.Compare) -> Value:
+        """`a < b < c` is `a < b and b < c`, with b computed once."""
+        if len(node.ops) == 1:
+            return self.composed(node)
+        parts: list[ast.expr] = [node.left]
+        for one in node.comparators[:-1]:
+            key = self.fresh()
+            self.store(ast.Name(key, ast.Store()), self.evaluate(one))
+            parts.append(ast.copy_location(ast.Name(key, ast.Load()), one))
+        parts.append(node.comparators[-1])
+        pairs: list[ast.expr] = [
+            ast.copy_location(ast.Compare(left, [op], [right]), node)
+            for left, op, right in zip(parts, node.ops, parts[1:], strict=False)
+        ]
+        return self.evaluate(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
+
+    def apart(self, walk: Callable[[], None], names: Names) -> tuple[list[Step], Names]:
+        """Specialise something apart: its steps, and the names after it."""
+        outer, self.steps, self.names = (self.steps, self.names), [], fork(names)
+        try:
+            walk()
+            return self.steps, self.names
+        finally:
+            self.steps, self.names = outer
+
+    def decide(self, node: ast.AST, test: Value, body: Callable[[], None], other: Callable[[], None]) -> None:
+        """A branch on a value of the host: both sides are followed, and what they leave is joined."""
+        names = self.names
+        sides = [self.apart(walk, names) for walk in (body, other)]
+        self.merge(sides)
+        labels = ["the condition holds", "the condition does not hold"]
+        arms: list[tuple[ast.expr | None, list[Step]]] = [(test.code, sides[0][0]), (None, sides[1][0])]
+        self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, labels))
 
     def truth(self, value: Value) -> Value:
         """What `if value` asks, as the host asks it."""
         if value.kind == "tensor":
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
-            return Value("host", bool(value.example), method_call(self.held(value), "item"))
+            return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
         return value
 
     def held(self, value: Value) -> ast.expr:
@@ -239,122 +439,31 @@ class Expressions:
         if isinstance(value.code, ast.Name):
             return value.code
         target = self.fresh()
-        self.steps.append(TensorStep(assign(target, value.code)))
-        self.names[target] = Value("tensor", value.example, name(target))
+        self.steps.append(TensorStep(assign(target, value.code), self.place))
+        self.hold(target, value)
         return name(target)
 
-    # -- calls
-
-    def on_Call(self, node: ast.Call) -> Value:
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
-            raise self.refuse(node, "a call with * or ** is not supported")
-        if isinstance(node.func, ast.Attribute):
-            base = self.evaluate(node.func.value)
-            if base.kind != "static":
-                return self.method(node, base, node.func.attr)
-        callee = self.evaluate(node.func)
-        if callee.kind != "static":
-            raise self.refuse(node, "what is called here is known only at run time")
-        args = [self.evaluate(arg) for arg in node.args]
-        words = [(word.arg, self.evaluate(word.value)) for word in node.keywords]
-        operands = [*args, *(value for _, value in words)]
-        function = callee.example
-        kinds = {one.kind for one in operands}
-        code = ast.Call(callee.code, [one.code for one in args], [ast.keyword(w, v.code) for w, v in words])
-        known_name = getattr(function, "__name__", "")
-        if getattr(builtins, known_name, None) is function:
-            return self.builtin(node, known_name, operands, code)
-        whole = args and isinstance(args[0].example, list) and not static_display(args[0])
-        if function in (torch.cat, torch.stack) and whole:
-            return self.joined(node, function, args, dict(words))
-        if isinstance(function, torch.nn.Module) or is_torch(function):
-            self.only_scalars(node, operands)
-            if isinstance(function, torch.nn.Module) and self.reads_values(function, operands, code):
-                return self.inline(node, type(function).forward, function, args, dict(words))
-            return self.result(node, code, operands)
-        if inspect.ismethod(function) and isinstance(function.__self__, torch.nn.Module):
-            return self.inline(node, function.__func__, function.__self__, args, dict(words))
-        if inspect.isfunction(function):
-            return self.inline(node, function, None, args, dict(words))
-        if kinds <= {"static"} and getattr(function, "__module__", "") == "math":
-            return self.static(self.run(node, code))
-        raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
-
-    def only_scalars(self, node: ast.AST, operands: list[Value]) -> None:
-        for one in operands:
-            if one.kind == "host" and not isinstance(one.example, (int, float, bool)) and not static_display(one):
-                raise self.refuse(node, f"a {type(one.example).__name__} of the host goes into a tensor operation")
-
-    def reads_values(self, module: torch.nn.Module, operands: list[Value], code: ast.expr) -> bool:
-        if type(module).__module__.startswith("torch.nn"):
-            return any(not type(one).__module__.startswith("torch.nn") for one in module.modules()) and self._reads(
-                code
-            )
-        return self._reads(code)
-
-    def _reads(self, code: ast.expr) -> bool:
-        scope = {**self.globals, "self": self.model}
-        scope.update((key, value.example) for key, value in fork(self.names).items())
-        compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
-        return observe(lambda: eval(compiled, scope), ()).reads
-
-    def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
-        if called not in PURE_BUILTINS:
-            raise self.refuse(node, f"{called}() is not supported")
-        tensors = [one for one in operands if one.kind == "tensor"]
-        if not tensors:
-            example = self.run(node, code)
-            if all(one.kind == "static" for one in operands):
-                return self.static(example, code)
-            return Value("host", example, code)
-        if called in READING_BUILTINS and len(operands) == 1:
-            held = method_call(self.held(tensors[0]), "item")
-            function = getattr(builtins, called)
-            return Value("host", function(tensors[0].example), ast.Call(name(called), [held], []))
-        if called in ("len", "isinstance", "hasattr", "type"):
-            return self.static(self.run(node, code))
-        raise self.refuse(node, f"{called}() of a tensor is not supported")
-
-    def method(self, node: ast.Call, base: Value, called: str) -> Value:
-        args = [self.evaluate(arg) for arg in node.args]
-        words = [(word.arg, self.evaluate(word.value)) for word in node.keywords]
-        if base.kind == "tensor":
-            if called in READING_METHODS:
-                return Value("host", getattr(base.example, called)(), method_call(self.held(base), called))
-            self.only_scalars(node, args)
-            code = ast.Call(
-                ast.Attribute(base.code, called, ast.Load()), [one.code for one in args],
-                [ast.keyword(word, value.code) for word, value in words],
-            )  # fmt: skip
-            if called in SHAPE_METHODS:
-                return self.static(self.run(node, code))
-            return self.result(node, code, [base, *args])
-        if called not in HOST_METHODS:
-            raise self.refuse(node, f"the method {called} of a value known only at run time is not supported")
-        codes = [self.held(one) if one.kind == "tensor" else one.code for one in args]
-        if any(one.kind == "static" and not plain(one) for one in args) or words:
-            raise self.refuse(node, "an object that is not plain data goes into a container")
-        code = ast.Call(ast.Attribute(base.code, called, ast.Load()), list(codes), [])
-        example = self.run(node, code)
-        return Value("tensor" if isinstance(example, torch.Tensor) else "host", example, code)
-
-    def joined(self, node: ast.AST, function: Any, args: list[Value], words: dict[Any, Value]) -> Value:
-        """`torch.cat` and `torch.stack` of a list whose length only the host knows."""
-        dim = args[1] if len(args) > 1 else words.get("dim", Value("static", 0, ast.Constant(0)))
-        if dim.kind != "static" or set(words) - {"dim"}:
-            raise self.refuse(node, "torch.cat of a host's list takes a constant dim only")
-        code = ast.Call(
-            ast.Attribute(name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()),
-            [args[0].code], [ast.keyword("axis", dim.code)],
-        )  # fmt: skip
+    def held_by_host(self, value: Value) -> Value:
+        """A name for what the host computes once, wherever it is used."""
         target = self.fresh()
-        self.steps.append(HostStep(assign(target, code)))
-        example = function(args[0].example, dim.example)
-        self.names[target] = Value("tensor", example, name(target))
-        return self.names[target]
+        self.steps.append(HostStep(assign(target, value.code)))
+        return self.hold(target, value)
 
-    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
-        raise NotImplementedError
+    @abstractmethod
+    def statement(self, node: ast.stmt) -> None:
+        """Specialise one statement."""
+
+    @abstractmethod
+    def store(self, target: ast.expr, value: Value) -> None:
+        """Assign to a target of the source."""
+
+    @abstractmethod
+    def keep(self, key: str, value: Value) -> None:
+        """Assign to a name as it stands."""
+
+    @abstractmethod
+    def merge(self, ends: list[tuple[list[Step], Names]], stay: bool = True) -> None:
+        """The names after paths that meet."""
 
 
 def access(path: str) -> str:
@@ -365,6 +474,24 @@ def access(path: str) -> str:
 
 def method_call(base: ast.expr, called: str) -> ast.expr:
     return ast.Call(ast.Attribute(base, called, ast.Load()), [], [])
+
+
+def is_number_tensor(value: Any) -> bool:
+    whole = (torch.int64, torch.int32)
+    return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in whole
+
+
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples and dicts."""
+    for one in values.values() if isinstance(values, dict) else values:
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, (list, tuple, dict)):
+            yield from tensors_in(one)
+
+
+def literal_range(value: Value) -> ast.expr:
+    return ast.Tuple([ast.Constant(place) for place in range(len(value.example))], ast.Load())
 
 
 def plain(value: Value) -> bool:
@@ -379,6 +506,10 @@ def static_display(value: Value) -> bool:
 def holds_tensor(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(holds_tensor(item) for item in value)
+    if isinstance(value, dict):
+        return any(holds_tensor(item) for item in value.values())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(holds_tensor(item) for item in vars(value).values())
     return isinstance(value, torch.Tensor)
 
 

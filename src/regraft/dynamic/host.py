@@ -6,7 +6,7 @@ import ast
 
 from regraft.dynamic.residual import Branch, HostStep, Loop, RegionStep, Step
 
-HEAD = '''"""The control flow of {name}; its sub-networks are the ONNX files beside it."""
+HEAD = '''"""The control flow of {name}; its sub-networks are the files beside it."""
 
 import hashlib
 import json
@@ -14,39 +14,78 @@ from pathlib import Path
 
 import numpy
 import onnxruntime
-
+{imports}
 
 class Host:
     """Call it with NumPy arrays; it returns what the network returned, with arrays for tensors."""
 
     def __init__(self, directory=None):
-        directory = Path(directory or Path(__file__).parent)
-        manifest = json.loads((directory / "manifest.json").read_text("utf-8"))
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        options.log_severity_level = 3
+        self.directory = Path(directory or Path(__file__).parent)
+        manifest = json.loads((self.directory / "manifest.json").read_text("utf-8"))
+        self.models = [self.read(one) for one in manifest["models"]]
+        data = self.read(manifest["weights"])
+        self.weights = [
+            numpy.frombuffer(data, dtype, numpy.prod(shape, dtype=int), offset).reshape(shape)
+            for dtype, shape, offset in manifest["weights"]["arrays"]
+        ]
+        self.made = {{}}  # sub-networks of equal structure and equal weights are one session
+        self.regions = [self.region(entry) for entry in manifest["regions"]]
         self.trace = []  # the sides that the last call took, in order
-        self.sessions = []
-        for region in manifest["regions"]:
-            data = (directory / region["file"]).read_bytes()
-            if hashlib.sha256(data).hexdigest() != region["sha256"]:
-                raise ValueError(f"{{region['file']}} is not the file that the manifest describes")
-            session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-            self.sessions.append((session.run, region["inputs"], {{one.name for one in session.get_inputs()}}))
+
+    def read(self, entry):
+        data = (self.directory / entry["file"]).read_bytes()
+        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+            raise ValueError(f"{{entry['file']}} is not the file that the manifest describes")
+        return data
+
+    def region(self, entry):
+        inputs = [(f"i{{place}}", place) for place in entry["used"]]
+{island}        key = (entry["model"], *entry["weights"])
+        if key not in self.made:
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = 1
+            options.log_severity_level = 3
+            values = [onnxruntime.OrtValue.ortvalue_from_numpy(self.weights[one]) for one in entry["weights"]]
+            options.add_external_initializers([f"w{{number}}" for number in range(len(values))], values)
+            model = self.models[entry["model"]]
+            self.made[key] = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return self.made[key].run, inputs
 
     def run(self, number, *values):
-        run, names, used = self.sessions[number]
-        return run(None, {{key: numpy.asarray(one) for key, one in zip(names, values) if key in used}})
+        run, inputs = self.regions[number]
+        return run(None, {{key: numpy.asarray(values[place]) for key, place in inputs}})
 
 '''
 
+ISLAND_CALL = """        if "file" in entry:
+            return self.island(entry), inputs
+"""
 
-def host_source(name: str, parameters: list[str], steps: list[Step]) -> str:
-    """The text of host.py."""
+ISLAND = """    def island(self, entry):
+        self.read(entry)
+        network = torch.export.load(self.directory / entry["file"]).module()
+
+        @torch.no_grad()
+        def run(_, values):
+            return [one.numpy() for one in network(*(torch.from_numpy(numpy.array(one)) for one in values.values()))]
+
+        return run
+
+"""
+
+
+def host_source(name: str, parameters: list[str], steps: list[Step], islands: bool) -> str:
+    """The text of host.py; where there are islands, it needs torch, too."""
     writer = _Writer()
     body = writer.steps(steps, 2)
     header = ", ".join(["self", *parameters])
-    return HEAD.format(name=name) + f"    def forward({header}):\n        self.trace = []\n" + "\n".join(body) + "\n"
+    head = HEAD.format(name=name, imports="import torch\n" if islands else "", island=ISLAND_CALL if islands else "")
+    return (
+        (head + ISLAND if islands else head)
+        + f"    def forward({header}):\n        self.trace = []\n"
+        + "\n".join(body)
+        + "\n"
+    )
 
 
 class _Writer:

@@ -7,23 +7,64 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from regraft.dynamic.worlds import sized_by_data
+
+LIKE = frozenset(
+    {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty"}
+)
 
 
 class _Reads(TorchDispatchMode):  # type: ignore[misc]
-    """Notes operations whose Python result, or whose shape, depends on the values of tensors."""
+    """Notes operations whose Python result, or whose shape, depends on the values of tensors.
 
-    def __init__(self) -> None:
+    What is made during the call from no tensor, such as torch.arange(5), holds the same for every input; reading it
+    is no decision on a value.
+    """
+
+    def __init__(self, known: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.scalars: list[str] = []
         self.shapes: list[str] = []
+        storages = [one.untyped_storage() for one in known]  # referenced, so that their addresses stay their own
+        self.constant = {one._cdata: one for one in storages}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.data_dependent_output in func.tags:
+        given = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
+        constant = all(one.untyped_storage()._cdata in self.constant for one in given)
+        if torch.Tag.data_dependent_output in func.tags and not constant:
             self.scalars.append(str(func))
-        if torch.Tag.dynamic_output_shape in func.tags:
+        if sized_by_data(func, args):
             self.shapes.append(str(func))
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        constant = constant or func.overloadpacket.__name__ in LIKE
+        for one in pytree.tree_leaves(result):
+            if isinstance(one, torch.Tensor) and torch.Tag.nondeterministic_seeded not in func.tags:
+                storage = one.untyped_storage()
+                if constant:
+                    self.constant[storage._cdata] = storage
+                else:
+                    self.constant.pop(storage._cdata, None)
+        return result
+
+
+class _Checked(TorchFunctionMode):  # type: ignore[misc]
+    """`one_hot` with a number of classes reads values to check its argument only."""
+
+    def __init__(self, reads: _Reads) -> None:
+        super().__init__()
+        self.reads = reads
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        before = list(self.reads.scalars)
+        result = func(*args, **kwargs)
+        if func is torch.nn.functional.one_hot and kwargs.get("num_classes", args[1] if len(args) > 1 else -1) > 0:
+            self.reads.scalars[:] = before
+        return result
 
 
 @dataclass(frozen=True)
@@ -37,12 +78,12 @@ class Observed:
     changed: bool
 
 
-def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor]) -> Observed:
-    """Run `call` without gradients; `watched` are the tensors that it must not change in place."""
+def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Iterable[torch.Tensor] = ()) -> Observed:
+    """Run `call` without gradients; `watched` are tensors that it must not change in place, `known` are constants."""
     tensors = list(watched)
     versions = [tensor._version for tensor in tensors]
     before = torch.get_rng_state()
-    with torch.no_grad(), _Reads() as reads:
+    with torch.no_grad(), _Reads(known) as reads, _Checked(reads):
         result = call()
     random = not torch.equal(before, torch.get_rng_state())
     changed = any(tensor._version != old for tensor, old in zip(tensors, versions, strict=True))

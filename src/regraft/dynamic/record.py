@@ -35,6 +35,7 @@ class Recorder(Explorer):
         else:
             with self.watch:
                 self.run(steps, names)
+        self.near.append(self.watch is not None and self.watch.tied)  # for decisions that only the other takes
         return to_torch(names["return"])
 
     def branch(self, step: Branch, names: dict[str, Any]) -> str:
@@ -47,7 +48,7 @@ class Recorder(Explorer):
                     self.trace.append(number)
                     self.near.append(near)
                 if self.watch is not None:
-                    self.watch.found = False
+                    self.watch.found = self.watch.tied
                 return self.run(body, names)
         return ""
 
@@ -69,17 +70,23 @@ class Recorder(Explorer):
 
 
 class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
-    """Notes comparisons of single values, and choices of a largest one, that are at their threshold."""
+    """Notes comparisons of single values, and choices of the largest ones, that are at their threshold."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found = False
+        self.tied = False  # a choice of several was at its threshold: it may show in any later decision
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         called = func.overloadpacket.__name__
         if called in ("gt", "ge", "lt", "le", "eq", "ne") and result.numel() == 1 and args[0].is_floating_point():
             self.found = self.found or close(float(args[0]), float(args[1]))
+        elif called == "topk" and args[0].shape[-1] > args[1]:
+            ordered = args[0].double().sort(descending=True).values
+            last, next_one = ordered[..., args[1] - 1].flatten(), ordered[..., args[1]].flatten()
+            self.tied = self.tied or any(map(close, last.tolist(), next_one.tolist()))
+            self.found = self.found or self.tied
         elif called in ("argmax", "argmin") and result.numel() == 1 and args[0].numel() > 1:
             ordered = args[0].flatten().double().sort(descending=called == "argmax").values
             self.found = self.found or close(float(ordered[0]), float(ordered[1]))

@@ -84,19 +84,22 @@ class _Maker:
     def group(self, steps: list[Step]) -> list[Step]:
         result: list[Step] = []
         run: list[ast.stmt] = []
+        places: list[tuple[str, int]] = []
 
         def close() -> None:
             if run and all(isinstance(one, ast.Assign) and isinstance(one.value, ast.Name) for one in run):
                 result.extend(HostStep(one) for one in run)
             elif run:
                 number = len(self.found)
-                self.found.append(Region(number, list(run), (), ()))
+                self.found.append(Region(number, list(run), (), (), places[0]))
                 result.append(RegionStep(number, (), ()))
             run.clear()
+            places.clear()
 
         for step in steps:
             if isinstance(step, TensorStep):
                 run.append(step.statement)
+                places.append(step.place)
                 continue
             close()
             if isinstance(step, Branch):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+import torch
+
 
 @dataclass
 class TensorStep:
-    """One statement that a region computes; no control flow, no Python state."""
+    """One statement that a region computes; no control flow, no Python state. place: file and line in the source."""
 
     statement: ast.stmt
+    place: tuple[str, int] = ("", 0)
 
 
 @dataclass
@@ -62,13 +65,19 @@ class RegionStep:
 
 @dataclass
 class Region:
-    """A static sub-network: straight-line statements, what goes in and what comes out."""
+    """A static sub-network: straight-line statements, what goes in and what comes out.
+
+    place: file and line of its first statement.
+    samples: inputs that were seen, of different sizes. open: the dimensions of each input whose size may differ.
+    """
 
     number: int
     statements: list[ast.stmt]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    samples: list[tuple[object, ...]] = field(default_factory=list)
+    place: tuple[str, int] = ("", 0)
+    samples: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
+    open: tuple[frozenset[int], ...] = ()
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep
@@ -110,6 +119,22 @@ def number_sides(steps: list[Step]) -> list[Side]:
 
     walk(steps)
     return sides
+
+
+def close_sides(steps: list[Step], taken: set[int]) -> None:
+    """Let every side that is not among those taken raise an error."""
+    for step in steps:
+        if isinstance(step, Loop):
+            close_sides(step.body, taken)
+        elif isinstance(step, Branch):
+            for place, number in enumerate(step.numbers):
+                test, body = step.arms[place]
+                if number >= 0 and number not in taken:
+                    reason = f"{step.path}:{step.line}: the side where {step.labels[place]} was never checked"
+                    error = ast.parse(f"raise RuntimeError({reason!r})").body[0]
+                    step.arms[place], step.numbers[place] = (test, [HostStep(error)]), -1
+                else:
+                    close_sides(body, taken)
 
 
 def raises(body: list[Step]) -> bool:

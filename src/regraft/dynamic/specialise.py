@@ -1,4 +1,4 @@
-"""Specialisation: `forward` with its concrete module, followed along examples down every side of every branch."""
+"""Specialisation: `forward` with its concrete module, and every function that reads a tensor's value, in its place."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.expressions import Choice, Expressions, Frame, assign, name
-from regraft.dynamic.residual import Branch, HostStep, Loop, Step, TensorStep, leaves, writes
-from regraft.dynamic.values import Names, Value, fork, literal, same_type
+from regraft.dynamic.expressions import Frame, name
+from regraft.dynamic.normal import tails
+from regraft.dynamic.residual import HostStep, Step, leaves
+from regraft.dynamic.statements import Statements
+from regraft.dynamic.values import SAME, Value, literal
+from regraft.dynamic.worlds import longer
 
-UNROLLED = 4096  # iterations of one loop
 
+class Specialiser(Statements):
+    """Makes the residual program of a network."""
 
-class Specialiser(Expressions):
-    """Walks the statements of `forward` and of what it calls where a value of a tensor is read."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__(model)
-        self.depth = 0
-        self.loops: list[list[tuple[list[Step], Names]] | None] = []
-
-    def network(self, call: dict[str, Any]) -> list[Step]:
-        """The residual program for calls like `call` (argument name to value)."""
+    def network(self, calls: list[dict[str, Any]]) -> list[Step]:
+        """The residual program for calls like these (argument name to value); sizes in which they differ are open."""
+        call = calls[0]
         definition = self.enter(type(self.model).forward, "")
+        self.reserved = {one.id for one in ast.walk(definition) if isinstance(one, ast.Name)}
         self.bind_owner(definition, self.model)
         for key, value in call.items():
             if isinstance(value, torch.Tensor):
-                self.names[key] = Value("tensor", value, name(key))
+                self.inputs.append(value)
+                self.hold(key, Value("tensor", value, name(key), self.resized([one[key] for one in calls])))
+                self.constants.discard(key)
             elif literal(value) is not None:
                 self.names[key] = Value("static", value, literal(value) or name(key))
             else:
@@ -39,6 +39,15 @@ class Specialiser(Expressions):
         if not leaves(self.steps):
             self.steps.append(HostStep(ast.Return(ast.Constant(None))))
         return self.steps
+
+    def resized(self, tensors: list[torch.Tensor]) -> Any:
+        """An input in the second world."""
+        first = tensors[0]
+        dims = {dim for one in tensors for dim in range(first.ndim) if one.shape[dim] != first.shape[dim]}
+        for one in tensors:
+            if dims and all(one.shape[dim] != first.shape[dim] for dim in dims):
+                return one
+        return longer(first, sorted(dims)) if dims else SAME
 
     def bind_owner(self, definition: ast.FunctionDef, owner: Any) -> None:
         first = self.frame.prefix + definition.args.args[0].arg
@@ -63,329 +72,35 @@ class Specialiser(Expressions):
             raise self.refuse(definition, "only functions written with def can be followed")
         return definition
 
-    def block(self, statements: list[ast.stmt]) -> None:
-        for statement in statements:
-            if leaves(self.steps):
-                return
-            self.statement(statement)
-
-    def branch(self, statements: list[ast.stmt], names: Names) -> tuple[list[Step], Names]:
-        """Specialise statements apart: their steps, and the names after them."""
-        outer, self.steps, self.names = (self.steps, self.names), [], fork(names)
-        try:
-            self.block(statements)
-            return self.steps, self.names
-        finally:
-            self.steps, self.names = outer
-
-    def statement(self, node: ast.stmt) -> None:
-        handler = getattr(self, f"do_{type(node).__name__}", None)
-        if handler is None:
-            raise self.refuse(node, f"{type(node).__name__} is not supported in a network that is split")
-        steps, names = list(self.steps), fork(self.names)
-        try:
-            handler(node)
-        except Choice as choice:
-            self.steps[:], self.names = steps, names
-            self.choose(node, choice)
-
-    def choose(self, node: ast.stmt, choice: Choice) -> None:
-        """One arm for each module that the index may name."""
-        index = choice.index.code
-        if not isinstance(index, ast.Name):
-            raise self.refuse(node, "give the index of the module a name first: i = int(...)")
-        arms: list[tuple[ast.expr | None, list[Step]]] = []
-        ends = []
-        for number in range(choice.number):
-            names = {**self.names, index.id: Value("static", number, ast.Constant(number))}
-            steps, after = self.branch([node], names)
-            arms.append((ast.Compare(index, [ast.Eq()], [ast.Constant(number)]), steps))
-            ends.append((steps, after))
-        self.merge(ends)
-        message = ast.parse(f"raise IndexError({index.id})").body[0]
-        labels = [*(f"{index.id} is {number}" for number in range(choice.number)), "no module has this index"]
-        self.steps.append(Branch([*arms, (None, [HostStep(message)])], node.lineno, self.frame.path, labels))
-
-    # -- joins
-
-    def merge(self, ends: list[tuple[list[Step], Names]], stay: bool = True) -> None:
-        """The names after paths that meet; what differs but is plain becomes a variable of the host."""
-        ends = [(steps, names) for steps, names in ends if not (stay and leaves(steps))]
-        if not ends:
-            return
-        joined: Names = {}
-        for key in ends[0][1]:
-            if all(key in names for _, names in ends):
-                joined[key] = self.join(key, [(steps, names[key]) for steps, names in ends])
-        self.names = joined
-
-    def join(self, key: str, found: list[tuple[list[Step], Value]]) -> Value:
-        values = [value for _, value in found]
-        first = values[0]
-        kinds = {value.kind for value in values}
-        if kinds == {"static"} and all(same_constant(first.example, value.example) for value in values):
-            return first
-        longest = max(values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0)
-        alike = all(same_type(longest.example, value.example) for value in values)
-        if kinds == {"tensor"} and alike:
-            return first
-        plain = all(value.kind != "static" or literal(value.example) is not None for value in values)
-        if kinds <= {"static", "host"} and alike and plain:
-            for steps, value in found:
-                if value.kind == "static":
-                    steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
-            return Value("host", longest.example, name(key))
-        return Value("lost", None, name(key))
-
-    # -- statements
-
-    def do_Pass(self, node: ast.Pass) -> None:
-        pass
-
-    def do_Expr(self, node: ast.Expr) -> None:
-        value = self.evaluate(node.value)
-        if value.kind == "host":
-            self.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(value.code))))
-
-    def do_Assert(self, node: ast.Assert) -> None:
-        test = self.evaluate(node.test)
-        if test.kind != "static" or not test.example:
-            raise self.refuse(node, "an assertion about values is not supported")
-
-    def do_Assign(self, node: ast.Assign) -> None:
-        value = self.evaluate(node.value)
-        for target in node.targets:
-            self.store(target, value)
-
-    def do_AnnAssign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.store(node.target, self.evaluate(node.value))
-
-    def do_AugAssign(self, node: ast.AugAssign) -> None:
-        if not isinstance(node.target, ast.Name):
-            raise self.refuse(node, "an augmented assignment to anything but a name changes something in place")
-        old = self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
-        shared = [v for v in self.names.values() if v.example is old.example]
-        if isinstance(old.example, (torch.Tensor, list)) and (len(shared) > 1 or old.kind != "tensor"):
-            raise self.refuse(node, f"{node.target.id} is changed in place while something else may hold it")
-        value = ast.BinOp(ast.Name(node.target.id, ast.Load()), node.op, node.value)
-        self.store(node.target, self.evaluate(ast.copy_location(value, node)))
-
-    def store(self, target: ast.expr, value: Value) -> None:
-        if isinstance(target, (ast.Tuple, ast.List)):
-            self.unpack(target, value)
-            return
-        if not isinstance(target, ast.Name):
-            raise self.refuse(
-                target, "assigning to an attribute or an element is not supported in a network that is split"
-            )
-        key = self.frame.prefix + target.id
-        if value.kind == "static":
-            self.names[key] = value
-            return
-        step = TensorStep if value.kind == "tensor" else HostStep
-        self.steps.append(step(assign(key, value.code)))
-        self.names[key] = Value(value.kind, value.example, name(key))
-
-    def unpack(self, target: ast.Tuple | ast.List, value: Value) -> None:
-        parts = list(value.example) if isinstance(value.example, (tuple, list, torch.Tensor)) else None
-        if parts is None or len(parts) != len(target.elts) or any(isinstance(e, ast.Starred) for e in target.elts):
-            raise self.refuse(target, "this cannot be unpacked")
-        if value.kind == "static":
-            for element, part in zip(target.elts, parts, strict=True):
-                self.store(element, self.static(part))
-            return
-        held = []
-        if isinstance(value.code, ast.Tuple):  # element by element, through names of their own where they might clash
-            for part, code in zip(parts, value.code.elts, strict=True):
-                held.append(self.part(part, code))
-        else:
-            fresh = [self.fresh() for _ in parts]
-            step = TensorStep if value.kind == "tensor" else HostStep
-            pattern = ast.Tuple([ast.Name(one, ast.Store()) for one in fresh], ast.Store())
-            self.steps.append(step(ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))))
-            for one, part in zip(fresh, parts, strict=True):
-                kind = "tensor" if isinstance(part, torch.Tensor) else "host"
-                held.append(Value(kind, part, name(one)))
-                self.names[one] = held[-1]
-        for element, made in zip(target.elts, held, strict=True):
-            self.store(element, made)
-
-    def part(self, example: Any, code: ast.expr) -> Value:
-        if isinstance(code, ast.Name) and code.id in self.names:
-            old = self.names[code.id]
-            target = self.fresh()
-            step = TensorStep if old.kind == "tensor" else HostStep
-            self.steps.append(step(assign(target, code)))
-            self.names[target] = Value(old.kind, old.example, name(target))
-            return self.names[target]
-        kind = "tensor" if isinstance(example, torch.Tensor) else "host"
-        return self.static(example, code) if isinstance(code, ast.Constant) else Value(kind, example, code)
-
-    def do_Return(self, node: ast.Return) -> None:
-        value = self.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
-        code = self.held(value) if value.kind == "tensor" else value.code
-        if value.kind == "static" and literal(value.example) is None:
-            raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
-        if self.depth == 0:
-            self.steps.append(HostStep(ast.fix_missing_locations(ast.Return(code))))
-            return
-        key = f"{self.frame.prefix}result"
-        if value.kind == "host" and isinstance(code, ast.Tuple):
-            self.names[f"{key}s"] = Value("static", len(code.elts), ast.Constant(len(code.elts)))
-            for number, (part, one) in enumerate(zip(value.example, code.elts, strict=True)):
-                self.keep(f"{key}{number}", self.part_or_name(part, one))
-        else:
-            self.names[f"{key}s"] = Value("static", -1, ast.Constant(-1))
-            self.keep(key, Value(value.kind, value.example, code))
-
-    def part_or_name(self, example: Any, code: ast.expr) -> Value:
-        return (
-            self.names[code.id] if isinstance(code, ast.Name) and code.id in self.names else self.part(example, code)
-        )
-
-    def keep(self, key: str, value: Value) -> None:
-        """A name for a value as it stands, without the prefix of the function."""
-        prefix, self.frame.prefix = self.frame.prefix, ""
-        self.store(ast.Name(key, ast.Store()), value)
-        self.frame.prefix = prefix
-
-    def do_If(self, node: ast.If) -> None:
-        test = self.truth(self.evaluate(node.test))
-        if test.kind == "static":
-            self.block(node.body if test.example else node.orelse)
-            return
-        names = self.names
-        body = self.branch(node.body, names)
-        other = self.branch(node.orelse, names)
-        self.merge([body, other])
-        labels = ["the condition holds", "the condition does not hold"]
-        self.steps.append(Branch([(test.code, body[0]), (None, other[0])], node.lineno, self.frame.path, labels))
-
-    def do_For(self, node: ast.For) -> None:
-        values = self.evaluate(node.iter)
-        if values.kind == "tensor":
-            raise self.refuse(node, "a loop over the rows of a tensor is not supported")
-        if values.kind == "host":
-            self.host_loop(node, values)
-            return
-        ends: list[tuple[list[Step], Names]] = []
-        items = list(values.example)
-        if len(items) > UNROLLED:
-            raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
-        outer, self.steps = self.steps, []
-        self.loops.append(ends)
-        for item in items:
-            if not leaves(self.steps):
-                self.store(node.target, self.static(item))
-                self.block(node.body)
-        if not leaves(self.steps):
-            self.block(node.orelse)
-        self.loops.pop()
-        steps, self.steps = self.steps, outer
-        if not ends:
-            self.steps.extend(steps)
-            return
-        if not leaves(steps):
-            ends.append((steps, self.names))
-            self.merge(ends, stay=False)
-            steps.append(HostStep(ast.Break()))
-        else:
-            self.merge(ends, stay=False)
-        self.steps.append(Loop(steps))
-
-    def do_While(self, node: ast.While) -> None:
-        if node.orelse:
-            raise self.refuse(node, "else after a while loop is not supported")
-        self.generalise(node)
-        self.loop(node, None)
-
-    def host_loop(self, node: ast.For, values: Value) -> None:
-        items = list(values.example)
-        if node.orelse or not isinstance(node.target, ast.Name) or not items:
-            raise self.refuse(node, "this loop over values of the host is not supported (or no example enters it)")
-        if isinstance(items[0], torch.Tensor):
-            raise self.refuse(node, "a loop over a list of tensors is not supported")
-        self.generalise(node)
-        key = self.frame.prefix + node.target.id
-        self.names[key] = Value("host", items[0], name(key))
-        self.loop(node, (ast.Name(key, ast.Store()), values.code))
-
-    def generalise(self, node: ast.While | ast.For) -> None:
-        """What the loop assigns is not known any more once it runs."""
-        for key in {self.frame.prefix + one for one in writes(node)}:
-            value = self.names.get(key)
-            if value is not None and value.kind == "static":
-                if literal(value.example) is None:
-                    raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
-                self.steps.append(HostStep(assign(key, value.code)))
-                self.names[key] = Value("host", value.example, name(key))
-
-    def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
-        entry = self.names
-        outer, self.steps, self.names = self.steps, [], fork(entry)
-        self.loops.append(None)
-        if isinstance(node, ast.While):
-            test = self.truth(self.evaluate(node.test))
-            arms: list[tuple[ast.expr | None, list[Step]]] = [
-                (ast.UnaryOp(ast.Not(), test.code), [HostStep(ast.Break())]), (None, [])
-            ]  # fmt: skip
-            labels = ["the loop ends by its condition", "the loop goes on"]
-            stop = Branch(arms, node.lineno, self.frame.path, labels)
-            if not (test.kind == "static" and test.example):
-                self.steps.append(stop)
-        self.block(node.body)
-        self.loops.pop()
-        steps, after, self.steps, self.names = self.steps, self.names, outer, dict(entry)
-        for key, value in entry.items():
-            new = after.get(key)
-            if new is None or new.kind != value.kind or not same_type(value.example, new.example):
-                if key in writes(ast.Module([node], [])) or value.kind != "static":
-                    raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next")
-            elif value.kind == "host":
-                self.names[key] = new
-        self.steps.append(Loop(steps, header))
-
-    def do_Break(self, node: ast.Break) -> None:
-        self.steps.append(HostStep(ast.Break()))
-        if self.loops[-1] is not None:
-            self.loops[-1].append((self.steps, self.names))
-
-    def do_Continue(self, node: ast.Continue) -> None:
-        if self.loops[-1] is not None:
-            raise self.refuse(
-                node, "continue under a condition on values, in a loop that is unrolled, is not supported"
-            )
-        self.steps.append(HostStep(ast.Continue()))
-
-    # -- functions
-
     def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
         """The function's statements in the place of its call."""
         if self.depth > 20:
             raise self.refuse(node, "functions call each other too deeply")
         outer, self.count = self.frame, self.count + 1
+        number = self.count
         loops, self.loops = self.loops, []
         definition = self.enter(function, f"f{self.count}_")
-        bad = early_return(definition.body)
-        if bad is not None:
-            raise self.refuse(bad, "a return before the end of a function called from forward is not supported")
+        body = tails([*definition.body, ast.copy_location(ast.Return(None), definition)], ast.Return)
+        stray = [one for step in body for one in ast.walk(step) if isinstance(one, ast.Return)]
+        for one in stray:
+            if id(one) not in last_returns(body):
+                raise self.refuse(one, "a return inside a loop of a function called from forward is not supported")
         self.bind(node, function, owner, args, words)
         self.depth += 1
-        self.block(definition.body)
+        self.block(body)
         self.depth -= 1
         key = f"{self.frame.prefix}result"
         self.frame, self.loops = outer, loops
-        count = self.names.get(f"{key}s", Value("static", None, ast.Constant(None))).example
-        if count is None:
-            return Value("static", None, ast.Constant(None))
-        if count < 0:
-            return self.names[key]
-        parts = [self.names[f"{key}{number}"] for number in range(count)]
+        prefix = f"f{number}_"
+        self.own.update(one for one in self.names if one.startswith(key))
+        self.names = {
+            one: value for one, value in self.names.items() if one.startswith(key) or not one.startswith(prefix)
+        }
+        result = self.names[key]
+        parts = [result, *(self.element(result, place) for place in result.fields)]
         if any(part.kind == "lost" for part in parts):
             raise self.refuse(node, "what is returned has different types or shapes on different paths")
-        examples = tuple(part.example for part in parts)
-        return Value("host", examples, ast.Tuple([part.code for part in parts], ast.Load()))
+        return result
 
     def bind(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> None:
         given = [self.static(owner, self.aliased("module", owner)), *args] if owner is not None else args
@@ -394,27 +109,29 @@ class Specialiser(Expressions):
         except TypeError as problem:
             raise self.refuse(node, str(problem)) from problem
         for parameter in inspect.signature(function).parameters.values():
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                raise self.refuse(node, "a function with * or ** that has to be followed is not supported")
             value = bound.arguments.get(parameter.name)
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                value = self.gathered(list(value or ()))
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                if value and any(one.kind != "static" for one in value.values()):
+                    raise self.refuse(node, "values known only at run time go into ** of a function that is followed")
+                value = self.static({key: one.example for key, one in (value or {}).items()})
             self.keep(self.frame.prefix + parameter.name, value or self.static(parameter.default))
 
+    def gathered(self, values: list[Value]) -> Value:
+        """A tuple of values."""
+        examples = tuple(one.example for one in values)
+        if all(one.kind == "static" for one in values):
+            return self.static(examples)
+        codes = [self.held(one) if one.kind == "tensor" else one.code for one in values]
+        return Value("host", examples, ast.Tuple(codes, ast.Load()), tuple(one.other for one in values))
 
-def early_return(body: list[ast.stmt]) -> ast.Return | None:
-    """A return that is not the last thing the function does."""
-    for statement in body[:-1]:
-        for one in ast.walk(statement):
-            if isinstance(one, ast.Return):
-                return one
-    last = body[-1]
+
+def last_returns(body: list[ast.stmt]) -> set[int]:
+    """The returns at the ends of the paths through `body`."""
+    last = body[-1] if body else None
     if isinstance(last, ast.If):
-        return early_return(last.body) or (early_return(last.orelse) if last.orelse else None)
-    if isinstance(last, ast.Return):
-        return None
-    return next((one for one in ast.walk(last) if isinstance(one, ast.Return)), None)
-
-
-def same_constant(left: Any, right: Any) -> bool:
-    if left is right:
-        return True
-    return literal(left) is not None and type(left) is type(right) and bool(left == right)
+        return last_returns(last.body) | last_returns(last.orelse)
+    if isinstance(last, ast.With):
+        return last_returns(last.body)
+    return {id(last)} if isinstance(last, ast.Return) else set()

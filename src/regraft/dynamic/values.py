@@ -4,45 +4,101 @@ from __future__ import annotations
 
 import ast
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from regraft.dynamic.worlds import longer
+
 Names = dict[str, "Value"]
+
+
+SAME: Any = object()  # the second world holds what the first does
 
 
 @dataclass(frozen=True)
 class Value:
     """What a name or an expression holds.
 
-    kind: "static" (known now, whatever the input), "host" (a Python value that the host computes) or
-    "tensor" (computed by regions). example: its value in the example. code: the expression for it.
+    kind: "static" (known now, whatever the input), "host" (a Python value that the host computes), "tensor"
+    (computed by regions), "record" (an object with named fields, known field by field) or "lost" (differs in type
+    between paths). example: its value in the example. code: the expression for it.
+    twin: its value in the second world (worlds.py).
     """
 
     kind: str
     example: Any
     code: ast.expr
+    twin: Any = SAME
+
+    @property
+    def other(self) -> Any:
+        return self.example if self.twin is SAME else self.twin
+
+    @property
+    def fields(self) -> dict[Any, ast.expr]:
+        """The elements of a tuple written in place, or the fields of a record; empty for anything else."""
+        if self.kind == "record":
+            assert isinstance(self.code, ast.Call)
+            return {one.arg: one.value for one in self.code.keywords}
+        return dict(enumerate(self.code.elts)) if isinstance(self.code, ast.Tuple) and self.kind == "host" else {}
+
+    def with_fields(self, codes: list[ast.expr]) -> Value:
+        """The same with other expressions for its elements or fields."""
+        if isinstance(self.code, ast.Tuple):
+            return replace(self, code=ast.Tuple(codes, ast.Load()))
+        assert isinstance(self.code, ast.Call)
+        words = [ast.keyword(word, code) for word, code in zip(self.fields, codes, strict=True)]
+        return replace(self, code=ast.Call(self.code.func, [], words))
+
+    def named(self, key: str) -> Value:
+        """The same under a name."""
+        return replace(self, code=ast.Name(key, ast.Load()))
+
+    def parts(self) -> list[tuple[Any, Any]]:
+        """The elements of a tuple, list or tensor, in both worlds; more of them in the second are left out."""
+        examples = list(self.example)
+        return list(zip(examples, list(self.other) if self.twin is not SAME else [SAME] * len(examples), strict=False))
 
 
-def signature(value: Any) -> Any:
-    """The type of an example: dtype and shape of tensors, the element types of a list in any number."""
-    if isinstance(value, torch.Tensor):
-        return ("tensor", value.dtype, tuple(value.shape))
-    if isinstance(value, list):
-        return ("list", frozenset(signature(item) for item in value))
-    if isinstance(value, tuple):
-        return ("tuple", tuple(signature(item) for item in value))
-    if isinstance(value, dict):
-        return ("dict", tuple((key, signature(item)) for key, item in value.items()))
-    return type(value)
+def pattern(example: Any, other: Any) -> Any:
+    """The type of a value in both worlds: dtype and shape of tensors (None: open), the element types of a list."""
+    if isinstance(example, torch.Tensor) and isinstance(other, torch.Tensor):
+        sizes = zip(example.shape, other.shape, strict=False)
+        return ("tensor", example.dtype, example.ndim, tuple(one if one == two else None for one, two in sizes))
+    if isinstance(example, list):
+        pairs = zip(example, other, strict=False) if len(example) <= len(other) else zip(example, example, strict=True)
+        return ("list", frozenset(pattern(*pair) for pair in pairs))
+    if isinstance(example, tuple):
+        return ("tuple", tuple(map(pattern, example, other)))
+    if isinstance(example, dict):
+        return ("dict", tuple((key, pattern(item, other[key])) for key, item in example.items()))
+    return type(example)
 
 
-def same_type(left: Any, right: Any) -> bool:
+def same_type(left: Value, right: Value) -> bool:
     """Whether both fit one variable; an empty list fits every list."""
-    if isinstance(left, list) and isinstance(right, list) and not (left and right):
+    if isinstance(left.example, list) and isinstance(right.example, list) and not (left.example and right.example):
         return True
-    return bool(signature(left) == signature(right))
+    return bool(pattern(left.example, left.other) == pattern(right.example, right.other))
+
+
+def open_sizes(value: Value) -> tuple[int, ...]:
+    """The dimensions of a tensor that differ between the worlds."""
+    sizes = zip(value.example.shape, value.other.shape, strict=True)
+    return tuple(dim for dim, (one, two) in enumerate(sizes) if one != two)
+
+
+def opened(value: Value, other: Value) -> Value | None:
+    """`value` with every dimension open in which both differ; None where they differ in more than sizes."""
+    one, two = value.example, other.example
+    if not (isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor)):
+        return None
+    if one.dtype != two.dtype or one.ndim != two.ndim:
+        return None
+    differ = {dim for dim in range(one.ndim) if one.shape[dim] != two.shape[dim]} | set(open_sizes(other))
+    return replace(value, twin=longer(value.other, sorted(differ - set(open_sizes(value)))))
 
 
 def literal(value: Any) -> ast.expr | None:
@@ -77,6 +133,6 @@ def fork(names: Names) -> Names:
         return memo[id(value)]
 
     return {
-        name: Value(value.kind, copy(value.example), value.code) if value.kind == "host" else value
+        name: replace(value, example=copy(value.example), twin=copy(value.twin)) if value.kind == "host" else value
         for name, value in names.items()
     }

@@ -1,0 +1,242 @@
+"""Calls: what is followed, what is an operation of a region, what the host does."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import inspect
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.dynamic.expressions import (
+    Expressions,
+    is_torch,
+    method_call,
+    name,
+    plain,
+    static_display,
+)
+from regraft.dynamic.probe import observe
+from regraft.dynamic.values import SAME, Value, fork, literal
+
+SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
+READING_METHODS = frozenset({"item", "tolist"})
+READING_BUILTINS = frozenset({"int", "float", "bool"})
+PURE_BUILTINS = frozenset(
+    {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
+     "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
+)  # fmt: skip
+HOST_METHODS = frozenset(
+    {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count"}
+)
+
+
+class Calls(Expressions):
+    """Evaluates calls."""
+
+    def on_Call(self, node: ast.Call) -> Value:
+        if isinstance(node.func, ast.Attribute):
+            base = self.evaluate(node.func.value)
+            if base.kind not in ("static", "record"):
+                return self.method(node, base, node.func.attr)
+        callee = self.evaluate(node.func)
+        if callee.kind != "static":
+            raise self.refuse(node, "what is called here is known only at run time")
+        args, words = self.operands(node)
+        operands = [*args, *words.values()]
+        function = callee.example
+        code = ast.Call(callee.code, [one.code for one in args], [ast.keyword(w, v.code) for w, v in words.items()])
+        known_name = getattr(function, "__name__", "")
+        if getattr(builtins, known_name, None) is function:
+            return self.builtin(node, known_name, operands, code)
+        whole = args and isinstance(args[0].example, list) and not static_display(args[0])
+        if function in (torch.cat, torch.stack) and whole:
+            return self.joined(node, function, args, words)
+        if inspect.isclass(function) and dataclasses.is_dataclass(function):
+            return self.record(node, callee, args, words)
+        if isinstance(function, torch.nn.Module):
+            self.only_scalars(node, operands)
+            if self.reads_values(function, code):
+                return self.inline(node, type(function).forward, function, args, words)
+            return self.result(node, code, operands)
+        if is_torch(function):
+            self.only_scalars(node, operands)
+            return self.result(node, code, operands)
+        if all(one.kind == "static" for one in operands) and (
+            inspect.isroutine(function) or is_plain_method(function)
+        ):
+            value = self.settled(node, code)
+            if value is not None:
+                return value
+        if inspect.ismethod(function) and isinstance(function.__self__, torch.nn.Module):
+            whole_call = self.unfollowed(node, code, operands)
+            return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
+        if inspect.isfunction(function):
+            return self.unfollowed(node, code, operands) or self.inline(node, function, None, args, words)
+        raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
+
+    def operands(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
+        """Positional and keyword arguments, with `*` and `**` of what is known taken apart."""
+        args: list[Value] = []
+        for arg in node.args:
+            if not isinstance(arg, ast.Starred):
+                args.append(self.evaluate(arg))
+                continue
+            several = self.evaluate(arg.value)
+            if several.kind == "static" and isinstance(several.example, (tuple, list)):
+                args.extend(self.static(one) for one in several.example)
+            elif isinstance(several.code, ast.Tuple):
+                args.extend(self.element(several, place) for place in range(len(several.code.elts)))
+            else:
+                raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
+        words: dict[str, Value] = {}
+        for word in node.keywords:
+            value = self.evaluate(word.value)
+            if word.arg is not None:
+                words[word.arg] = value
+            elif value.kind == "static" and isinstance(value.example, dict):
+                words.update((key, self.static(one)) for key, one in value.example.items())
+            else:
+                raise self.refuse(word, "a call with ** of something that is not known is not supported")
+        return args, words
+
+    def record(self, node: ast.Call, callee: Value, args: list[Value], words: dict[str, Value]) -> Value:
+        """An object of a dataclass, made in forward: known field by field."""
+        fields = [one.name for one in dataclasses.fields(callee.example)]
+        given = {**dict(zip(fields, args, strict=False)), **words}
+        try:
+            example = callee.example(**{key: one.example for key, one in given.items()})
+            twin = callee.example(**{key: one.other for key, one in given.items()})
+        except Exception as problem:
+            raise self.refuse(node, f"cannot be made: {type(problem).__name__}: {problem}") from problem
+        for key in fields:
+            given.setdefault(key, self.static(getattr(example, key)))
+        codes = {key: self.held(one) if one.kind == "tensor" else one.code for key, one in given.items()}
+        code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
+        return Value("record", example, code, twin)
+
+    def settled(self, node: ast.Call, code: ast.Call) -> Value | None:
+        """What a function of known arguments gives, where that cannot change afterwards."""
+        if self.reads(code):
+            return None
+        example = self.run(node, code).example
+        fixed = (torch.dtype, torch.device, torch.nn.Module, type)
+        known = literal(example) is not None or isinstance(example, fixed) or inspect.isroutine(example)
+        return self.static(example) if known else None
+
+    def unfollowed(self, node: ast.Call, code: ast.Call, operands: list[Value]) -> Value | None:
+        """The call of a function that reads no value of a tensor and gives tensors: an operation like any other."""
+        containers = any(isinstance(one.example, (list, dict)) and not static_display(one) for one in operands)
+        if containers or not any(one.kind == "tensor" for one in operands) or self.reads(code):
+            return None
+        value = self.run(node, code)
+        if value.kind == "tensor":
+            return value
+        fixed = literal(value.example) is not None and (value.twin is SAME or value.example is value.twin is None)
+        return self.static(value.example) if fixed else None
+
+    def only_scalars(self, node: ast.AST, operands: list[Value]) -> None:
+        for one in operands:
+            plain_number = isinstance(one.example, (int, float, bool)) or isinstance(one.code, ast.Slice)
+            if one.kind == "host" and not plain_number and not static_display(one):
+                raise self.refuse(node, f"a {type(one.example).__name__} of the host goes into a tensor operation")
+
+    def reads_values(self, module: torch.nn.Module, code: ast.expr) -> bool:
+        own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
+        return own and self.reads(code)
+
+    def reads(self, code: ast.expr) -> bool:
+        """Whether running it reads a value of a tensor, or fails, so that it has to be followed."""
+        scope = {**self.globals, "self": self.model}
+        scope.update((key, value.example) for key, value in fork(self.names).items())
+        compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
+        try:
+            return observe(lambda: eval(compiled, scope), (), self.known()).reads
+        except Exception:  # noqa: BLE001  (following it says where it fails)
+            return True
+
+    def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
+        if called not in PURE_BUILTINS:
+            raise self.refuse(node, f"{called}() is not supported")
+        tensors = [one for one in operands if one.kind == "tensor"]
+        if not tensors:
+            value = self.run(node, code)
+            known = all(one.kind == "static" for one in operands)
+            return self.static(value.example, code) if known else replace(value, kind="host")
+        if called in READING_BUILTINS and len(operands) == 1:
+            held = method_call(self.held(tensors[0]), "item")
+            function = getattr(builtins, called)
+            examples = (function(one) for one in (tensors[0].example, tensors[0].other))
+            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples))
+        if called == "len":
+            return self.element(self.shape(tensors[0]), 0)
+        if called == "enumerate" and len(operands) == 1:
+            return replace(self.run(node, ast.Call(name("list"), [code], [])), kind="host")
+        if called in ("isinstance", "hasattr", "type"):
+            return self.static(self.run(node, code).example)
+        raise self.refuse(node, f"{called}() of a tensor is not supported")
+
+    def method(self, node: ast.Call, base: Value, called: str) -> Value:
+        args, words = self.operands(node)
+        if base.kind == "tensor":
+            if called in READING_METHODS:
+                examples = (getattr(one, called)() for one in (base.example, base.other))
+                return Value("host", next(examples), method_call(self.held(base), called), next(examples))
+            self.only_scalars(node, [*args, *words.values()])
+            code = ast.Call(
+                ast.Attribute(base.code, called, ast.Load()), [one.code for one in args],
+                [ast.keyword(word, value.code) for word, value in words.items()],
+            )  # fmt: skip
+            if called in ("size", "numel", "nelement"):
+                return self.size(node, base, called, [*args, *words.values()])
+            if called in SHAPE_METHODS:
+                return self.static(self.run(node, code).example)
+            return self.result(node, code, [base, *args])
+        if called not in HOST_METHODS:
+            raise self.refuse(node, f"the method {called} of a value known only at run time is not supported")
+        codes = [self.held(one) if one.kind == "tensor" else one.code for one in args]
+        if any(one.kind == "static" and not plain(one) for one in args) or words:
+            raise self.refuse(node, "an object that is not plain data goes into a container")
+        code = ast.Call(ast.Attribute(base.code, called, ast.Load()), list(codes), [])
+        value = self.run(node, code)
+        return value if value.example is None else self.held_by_host(value)
+
+    def size(self, node: ast.Call, base: Value, called: str, operands: list[Value]) -> Value:
+        """`x.size()`, `x.size(dim)` and `x.numel()`."""
+        shape = self.shape(base)
+        if called != "size":
+            sizes = [self.tuple_of(shape)] if base.example.ndim else []
+            code: ast.expr = ast.Constant(1)
+            for one in (size for part in sizes for size in part or []):
+                code = ast.BinOp(code, ast.Mult(), one)
+            value = self.run(node, code)
+            return value if shape.kind == "host" else self.static(value.example)
+        if not operands:
+            return shape
+        if operands[0].kind != "static":
+            raise self.refuse(node, "size() of a dimension known only at run time is not supported")
+        return self.element(shape, operands[0].example)
+
+    def joined(self, node: ast.AST, function: Any, args: list[Value], words: dict[Any, Value]) -> Value:
+        """`torch.cat` and `torch.stack` of a list whose length only the host knows."""
+        dim = args[1] if len(args) > 1 else words.get("dim", Value("static", 0, ast.Constant(0)))
+        if dim.kind != "static" or set(words) - {"dim"}:
+            raise self.refuse(node, "torch.cat of a host's list takes a constant dim only")
+        code = ast.Call(
+            ast.Attribute(name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()),
+            [args[0].code], [ast.keyword("axis", dim.code)],
+        )  # fmt: skip
+        twin = SAME if args[0].twin is SAME else function(args[0].other, dim.example)
+        return self.held_by_host(Value("tensor", function(args[0].example, dim.example), code, twin))
+
+    @abstractmethod
+    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
+        """The function's statements in the place of its call."""
+
+
+def is_plain_method(function: Any) -> bool:
+    return isinstance(getattr(function, "__self__", None), (tuple, str, range, dict, list))

@@ -1,0 +1,86 @@
+"""Preconditions: a module in eval mode with source, calls that fit it, no randomness, no state that changes."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from regraft.dynamic.check import difference
+from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.probe import observe
+from regraft.dynamic.state import State
+
+
+def locate(model: torch.nn.Module) -> tuple[str, list[str]]:
+    """The file of the network's forward, and its parameters."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise Unsplittable("<TorchScript>", 0, "a TorchScript model has no source; split the module it was made from")
+    forward = inspect.unwrap(type(model).forward)
+    path = inspect.getsourcefile(forward) or "<unknown>" if inspect.isfunction(forward) else "<unknown>"
+    if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
+        raise Unsplittable(path, forward.__code__.co_firstlineno, "forward is a generator or coroutine")
+    parameters = list(inspect.signature(forward).parameters.values())[1:]
+    if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+        raise Unsplittable(path, forward.__code__.co_firstlineno, "forward takes * or ** arguments")
+    hooked = [one for one in model.modules() if one._forward_hooks or one._forward_pre_hooks]
+    if hooked or "forward" in vars(model):
+        raise Unsplittable(
+            path, forward.__code__.co_firstlineno, "modules with hooks or a replaced forward cannot be split"
+        )
+    texts = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
+    return path, texts
+
+
+def arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
+    signature = inspect.signature(type(model).forward)
+    try:
+        words = call if isinstance(call, dict) else {}
+        bound = signature.bind(model, *(() if isinstance(call, dict) else call), **words)
+    except TypeError as problem:
+        raise Unsplittable(path, 0, f"the example call does not fit forward: {problem}") from problem
+    bound.apply_defaults()
+    return dict(list(bound.arguments.items())[1:])
+
+
+def kind(call: dict[str, Any]) -> tuple[Any, ...]:
+    """What all example calls have in common: types and constants, not the sizes of tensors."""
+    return tuple(
+        (key, str(one.dtype), one.ndim) if isinstance(one, torch.Tensor) else (key, repr(one))
+        for key, one in call.items()
+    )
+
+
+def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) -> None:
+    """No call draws random numbers, changes its inputs or state; the first one may prepare what stays as it is."""
+    first = check_runs(model, path, calls[0])
+    state = State(model)
+    results = [check_runs(model, path, call) for call in calls]
+    check_state(model, state)
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    if difference(results[0], first):
+        raise Unsplittable(path, line, "the first call gives something else than the same call later")
+
+
+def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
+    """One call and its result; it draws no random numbers and leaves parameters, buffers and its inputs alone."""
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    state = [*model.parameters(), *model.buffers(), *(one for one in call.values() if isinstance(one, torch.Tensor))]
+    seen = observe(lambda: model(**call), state)
+    if seen.random:
+        raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
+    if seen.changed:
+        raise Unsplittable(path, line, "parameters, buffers or inputs are changed in forward")
+    return seen.result
+
+
+def check_state(model: torch.nn.Module, state: State) -> None:
+    changed = state.changed(model)
+    if changed is not None:
+        module = type(model.get_submodule(changed[0]))
+        forward = inspect.unwrap(module.forward)
+        raise Unsplittable(
+            inspect.getsourcefile(forward) or "<unknown>", forward.__code__.co_firstlineno,
+            f"a call changes the attribute {changed[1]} of {changed[0] or 'the network'} ({module.__name__})",
+        )  # fmt: skip

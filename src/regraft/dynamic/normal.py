@@ -1,0 +1,61 @@
+"""Source in a simpler form: what follows a leaving `if` goes into its other side, comprehensions become loops."""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+LOOPS = (ast.For, ast.While, ast.FunctionDef, ast.Lambda)
+
+
+def tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast.stmt]:
+    """The same statements, where `leave` (Return or Continue) stands only at the end of its path."""
+    for number, statement in enumerate(body):
+        if isinstance(statement, leave):
+            return body[: number + 1]
+        if isinstance(statement, ast.If) and holds(statement, leave):
+            after = body[number + 1 :]
+            arms = (tails(arm if ends(arm) else [*arm, *after], leave) for arm in (statement.body, statement.orelse))
+            made = ast.If(statement.test, *arms)
+            return [*body[:number], ast.copy_location(made, statement)]
+    return body
+
+
+def holds(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
+    """Whether `leave` stands in it, outside of loops of its own."""
+    parts = [
+        one for one in ast.iter_child_nodes(statement) if isinstance(one, ast.stmt) and not isinstance(one, LOOPS)
+    ]
+    return any(isinstance(one, leave) or holds(one, leave) for one in parts)
+
+
+def ends(body: list[ast.stmt]) -> bool:
+    """Whether control never falls out of the end."""
+    if not body:
+        return False
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return ends(last.body) and ends(last.orelse)
+    return isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
+
+
+def comprehension(node: ast.ListComp | ast.GeneratorExp, target: str, prefix: str) -> list[ast.stmt]:
+    """Statements that append its elements to the list `target`; its own variables get `prefix`."""
+    node = copy.deepcopy(node)
+    own = {one.id for part in node.generators for one in ast.walk(part.target) if isinstance(one, ast.Name)}
+    first = node.generators[0].iter
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and one.id in own and not inside(one, first):
+            one.id = prefix + one.id
+    append = ast.Attribute(ast.Name(target, ast.Load()), "append", ast.Load())
+    body: list[ast.stmt] = [ast.Expr(ast.Call(append, [node.elt], []))]
+    for part in reversed(node.generators):
+        for test in reversed(part.ifs):
+            body = [ast.If(test, body, [])]
+        body = [ast.For(part.target, part.iter, body, [])]
+    made = [ast.Assign([ast.Name(target, ast.Store())], ast.List([], ast.Load())), *body]
+    return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
+
+
+def inside(node: ast.AST, tree: ast.AST) -> bool:
+    return any(one is node for one in ast.walk(tree))

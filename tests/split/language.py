@@ -1,0 +1,158 @@
+"""One network for each way to write a decision."""
+
+import dataclasses
+
+import torch
+from torch import nn
+
+
+class Layers(nn.Module):
+    """Two layers, three heads, and one decision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.heads = nn.ModuleList([nn.Linear(6, 2) for _ in range(3)])
+
+    def forward(self, x):
+        return self.a(x) if x.sum() > 0 else self.b(x)
+
+
+class Conditional(Layers):
+    def forward(self, x):
+        y = self.a(x) if x.sum() > 0 else x
+        return y * (2 if y.max().item() > 1 else 3)
+
+
+class Chained(Layers):
+    def forward(self, x):
+        return self.b(x) if -1 < self.a(x).sum() < 1 else x
+
+
+class NoGrad(Layers):
+    def forward(self, x):
+        with torch.no_grad():
+            if x.sum() > 0:
+                return self.a(x)
+        return x
+
+
+class Both(Layers):
+    def forward(self, x):
+        seen = []
+        if x[0, 0] > 0:
+            seen.append(x)
+        if (len(seen) > 0 and seen.pop().sum() > 1) or x[0, 1] > 1:
+            x = self.a(x)
+        return x, not seen and x.sum().item() > 0
+
+
+class Comprehension(Layers):
+    def forward(self, x):
+        scores = [head(x) for head in self.heads if head is not self.heads[1]]
+        best = max([score.max().item() for score in scores])
+        return torch.cat(scores), [n * n for n in range(4)] if best > 0.5 else [0]
+
+
+class Continue(Layers):
+    def forward(self, x):
+        done = []
+        for number, head in enumerate(self.heads):
+            if head(x).sum() < 0:
+                done.append(-number)
+                continue
+            x = x + self.a(x)
+            if x[0, number] > 0.3:
+                if x[0, 4] > x[0, 5]:
+                    continue
+                x = x * 0.5
+            done.append(number)
+        return x, done
+
+
+def cheap(x, layer, least):
+    if x.sum() > least:
+        return x * 2, 1
+    y = layer(x)
+    if y.sum() > least:
+        return y, 2
+    return x - y, 3
+
+
+def sign(x):
+    if x.sum() > 0:
+        return 1
+    if x.sum() > -1:
+        return 0
+    return -1
+
+
+class Returns(Layers):
+    def forward(self, x):
+        x, way = cheap(x, self.a, 0.5)
+        y, other = cheap(x, self.b, -0.5)
+        return y, way, other, sign(y)
+
+
+class Lists(Layers):
+    def forward(self, x):
+        places = (x > 0).int().tolist()
+        total = 0
+        for place in places[0]:
+            total = total + place
+        return self.a(x) if total > 3 else x, total
+
+
+@dataclasses.dataclass
+class Scores:
+    best: torch.Tensor
+    sure: bool = False
+
+
+class Records(Layers):
+    def score(self, x):
+        scores = Scores(self.heads[0](x))
+        if scores.best.sum() > 0:
+            return Scores(best=self.heads[1](x), sure=True)
+        return scores
+
+    def forward(self, x):
+        first = self.score(x)
+        y = x * 2
+        del y
+        return first.best if first.sure else self.score(self.a(x)).best
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict({f"head_{number}": nn.Linear(6, 3) for number in range(3)})
+
+    def forward(self, x):
+        place = x[0, :3].argmax()
+        assert place.item() < 3
+        return self.heads[f"head_{place}"](x)
+
+
+class Arguments(Layers):
+    def pick(self, *values, least=0.0, **rest):
+        for value in values:
+            if value.sum() > least:
+                x = value
+                break
+        else:
+            x = values[0] * rest["factor"]
+        return x
+
+    def forward(self, x):
+        state = (x, self.a(x), 1)
+        return self.pick(*state[:2], least=0.5, factor=3), state[2]
+
+
+class State(Layers):
+    def forward(self, x):
+        state, steps = (x, torch.zeros(1)), 0
+        while steps < 4 and state[0].sum() < 2:
+            state = (self.a(state[0]) + 0.4, state[1] + 1)
+            steps = steps + 1
+        return state, steps
