@@ -17,14 +17,17 @@ def results(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("results")
 
 
-def test_results_are_read_back_without_a_half_written_line(results: ModuleType, tmp_path: Path) -> None:
+def test_results_are_read_back_without_half_lines_and_those_of_other_versions(
+    results: ModuleType, tmp_path: Path
+) -> None:
     path = tmp_path / "results.jsonl"
     patch = results.Patch("adopter/softmax", "Block", 3, "proved", "", True, True)
     result = results.Result("a.py", (patch,), "", 1.5)
     results.Store(path).add("key", result)
-    path.write_text(path.read_text() + '{"key": "other", "resu')
+    older = '{"key": "older", "result": {"file": "a.py", "patches": [{"rule": "x"}], "error": "", "seconds": 1}}'
+    path.write_text(f'{path.read_text()}{older}\n{{"key": "other", "resu')
     store = results.Store(path)
-    assert (store.get("key"), store.get("other")) == (result, None)
+    assert (store.get("key"), store.get("older"), store.get("other")) == (result, None, None)
     store.add("other", result)
     assert results.Store(path).get("other") == result
 

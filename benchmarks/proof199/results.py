@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ class Store:
         whole = text[: text.rfind("\n") + 1]
         if whole != text:  # a run that was killed left half a line
             path.write_text(whole, encoding="utf-8")
-        self._known: dict[str, Result] = dict(map(_entry, whole.splitlines()))
+        self._known: dict[str, Result] = dict(filter(None, map(_entry, whole.splitlines())))
 
     def get(self, name: str) -> Result | None:
         return self._known.get(name)
@@ -76,9 +76,15 @@ class Store:
             file.write(json.dumps({"key": name, "result": asdict(result)}) + "\n")
 
 
-def _entry(line: str) -> tuple[str, Result]:
+def _entry(line: str) -> tuple[str, Result] | None:
+    """A result with its key; None for one that another version of this file wrote, with other fields."""
     data = json.loads(line)
-    return data["key"], Result.from_json(data["result"])
+    now = {field.name for field in fields(Patch)}
+    return (
+        (data["key"], Result.from_json(data["result"]))
+        if all(set(p) == now for p in data["result"]["patches"])
+        else None
+    )
 
 
 def rows(results: Iterable[Result], rules: Iterable[str]) -> list[list[str]]:
