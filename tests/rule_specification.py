@@ -47,6 +47,8 @@ BY_NAME: Mapping[str, tuple[Any, ...]] = {
 TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
 STRUCTURAL = frozenset({"used_once", "called_once", "distinct"})  # about the place of a match, not about values
+TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
+DTYPES = (torch.float32, torch.bfloat16)
 
 
 class SpecificationError(Exception):
@@ -180,7 +182,7 @@ class Chooser:
         self.random = random.Random(seed)
         self.sizes = (0, 0)
         self.shapes: tuple[tuple[int, ...], ...] = ()
-        unknown = {one.name for one in rule.where} - STRUCTURAL - {"scalar", "present", "tensor"}
+        unknown = {one.name for one in rule.where} - STRUCTURAL - {"scalar", "present", "tensor", "stored"}
         if unknown:
             raise SpecificationError(f"no values are known that meet {', '.join(sorted(unknown))}")
         self.numbers = {
@@ -188,6 +190,9 @@ class Chooser:
         }
         self.true = {
             name for one in rule.where if one.name == "present" for arg in one.args for name in variables(arg)
+        }
+        self.vectors = {
+            name for one in rule.where if one.name == "stored" for arg in one.args for name in variables(arg)
         }
 
     def draw_sizes(self) -> None:
@@ -244,7 +249,7 @@ class Chooser:
             return self.tensor(torch.bool) if chosen == "mask" else chosen
         if self.number_like(name):
             return self.random.choice(NUMBERS)
-        return self.tensor(torch.float32)
+        return torch.randn(self.sizes[0]) if name in self.vectors else self.tensor(torch.float32)
 
     def tensor(self, dtype: torch.dtype) -> torch.Tensor:
         shape = self.random.choice(self.shapes)
@@ -285,7 +290,7 @@ def applies(operand: Any) -> Iterator[Apply]:
         yield from applies(operand.base)
 
 
-def check_rule(rule: RuleSyntax, seed: int = 0) -> int:
+def check_rule(rule: RuleSyntax, seed: int = 0, dtypes: tuple[torch.dtype, ...] = DTYPES) -> int:
     """Run every alternative with every choice of optional nodes; return the number of cases, at least one each.
 
     Nothing stands where a node may be passed over (`skip`): what may is the business of a test of the kernel.
@@ -300,7 +305,7 @@ def check_rule(rule: RuleSyntax, seed: int = 0) -> int:
             if not cases:
                 raise SpecificationError(f"alternative {number + 1}: nothing was found that the source accepts")
             for case in cases:
-                compare(rule, forward.target[0], case, outputs)
+                compare(rule, forward.target[0], case, outputs, dtypes)
             compare_chance(rule, forward.target[0], cases[0], outputs)
             done += len(cases)
     return done
@@ -328,9 +333,11 @@ def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...]
             return
 
 
-def compare(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]) -> None:
-    """Both sides in training and evaluation, in float32 and bfloat16, forward and backward."""
-    for dtype, training in itertools.product((torch.float32, torch.bfloat16), (False, True)):
+def compare(
+    rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...], dtypes: tuple[torch.dtype, ...]
+) -> None:
+    """Both sides in training and evaluation, in each number format, forward and backward."""
+    for dtype, training in itertools.product(dtypes, (False, True)):
         rates = {layer: layer.p for layer in case.layers.values() if isinstance(layer, nn.Dropout)}
         for layer in case.layers.values():
             layer.to(dtype).train(training)
@@ -344,7 +351,7 @@ def compare(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]
             results.append(forward_backward(run, case, dtype))
         before, after = results
         if before is not None:
-            exact = exact_result(case, state, outputs) if dtype == torch.bfloat16 else None
+            exact = exact_result(case, state, outputs, dtype) if dtype != torch.float32 else None
             describe = f"{rule.name}: {dtype}, training={training}, " + ", ".join(
                 f"${name}={tuple(v.shape) if isinstance(v, torch.Tensor) else v}" for name, v in case.values.items()
             )
@@ -374,12 +381,12 @@ def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[st
 
 
 def exact_result(
-    case: Case, state: Mapping[str, Mapping[str, Any]], outputs: tuple[str, ...]
+    case: Case, state: Mapping[str, Mapping[str, Any]], outputs: tuple[str, ...], dtype: torch.dtype
 ) -> dict[str, torch.Tensor] | None:
-    """The source on the same bfloat16 values in float64; None where it does not run in that."""
+    """The source on the same rounded values in float64; None where it does not run in that."""
     for name, layer in case.layers.items():
         layer.double().load_state_dict(state[name])
-    return forward_backward(lambda g: run_source(case, g, outputs), case, torch.bfloat16, torch.float64)
+    return forward_backward(lambda g: run_source(case, g, outputs), case, dtype, torch.float64)
 
 
 def forward_backward(
@@ -441,5 +448,5 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
     size = float(ours.abs().max()) if ours.numel() else 0.0
-    rtol, atol = (2e-2, 2e-2) if ours.dtype == torch.bfloat16 else (1e-4, 1e-5)
+    rtol, atol = TOLERANCES.get(ours.dtype, (1e-4, 1e-5))
     return torch.allclose(theirs, ours, rtol=rtol, atol=atol * max(1.0, size), equal_nan=True)

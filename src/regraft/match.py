@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from regraft.conditions import fixed, show, unmet
 from regraft.dsl.syntax import Attr, Const, Operand, Predicate, Var, Wildcard
-from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode
+from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode, variables
 from regraft.structure import guards
 from regraft.structure.calls import changes_input, computes
 from regraft.structure.guards import Atom, Guard
@@ -432,6 +432,9 @@ class _Matcher:
         return None
 
     def _holds(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
+        names = [name for operand in predicate.args for name in variables(operand)]
+        if names and match.bindings.keys().isdisjoint(names):
+            return None  # it speaks of another alternative, or of a node that is not there
         reason = unmet(predicate, match.bindings, self.structure)
         return (reason, match.root.expr) if reason else None
 

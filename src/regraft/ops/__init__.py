@@ -32,6 +32,7 @@ from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention_implementation,
     memory_efficient_attention_reference,
 )
+from regraft.ops.rms_norm import rms_norm, rms_norm_implementation, rms_norm_reference
 from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "linear_gelu",
     "linear_qkv",
     "memory_efficient_attention",
+    "rms_norm",
     "softmax",
 ]
 
@@ -57,6 +59,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
         "memory_efficient_attention": memory_efficient_attention_reference,
+        "rms_norm": rms_norm_reference,
         "softmax": softmax_reference,
     }
 )
@@ -69,6 +72,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
         "memory_efficient_attention": memory_efficient_attention_implementation,
+        "rms_norm": rms_norm_implementation,
         "softmax": softmax_implementation,
     }
 )
