@@ -218,10 +218,11 @@ class Chooser:
 
     def layer(self, node: Node) -> nn.Module:
         """A layer with what the rule's text fixes of it; the rest is drawn by the parameters' names."""
-        made = evaluate(node.apply.callee, {})
+        apply = self.random.choice((node.apply, *node.alternatives)) if node.alternatives else node.apply
+        made = evaluate(apply.callee, {})
         parameters = list(inspect.signature(made).parameters.values())
-        given = {**dict(zip([one.name for one in parameters], node.apply.args, strict=False))}
-        given.update(node.apply.keywords)
+        given = {**dict(zip([one.name for one in parameters], apply.args, strict=False))}
+        given.update(apply.keywords)
         values = {}
         for one in parameters:
             operand = given.get(one.name)

@@ -134,16 +134,22 @@ def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
     if pattern.anchor.op in RUN_TIME_TESTS:
         found = tuple(sorted((*found, *body.index.get("call", ())), key=lambda node: node.time))
     if pattern.anchor.layer in pattern.whole:
-        found += tuple(node for node in body.index.get("call", ()) if _may_be(node, pattern.anchor.name))
+        found += tuple(node for node in body.index.get("call", ()) if _may_be(node, pattern.anchor))
     return found
 
 
-def _may_be(node: Node, layer_type: str) -> bool:
-    """A call of a layer that is of this type or another one of `torch.nn`, or replaced later: the op looks at it."""
-    if node.layer is None or len(node.layer.layers) < 2 or node.args.keys() != {"0"}:
+def _may_be(node: Node, wanted: PatternNode) -> bool:
+    """A call of a layer that is of this type or another one of `torch.nn`, or replaced later: the op looks at it.
+
+    Where the rule names several types, the configuration may choose the layer, too.
+    """
+    if node.layer is None or node.args.keys() != {"0"}:
         return False
-    types = {layer.type for layer in node.layer.layers if layer.type}
-    return layer_type in types and all(table().layer(one) is not None for one in types)
+    known = [layer for layer in node.layer.layers if not layer.choice]
+    if len(known) < len(node.layer.layers):
+        return wanted.chosen and all(table().layer(layer.type) is not None for layer in known if layer.type)
+    types = {layer.type for layer in known if layer.type}
+    return len(known) > 1 and wanted.name in types and all(table().layer(one) is not None for one in types)
 
 
 class _Matcher:
@@ -206,7 +212,7 @@ class _Matcher:
         whole = wanted.layer in self.pattern.whole
         return [
             use for use in uses
-            if use.time > last.time and (use.op == wanted.op or (whole and _may_be(use, wanted.name)))
+            if use.time > last.time and (use.op == wanted.op or (whole and _may_be(use, wanted)))
         ]  # fmt: skip
 
     def _node(self, wanted: PatternNode, node: Node, state: State) -> Iterator[State]:
@@ -220,7 +226,7 @@ class _Matcher:
         private = node.op == f"{wanted.op}_" and _private(node)
         if (node.op != wanted.op and not private) or (wanted.op == "call" and not _named(node, wanted.name)):
             predicate = RUN_TIME_TESTS.get(wanted.op)
-            if wanted.layer in self.pattern.whole and _may_be(node, wanted.name):
+            if wanted.layer in self.pattern.whole and _may_be(node, wanted):
                 args = {"input": node.args["0"]}
             elif predicate is None or not _chosen(node, wanted.op):
                 self._fail(depth, f"{describe(node)} where {wanted.op} is wanted", node.expr)
@@ -262,7 +268,7 @@ class _Matcher:
         if node.layer is None:
             return f"{describe(node)} is a function where a {wanted.name} layer is wanted", bindings
         found = {layer.type for layer in node.layer.layers}
-        if found != {wanted.name} and not (wanted.layer in self.pattern.whole and _may_be(node, wanted.name)):
+        if found != {wanted.name} and not (wanted.layer in self.pattern.whole and _may_be(node, wanted)):
             return f"the layer is {', '.join(sorted(found))} where {wanted.name} is wanted", bindings
         if not wanted.layer:
             return "", bindings

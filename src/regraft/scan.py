@@ -42,7 +42,7 @@ class CompiledRule:
 
 
 def _need(node: PatternNode) -> Need:
-    return Need(node.op, node.name if node.op == "call" else "", node.op in RUN_TIME_TESTS)
+    return Need(node.op, node.name if node.op == "call" else "", node.chosen or node.op in RUN_TIME_TESTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from regraft.ops.activations import is_gelu
 from regraft.ops.attention import attention, attention_implementation, attention_reference
 from regraft.ops.conv_batch_norm import (
     conv_batch_norm,
@@ -20,12 +21,17 @@ from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm_implementation,
     dropout_add_layer_norm_reference,
 )
+from regraft.ops.gated_activation import (
+    gated_activation,
+    gated_activation_implementation,
+    gated_activation_reference,
+)
 from regraft.ops.linear_batch_norm import (
     linear_batch_norm,
     linear_batch_norm_implementation,
     linear_batch_norm_reference,
 )
-from regraft.ops.linear_gelu import is_gelu, linear_gelu, linear_gelu_implementation, linear_gelu_reference
+from regraft.ops.linear_gelu import linear_gelu, linear_gelu_implementation, linear_gelu_reference
 from regraft.ops.linear_qkv import linear_qkv, linear_qkv_implementation, linear_qkv_reference
 from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention,
@@ -40,6 +46,7 @@ __all__ = [
     "attention",
     "conv_batch_norm",
     "dropout_add_layer_norm",
+    "gated_activation",
     "implementation",
     "is_gelu",
     "linear_batch_norm",
@@ -55,6 +62,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "attention": attention_reference,
         "conv_batch_norm": conv_batch_norm_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
+        "gated_activation": gated_activation_reference,
         "linear_batch_norm": linear_batch_norm_reference,
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
@@ -68,6 +76,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "attention": attention_implementation,
         "conv_batch_norm": conv_batch_norm_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
+        "gated_activation": gated_activation_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
@@ -78,6 +87,6 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
 )
 
 
-def implementation(name: str, *arguments: Any) -> str:
+def implementation(name: str, *arguments: Any, **options: Any) -> str:
     """What the op `name` runs for these arguments: "folded", "torch-native", "torch.compile", ... or "reference"."""
-    return _IMPLEMENTATIONS[name](*arguments)
+    return _IMPLEMENTATIONS[name](*arguments, **options)
