@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import textwrap
@@ -83,5 +84,13 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ran.append(self.forward.__qualname__.partition(".")[0])
         return call(self, *inputs)  # type: ignore[arg-type]
 
+    rotary = importlib.import_module("regraft.ops.rotary")
+    launch = rotary.launch_rotary
+
+    def turned(*inputs: object) -> object:
+        ran.append("rotary")
+        return launch(*inputs)
+
     monkeypatch.setattr(liger.LigerKernel, "__call__", counted)
+    monkeypatch.setattr(rotary, "launch_rotary", turned)
     return ran

@@ -6,6 +6,7 @@ a variable (the kernel's annotation where it is passed, `scalar`, `present`) nar
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import inspect
 import itertools
@@ -36,7 +37,7 @@ from regraft.pattern import alternatives, variables
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "@": operator.matmul,
-    "**": operator.pow, "neg": operator.neg,
+    "**": operator.pow, "neg": operator.neg, "//": operator.floordiv,
 }  # fmt: skip
 NUMBERS = (0.5, 2.0, 3)
 BY_NAME: Mapping[str, tuple[Any, ...]] = {
@@ -51,17 +52,24 @@ TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
 DTYPES = (torch.float32, torch.bfloat16)
 
 
+Drawn = Mapping[str, Callable[[tuple[int, ...]], Any]]
+
+
 class SpecificationError(Exception):
     """A rule whose two sides do not do the same, or that could not be run."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run an alternative of a rule: the nodes that are there, values of variables, layers."""
+    """One way to run an alternative of a rule: the nodes that are there, values of variables, layers.
+
+    constants  variables without gradients
+    """
 
     nodes: tuple[Node, ...]
     values: Mapping[str, Any]
     layers: Mapping[str, nn.Module]
+    constants: frozenset[str] = frozenset()
 
 
 def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
@@ -93,7 +101,9 @@ def bound(operand: Operand, env: Mapping[str, Any]) -> bool:
 
 
 def resolve(path: str) -> Any:
-    """An object of PyTorch or Regraft by its qualified name."""
+    """An object of PyTorch, Regraft or Python by its qualified name."""
+    if hasattr(builtins, path):
+        return getattr(builtins, path)
     parts = path.split(".")
     for count in range(len(parts) - 1, 0, -1):  # an op is called as its module is
         try:
@@ -177,8 +187,8 @@ def layers_of(nodes: tuple[Node, ...]) -> set[str]:
 class Chooser:
     """Draws values for the variables of one alternative until the source accepts them."""
 
-    def __init__(self, rule: RuleSyntax, forward: Transformation, seed: int) -> None:
-        self.rule, self.forward = rule, forward
+    def __init__(self, rule: RuleSyntax, forward: Transformation, seed: int, drawn: Drawn) -> None:
+        self.rule, self.forward, self.drawn = rule, forward, drawn
         self.random = random.Random(seed)
         self.sizes = (0, 0)
         self.shapes: tuple[tuple[int, ...], ...] = ()
@@ -214,7 +224,9 @@ class Chooser:
         }  # fmt: skip
         made = {output_of(node) for node in nodes}
         free = [name for node in nodes for name in variables(node.apply) if name not in made and name not in layers]
-        return Case(nodes, {name: self.value(name, nodes) for name in dict.fromkeys(free)}, layers)
+        values = {name: self.value(name, nodes) for name in dict.fromkeys(free)}
+        constants = frozenset(name for name in values if name in self.drawn and not values[name].requires_grad)
+        return Case(nodes, values, layers, constants)
 
     def layer(self, node: Node) -> nn.Module:
         """A layer with what the rule's text fixes of it; the rest is drawn by the parameters' names."""
@@ -242,6 +254,8 @@ class Chooser:
         return layer
 
     def value(self, name: str, nodes: tuple[Node, ...]) -> Any:
+        if name in self.drawn:
+            return self.drawn[name](self.shapes[0])
         if name in self.numbers:
             return self.random.choice((1e-5, 0.1))
         parameter = self.parameter(name, nodes)
@@ -291,8 +305,13 @@ def applies(operand: Any) -> Iterator[Apply]:
         yield from applies(operand.base)
 
 
-def check_rule(rule: RuleSyntax, seed: int = 0, dtypes: tuple[torch.dtype, ...] = DTYPES) -> int:
+def check_rule(
+    rule: RuleSyntax, seed: int = 0, dtypes: tuple[torch.dtype, ...] = DTYPES, drawn: Drawn | None = None
+) -> int:
     """Run every alternative with every choice of optional nodes; return the number of cases, at least one each.
+
+    `drawn` makes the values of variables, by their names, for the shape that a case's first tensor may have; what
+    needs no gradient is a constant.
 
     Nothing stands where a node may be passed over (`skip`): what may is the business of a test of the kernel.
     """
@@ -301,7 +320,7 @@ def check_rule(rule: RuleSyntax, seed: int = 0, dtypes: tuple[torch.dtype, ...] 
         outputs = tuple(one.name for one in forward.target[0].outputs) or (output_of(forward.source[-1]),)
         known: list[Case] = []
         for nodes in selections(forward.source):
-            cases = list(accepted(Chooser(rule, forward, seed), nodes, outputs, known))
+            cases = list(accepted(Chooser(rule, forward, seed, drawn or {}), nodes, outputs, known))
             known = known or cases
             if not cases:
                 raise SpecificationError(f"alternative {number + 1}: nothing was found that the source accepts")
@@ -322,7 +341,7 @@ def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...]
             if number < len(known):
                 values = {n: v for n, v in known[number].values.items() if n in names}
                 layers = {n: v for n, v in known[number].layers.items() if n in layers_of(nodes)}
-                case = Case(nodes, values, layers)
+                case = Case(nodes, values, layers, case.constants)
             made = run_source(case, case.values, outputs)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
             continue  # these sizes do not fit together
@@ -398,7 +417,9 @@ def forward_backward(
 
     Inputs are rounded to `dtype`, and then computed with in `computed` where that is another one.
     """
-    given = {name: leaf(value, dtype, computed or dtype) for name, value in case.values.items()}
+    given = {
+        name: leaf(value, dtype, computed or dtype, name not in case.constants) for name, value in case.values.items()
+    }
     if "training" in str(case.nodes) and given.get("training") and "p" in given:
         given["p"] = 0.0
     torch.manual_seed(0)
@@ -419,9 +440,9 @@ def forward_backward(
     return {**found, **buffers}
 
 
-def leaf(value: Any, dtype: torch.dtype, computed: torch.dtype) -> Any:
+def leaf(value: Any, dtype: torch.dtype, computed: torch.dtype, learned: bool) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.to(dtype).to(computed).requires_grad_() if value.is_floating_point() else value
+        return value.to(dtype).to(computed).requires_grad_(learned) if value.is_floating_point() else value
     return value
 
 

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from regraft.dsl.build import ELLIPSIS
 from regraft.dsl.syntax import Apply, Const, Operand, Predicate, Ref, Var
 from regraft.structure.model import MISSING, Node, Structure, Value
 
@@ -53,6 +54,8 @@ def fixed(operand: Operand, value: Value) -> bool:
         return number is not None and math.isclose(number, operand.value, rel_tol=ONE_ROUNDING)
     if isinstance(operand, Const):
         return type(value.const) is type(operand.value) and value.const == operand.value
+    if operand == ELLIPSIS:
+        return value.const is ...
     if isinstance(operand, Ref):
         return value.name == operand.path and value.origin in ("path", "global")
     return False

@@ -203,11 +203,13 @@ class _Matcher:
                 yield from self._outputs(left[1:], self._further(left[1:], node, after), after)
 
     def _further(self, left: tuple[str, ...], last: Node, state: State) -> Sequence[Node]:
-        """Candidates for the next output: nodes after the last that take a value which is bound already."""
+        """Candidates for the next output: nodes after the last that take a value which is bound already, if one is."""
         if not left:
             return ()
         wanted = self.pattern.producers[left[0]]
         known = [state[0].get(operand.name) for _, operand in wanted.args if isinstance(operand, Var)]
+        if not any(known):
+            return [node for node in self.body.index.get(wanted.op, ()) if node.time > last.time]
         uses = dict.fromkeys(use for value in known if value is not None for use in value.uses)
         whole = wanted.layer in self.pattern.whole
         return [
@@ -224,7 +226,7 @@ class _Matcher:
         depth = len(nodes)
         args: Mapping[str, Value] = node.args
         private = node.op == f"{wanted.op}_" and _private(node)
-        if (node.op != wanted.op and not private) or (wanted.op == "call" and not _named(node, wanted.name)):
+        if (node.op != wanted.op and not private) or not _named(node, wanted):
             predicate = RUN_TIME_TESTS.get(wanted.op)
             if wanted.layer in self.pattern.whole and _may_be(node, wanted):
                 args = {"input": node.args["0"]}
@@ -238,12 +240,12 @@ class _Matcher:
         if node.op != "call" and not private and changes_input(node.op, node.args):
             self._fail(depth, f"{describe(node)} changes its input in place", node.expr)
             return
-        if wanted.name and wanted.op != "call":
+        if wanted.name and wanted.op != "call" and not wanted.is_glue:
             reason, bindings = self._layer(wanted, node, bindings)
             if reason:
                 self._fail(depth, reason, node.expr)
                 return
-        reason = "" if wanted.open else _unmentioned(wanted, node, args)
+        reason = "" if wanted.open or wanted.is_glue else _unmentioned(wanted, node, args)
         if reason:
             self._fail(depth, reason, node.expr)
             return
@@ -514,7 +516,11 @@ def _types(layers: tuple[Layer, ...]) -> frozenset[str]:
     return frozenset(layer.source or layer.type for layer in layers)
 
 
-def _named(node: Node, name: str) -> bool:
+def _named(node: Node, wanted: PatternNode) -> bool:
+    """Whether a call is of the function or layer that the pattern names, and glue of the operator."""
+    if wanted.op != "call":
+        return not wanted.is_glue or not wanted.name or node.spelling == wanted.name
+    name = wanted.name
     return node.spelling == name or (node.layer is not None and any(one.type == name for one in node.layer.layers))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from regraft.dsl.build import SLICE
 from regraft.dsl.syntax import (
     Apply,
     Attr,
@@ -55,6 +56,11 @@ class PatternNode:
     def required(self) -> bool:
         """Whether there is no match without it."""
         return not self.through and not self.skip
+
+    @property
+    def is_glue(self) -> bool:
+        """Whether it is a subscript, a tuple or arithmetic of numbers: no operation on tensors."""
+        return self.op.startswith("py.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,18 +294,42 @@ class _Compiler:
         made = self.shape(apply.callee, args, keywords, output, at)
         self.nodes.append(made)
 
-    def flat(self, operand: Operand, at: Position | None) -> Operand:
-        if not isinstance(operand, Apply):
+    def flat(self, operand: Operand | Slice | None, at: Position | None) -> Operand:
+        """An operand without computations inside: each becomes a node of its own."""
+        if isinstance(operand, Attr):
+            return Attr(self.flat(operand.base, at), operand.name)
+        if operand is None:
+            return Const(None)
+        if not isinstance(operand, Apply | Item | Group | Slice):
             return operand
+        if isinstance(operand, Apply) and operand.callee == SLICE:
+            start, stop, *_ = operand.args
+            operand = Slice(start, stop)
         self.fresh += 1
         name = f"{self.fresh}'"  # no variable of a rule's text can be called so
-        self.apply(operand, name, at)
+        if isinstance(operand, Apply):
+            self.apply(operand, name, at)
+        else:
+            self.nodes.append(self.glue(operand, name, at))
         return Var(self.nodes[-1].output)
+
+    def glue(self, operand: Item | Group | Slice, output: str, at: Position | None) -> PatternNode:
+        """A subscript, a tuple or a slice, which the structure has as nodes, too."""
+        if isinstance(operand, Item):
+            args = (("base", self.flat(operand.base, at)), ("index", self.flat(operand.index, at)))
+            return PatternNode("py.item", args, output)
+        if isinstance(operand, Slice):
+            ends = (("start", operand.start), ("stop", operand.stop), ("step", None))
+            return PatternNode("py.slice", tuple((name, self.flat(one, at)) for name, one in ends), output)
+        items = tuple((str(number), self.flat(one, at)) for number, one in enumerate(operand.items))
+        return PatternNode("py.tuple", items, output)
 
     def shape(
         self, callee: Operand | str, args: tuple[Operand, ...], keywords: dict[str, Operand], output: str,
         at: Position | None,
     ) -> PatternNode:  # fmt: skip
+        if callee == "//":
+            return PatternNode("py.binary", tuple(zip("01", args, strict=True)), output, "//")
         if isinstance(callee, str):
             names = ("input", "exponent" if callee == "**" else "other")
             if callee not in OPERATORS:

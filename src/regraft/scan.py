@@ -38,7 +38,9 @@ class CompiledRule:
     @property
     def needs(self) -> tuple[Needs, ...]:
         """For each pattern the nodes that it cannot match without."""
-        return tuple(frozenset(_need(node) for node in one.nodes if node.required) for one in self.patterns)
+        return tuple(
+            frozenset(_need(node) for node in one.nodes if node.required and not node.is_glue) for one in self.patterns
+        )
 
 
 def _need(node: PatternNode) -> Need:

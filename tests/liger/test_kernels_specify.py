@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -21,9 +24,22 @@ def only(rule: Rule, number: int) -> RuleSyntax:
     return RuleSyntax(text.name, text.summary, text.safety, text.needs, text.init, (text.forward[number],), text.where)
 
 
+def table(shape: tuple[int, ...]) -> Any:
+    """Cosines and sines as models have them: one for each position, the same in both halves."""
+    half = torch.randn(1, 1, shape[-2], shape[-1] // 2)
+    return torch.cat((half, half), -1)
+
+
+def heads(shape: tuple[int, ...]) -> Any:
+    if shape[-1] % 2:
+        raise ValueError("the op refuses odd sizes")
+    return torch.randn(shape[0], random.choice((1, 3)), *shape[2:], requires_grad=True)
+
+
 @pytest.mark.parametrize(("rule", "number"), FORMS, ids=lambda one: getattr(one, "id", str(one)))
 def test_the_kernel_does_what_the_source_does(rule: Rule, number: int, launches: list[str]) -> None:
     syntax = only(rule, number)
-    cases = check_rule(syntax, dtypes=(torch.float32, torch.float16))
+    drawn = {"cos": table, "sin": table, "q": heads, "k": heads, "x": heads} if rule.id == "liger/rotary" else {}
+    cases = check_rule(syntax, dtypes=(torch.float32, torch.float16), drawn=drawn)
     assert cases >= len(list(alternatives(syntax.forward[0])))
     assert launches, "the kernel never ran"

@@ -39,6 +39,14 @@ from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention_reference,
 )
 from regraft.ops.rms_norm import rms_norm, rms_norm_implementation, rms_norm_reference
+from regraft.ops.rotary import (
+    rotary,
+    rotary_implementation,
+    rotary_pair,
+    rotary_pair_implementation,
+    rotary_pair_reference,
+    rotary_reference,
+)
 from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
 
 __all__ = [
@@ -54,6 +62,8 @@ __all__ = [
     "linear_qkv",
     "memory_efficient_attention",
     "rms_norm",
+    "rotary",
+    "rotary_pair",
     "softmax",
 ]
 
@@ -68,6 +78,8 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "linear_qkv": linear_qkv_reference,
         "memory_efficient_attention": memory_efficient_attention_reference,
         "rms_norm": rms_norm_reference,
+        "rotary": rotary_reference,
+        "rotary_pair": rotary_pair_reference,
         "softmax": softmax_reference,
     }
 )
@@ -82,6 +94,8 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "linear_qkv": linear_qkv_implementation,
         "memory_efficient_attention": memory_efficient_attention_implementation,
         "rms_norm": rms_norm_implementation,
+        "rotary": rotary_implementation,
+        "rotary_pair": rotary_pair_implementation,
         "softmax": softmax_implementation,
     }
 )

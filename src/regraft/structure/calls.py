@@ -125,7 +125,9 @@ def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr
         kind = (
             "tuple" if "tuple" in (left.kind, right.kind) else "int" if left.kind == right.kind == "int" else "unknown"
         )
-        return glue(frame, "py.binary", (left, right), expr, kind).output
+        node = glue(frame, "py.binary", (left, right), expr, kind)
+        node.spelling = "//" if isinstance(operator, ast.FloorDiv) else ""
+        return node.output
     kind = "tensor" if "tensor" in (left.kind, right.kind) else "unknown"
     if kind == "unknown":
         customised(frame, "__add__", expr)
