@@ -43,7 +43,8 @@ NUMBERS = (0.5, 2.0, 3)
 BY_NAME: Mapping[str, tuple[Any, ...]] = {
     "dtype": (torch.float32, None), "p": (0.0, 0.3), "training": (False, True), "approximate": ("none", "tanh"),
     "bias": (True, False), "eps": (1e-5, 1e-2), "condition": ("mask",), "kernel_size": (1, 3), "stride": (1, 2),
-    "padding": (0, 1), "dim": (-1, 0, 1),
+    "padding": (0, 1), "dim": (-1, 0, 1), "ignore_index": (-100, 1), "reduction": ("mean", "sum", "none"),
+    "label_smoothing": (0.0, 0.1), "weight": (None,),
 }  # fmt: skip
 TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0

@@ -24,7 +24,7 @@ from regraft.dsl.syntax import (
     Var,
     Wildcard,
 )
-from regraft.structure.calls import CASTS
+from regraft.structure.calls import CASTS, layer_inputs
 from regraft.structure.optable import OPERATORS, bind, table
 
 
@@ -341,9 +341,11 @@ class _Compiler:
             layer = self.layers[callee.name]
             layer_type = table().layer(layer.type)
             op = layer_type.op if layer_type and layer_type.op else "call"
-            return PatternNode(
-                op, (("input", args[0]),), output, layer.type, callee.name, open=True, chosen=layer.chosen
-            )
+            inputs = layer_inputs(layer_type) if layer_type and layer_type.op else ("input",)
+            if len(args) != len(inputs) or keywords:
+                _fail(f"the call of a {layer.type} layer takes {', '.join(inputs)}", at)
+            given = tuple(zip(inputs, args, strict=True))
+            return PatternNode(op, given, output, layer.type, callee.name, open=True, chosen=layer.chosen)
         if isinstance(callee, Attr):
             op_name = table().method(callee.name)
             if op_name is None:

@@ -36,10 +36,23 @@ def heads(shape: tuple[int, ...]) -> Any:
     return torch.randn(shape[0], random.choice((1, 3)), *shape[2:], requires_grad=True)
 
 
+def logits(shape: tuple[int, ...]) -> Any:
+    return torch.randn(6, shape[-1], requires_grad=True)
+
+
+def classes(shape: tuple[int, ...]) -> Any:
+    return torch.randint(shape[-1], (6,))
+
+
+DRAWN = {
+    "liger/rotary": {"cos": table, "sin": table, "q": heads, "k": heads, "x": heads},
+    "liger/cross-entropy": {"x": logits, "target": classes},
+}
+
+
 @pytest.mark.parametrize(("rule", "number"), FORMS, ids=lambda one: getattr(one, "id", str(one)))
 def test_the_kernel_does_what_the_source_does(rule: Rule, number: int, launches: list[str]) -> None:
     syntax = only(rule, number)
-    drawn = {"cos": table, "sin": table, "q": heads, "k": heads, "x": heads} if rule.id == "liger/rotary" else {}
-    cases = check_rule(syntax, dtypes=(torch.float32, torch.float16), drawn=drawn)
+    cases = check_rule(syntax, dtypes=(torch.float32, torch.float16), drawn=DRAWN.get(rule.id))
     assert cases >= len(list(alternatives(syntax.forward[0])))
     assert launches, "the kernel never ran"

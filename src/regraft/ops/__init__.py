@@ -16,6 +16,7 @@ from regraft.ops.conv_batch_norm import (
     conv_batch_norm_implementation,
     conv_batch_norm_reference,
 )
+from regraft.ops.cross_entropy import cross_entropy, cross_entropy_implementation, cross_entropy_reference
 from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm,
     dropout_add_layer_norm_implementation,
@@ -26,6 +27,7 @@ from regraft.ops.gated_activation import (
     gated_activation_implementation,
     gated_activation_reference,
 )
+from regraft.ops.layer_norm import layer_norm, layer_norm_implementation, layer_norm_reference
 from regraft.ops.linear_batch_norm import (
     linear_batch_norm,
     linear_batch_norm_implementation,
@@ -47,16 +49,19 @@ from regraft.ops.rotary import (
     rotary_pair_reference,
     rotary_reference,
 )
+from regraft.ops.row_softmax import row_softmax, row_softmax_implementation, row_softmax_reference
 from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
 
 __all__ = [
     "REFERENCES",
     "attention",
     "conv_batch_norm",
+    "cross_entropy",
     "dropout_add_layer_norm",
     "gated_activation",
     "implementation",
     "is_gelu",
+    "layer_norm",
     "linear_batch_norm",
     "linear_gelu",
     "linear_qkv",
@@ -64,6 +69,7 @@ __all__ = [
     "rms_norm",
     "rotary",
     "rotary_pair",
+    "row_softmax",
     "softmax",
 ]
 
@@ -71,8 +77,10 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "attention": attention_reference,
         "conv_batch_norm": conv_batch_norm_reference,
+        "cross_entropy": cross_entropy_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
         "gated_activation": gated_activation_reference,
+        "layer_norm": layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
@@ -80,6 +88,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "rms_norm": rms_norm_reference,
         "rotary": rotary_reference,
         "rotary_pair": rotary_pair_reference,
+        "row_softmax": row_softmax_reference,
         "softmax": softmax_reference,
     }
 )
@@ -87,8 +96,10 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
         "attention": attention_implementation,
         "conv_batch_norm": conv_batch_norm_implementation,
+        "cross_entropy": cross_entropy_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
         "gated_activation": gated_activation_implementation,
+        "layer_norm": layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
@@ -96,6 +107,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "rms_norm": rms_norm_implementation,
         "rotary": rotary_implementation,
         "rotary_pair": rotary_pair_implementation,
+        "row_softmax": row_softmax_implementation,
         "softmax": softmax_implementation,
     }
 )

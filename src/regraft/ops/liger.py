@@ -14,7 +14,7 @@ from torch import nn
 from regraft.ops.triton_interpreter import interprets, prepare_interpreter
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-_MAX_COLUMNS = 65536  # of one row that Liger's kernels take
+_MAX_COLUMNS = 65536  # of one row that Liger's kernels take at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +23,13 @@ class LigerKernel:
 
     forward    inputs → the result and what to keep of the computation
     backward   inputs, what was kept, the gradient of the result → one gradient for each input, or None
-    reference  inputs → the result by PyTorch's operations, where a gradient is to be differentiated again
+    reference  inputs → the result by PyTorch's operations, where a gradient is to be differentiated again; None where
+               the inputs are too large to be kept for that
     """
 
     forward: Callable[..., tuple[torch.Tensor, tuple[torch.Tensor, ...]]]
     backward: Callable[..., tuple[torch.Tensor | None, ...]]
-    reference: Callable[..., torch.Tensor]
+    reference: Callable[..., torch.Tensor] | None
 
     def __call__(self, *inputs: torch.Tensor | None) -> torch.Tensor:
         result: torch.Tensor = _LigerFunction.apply(self, *inputs)
@@ -41,8 +42,9 @@ class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, kernel: LigerKernel, *inputs: torch.Tensor | None) -> torch.Tensor:
         result, kept = kernel.forward(*inputs)
-        ctx.kernel, ctx.number = kernel, len(inputs)
-        ctx.save_for_backward(*inputs, *kept)
+        known = inputs if kernel.reference is not None else ()
+        ctx.kernel, ctx.number = kernel, len(known)
+        ctx.save_for_backward(*known, *kept)
         return result
 
     @staticmethod
@@ -50,6 +52,8 @@ class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
         inputs, kept = ctx.saved_tensors[: ctx.number], ctx.saved_tensors[ctx.number :]
         needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
+            if ctx.kernel.reference is None:
+                raise RuntimeError("derivative for liger_backward is not implemented")
             return None, *_reference_gradients(ctx.kernel.reference, inputs, gradient, needed)
         slopes = ctx.kernel.backward(inputs, kept, gradient)
         return None, *(slope if wanted else None for slope, wanted in zip(slopes, needed, strict=True))
@@ -65,11 +69,11 @@ def _reference_gradients(
     return [next(slopes) if need else None for need in needed]
 
 
-def takes(*tensors: torch.Tensor | None) -> bool:
+def takes(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) -> bool:
     """Whether Liger's kernels run on these tensors: floating point on CUDA, or on CPU in Triton's interpreter.
 
     Not while a compiler traces (it fuses by itself), and not under transformations of functions or in forward mode,
-    which Liger does not know. The interpreter's bfloat16 is not to be relied on.
+    which Liger does not know. The interpreter's bfloat16 is not to be relied on. A row has `columns` at the most.
     """
     given = [one for one in tensors if one is not None]
     first = given[0]
@@ -77,7 +81,7 @@ def takes(*tensors: torch.Tensor | None) -> bool:
         return False
     if any(type(one) not in (torch.Tensor, nn.Parameter) or one.device != first.device for one in given):
         return False
-    if any(one.dtype not in _DTYPES or not one.numel() or one.shape[-1] > _MAX_COLUMNS for one in given):
+    if any(one.dtype not in _DTYPES or not one.numel() or one.shape[-1] > columns for one in given):
         return False
     if not first.is_cuda and any(one.dtype == torch.bfloat16 for one in given):
         return False
