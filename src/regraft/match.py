@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regraft.conditions import fixed, show, unmet
@@ -404,7 +404,7 @@ class _Matcher:
             if node in match.roots:
                 continue
             for use in self._other_uses(match, node):
-                if use not in matched:
+                if use not in matched and not _only_shapes(use, matched):
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
         if any(node.loop != match.root.loop for node in match.nodes):
@@ -485,6 +485,18 @@ def is_metadata(use: Node) -> bool:
     if use.op == "py.tuple" and use.inner is not None and not use.output.every_use():
         return True  # what an inlined function returned, taken apart where it was called
     return use.op == "call" and use.spelling.rpartition(".")[2] in METADATA
+
+
+def _only_shapes(use: Node, matched: Collection[Node]) -> bool:
+    """Whether a node reads the shape (or dtype, device) of an inner value for matched nodes alone.
+
+    Of several reads only the first has uses; the others go with the call that they are inlined from.
+    """
+    if not is_metadata(use):
+        return False
+    read = use.output.every_use()
+    gone = use.inner is not None and any(one.expr is use.expr for one in matched)
+    return all(one in matched for one in read) if read else gone
 
 
 def _private(node: Node) -> bool:
