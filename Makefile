@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-liger lint clean
 
 demo: $(READY)
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+# Liger's kernels against what they replace, in Triton's interpreter, which Triton looks for when it is imported
+test-liger: $(READY)
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/liger
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -22,7 +26,7 @@ lint: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
-	$(PIP) -e '.[dev,verify,split]' transformers==5.23.0
+	$(PIP) -e '.[dev,verify,split,liger]' transformers==5.23.0
 	@touch $@
 
 clean:

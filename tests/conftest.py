@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -55,3 +57,40 @@ def transformers() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("transformers is not installed")
     return Path(spec.origin).parent
+
+
+# Tests of Liger's kernels run in Triton's interpreter (`make test-liger`).
+LIGER_MISSING = [name for name in ("torch", "triton", "liger_kernel") if importlib.util.find_spec(name) is None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = f"needs {', '.join(LIGER_MISSING)}: pip install -e '.[liger]'" if LIGER_MISSING else ""
+    if not reason and os.environ.get("TRITON_INTERPRET") != "1":
+        reason = "needs Triton's interpreter: make test-liger"
+    for item in items:
+        if reason and "tests/liger/" in item.path.as_posix():
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Kernels that ran: what a test of them must not leave empty."""
+    from regraft.ops import liger
+
+    ran: list[str] = []
+    call = liger.LigerKernel.__call__
+
+    def counted(self: liger.LigerKernel, *inputs: object) -> object:
+        ran.append(self.forward.__qualname__.partition(".")[0])
+        return call(self, *inputs)  # type: ignore[arg-type]
+
+    rotary = importlib.import_module("regraft.ops.rotary")
+    launch = rotary.launch_rotary
+
+    def turned(*inputs: object) -> object:
+        ran.append("rotary")
+        return launch(*inputs)
+
+    monkeypatch.setattr(liger.LigerKernel, "__call__", counted)
+    monkeypatch.setattr(rotary, "launch_rotary", turned)
+    return ran

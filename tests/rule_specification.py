@@ -6,6 +6,7 @@ a variable (the kernel's annotation where it is passed, `scalar`, `present`) nar
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import inspect
 import itertools
@@ -36,17 +37,23 @@ from regraft.pattern import alternatives, variables
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "@": operator.matmul,
-    "**": operator.pow, "neg": operator.neg,
+    "**": operator.pow, "neg": operator.neg, "//": operator.floordiv,
 }  # fmt: skip
 NUMBERS = (0.5, 2.0, 3)
 BY_NAME: Mapping[str, tuple[Any, ...]] = {
     "dtype": (torch.float32, None), "p": (0.0, 0.3), "training": (False, True), "approximate": ("none", "tanh"),
     "bias": (True, False), "eps": (1e-5, 1e-2), "condition": ("mask",), "kernel_size": (1, 3), "stride": (1, 2),
-    "padding": (0, 1), "dim": (-1, 0, 1),
+    "padding": (0, 1), "dim": (-1, 0, 1), "ignore_index": (-100, 1), "reduction": ("mean", "sum", "none"),
+    "label_smoothing": (0.0, 0.1), "weight": (None,),
 }  # fmt: skip
 TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
 STRUCTURAL = frozenset({"used_once", "called_once", "distinct"})  # about the place of a match, not about values
+TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+Drawn = Mapping[str, Callable[[tuple[int, ...]], Any]]
 
 
 class SpecificationError(Exception):
@@ -55,11 +62,15 @@ class SpecificationError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run an alternative of a rule: the nodes that are there, values of variables, layers."""
+    """One way to run an alternative of a rule: the nodes that are there, values of variables, layers.
+
+    constants  variables without gradients
+    """
 
     nodes: tuple[Node, ...]
     values: Mapping[str, Any]
     layers: Mapping[str, nn.Module]
+    constants: frozenset[str] = frozenset()
 
 
 def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
@@ -91,7 +102,9 @@ def bound(operand: Operand, env: Mapping[str, Any]) -> bool:
 
 
 def resolve(path: str) -> Any:
-    """An object of PyTorch or Regraft by its qualified name."""
+    """An object of PyTorch, Regraft or Python by its qualified name."""
+    if hasattr(builtins, path):
+        return getattr(builtins, path)
     parts = path.split(".")
     for count in range(len(parts) - 1, 0, -1):  # an op is called as its module is
         try:
@@ -175,12 +188,12 @@ def layers_of(nodes: tuple[Node, ...]) -> set[str]:
 class Chooser:
     """Draws values for the variables of one alternative until the source accepts them."""
 
-    def __init__(self, rule: RuleSyntax, forward: Transformation, seed: int) -> None:
-        self.rule, self.forward = rule, forward
+    def __init__(self, rule: RuleSyntax, forward: Transformation, seed: int, drawn: Drawn) -> None:
+        self.rule, self.forward, self.drawn = rule, forward, drawn
         self.random = random.Random(seed)
         self.sizes = (0, 0)
         self.shapes: tuple[tuple[int, ...], ...] = ()
-        unknown = {one.name for one in rule.where} - STRUCTURAL - {"scalar", "present", "tensor"}
+        unknown = {one.name for one in rule.where} - STRUCTURAL - {"scalar", "present", "tensor", "stored"}
         if unknown:
             raise SpecificationError(f"no values are known that meet {', '.join(sorted(unknown))}")
         self.numbers = {
@@ -188,6 +201,9 @@ class Chooser:
         }
         self.true = {
             name for one in rule.where if one.name == "present" for arg in one.args for name in variables(arg)
+        }
+        self.vectors = {
+            name for one in rule.where if one.name == "stored" for arg in one.args for name in variables(arg)
         }
 
     def draw_sizes(self) -> None:
@@ -209,14 +225,17 @@ class Chooser:
         }  # fmt: skip
         made = {output_of(node) for node in nodes}
         free = [name for node in nodes for name in variables(node.apply) if name not in made and name not in layers]
-        return Case(nodes, {name: self.value(name, nodes) for name in dict.fromkeys(free)}, layers)
+        values = {name: self.value(name, nodes) for name in dict.fromkeys(free)}
+        constants = frozenset(name for name in values if name in self.drawn and not values[name].requires_grad)
+        return Case(nodes, values, layers, constants)
 
     def layer(self, node: Node) -> nn.Module:
         """A layer with what the rule's text fixes of it; the rest is drawn by the parameters' names."""
-        made = evaluate(node.apply.callee, {})
+        apply = self.random.choice((node.apply, *node.alternatives)) if node.alternatives else node.apply
+        made = evaluate(apply.callee, {})
         parameters = list(inspect.signature(made).parameters.values())
-        given = {**dict(zip([one.name for one in parameters], node.apply.args, strict=False))}
-        given.update(node.apply.keywords)
+        given = {**dict(zip([one.name for one in parameters], apply.args, strict=False))}
+        given.update(apply.keywords)
         values = {}
         for one in parameters:
             operand = given.get(one.name)
@@ -236,6 +255,8 @@ class Chooser:
         return layer
 
     def value(self, name: str, nodes: tuple[Node, ...]) -> Any:
+        if name in self.drawn:
+            return self.drawn[name](self.shapes[0])
         if name in self.numbers:
             return self.random.choice((1e-5, 0.1))
         parameter = self.parameter(name, nodes)
@@ -244,7 +265,7 @@ class Chooser:
             return self.tensor(torch.bool) if chosen == "mask" else chosen
         if self.number_like(name):
             return self.random.choice(NUMBERS)
-        return self.tensor(torch.float32)
+        return torch.randn(self.sizes[0]) if name in self.vectors else self.tensor(torch.float32)
 
     def tensor(self, dtype: torch.dtype) -> torch.Tensor:
         shape = self.random.choice(self.shapes)
@@ -285,8 +306,13 @@ def applies(operand: Any) -> Iterator[Apply]:
         yield from applies(operand.base)
 
 
-def check_rule(rule: RuleSyntax, seed: int = 0) -> int:
+def check_rule(
+    rule: RuleSyntax, seed: int = 0, dtypes: tuple[torch.dtype, ...] = DTYPES, drawn: Drawn | None = None
+) -> int:
     """Run every alternative with every choice of optional nodes; return the number of cases, at least one each.
+
+    `drawn` makes the values of variables, by their names, for the shape that a case's first tensor may have; what
+    needs no gradient is a constant.
 
     Nothing stands where a node may be passed over (`skip`): what may is the business of a test of the kernel.
     """
@@ -295,12 +321,12 @@ def check_rule(rule: RuleSyntax, seed: int = 0) -> int:
         outputs = tuple(one.name for one in forward.target[0].outputs) or (output_of(forward.source[-1]),)
         known: list[Case] = []
         for nodes in selections(forward.source):
-            cases = list(accepted(Chooser(rule, forward, seed), nodes, outputs, known))
+            cases = list(accepted(Chooser(rule, forward, seed, drawn or {}), nodes, outputs, known))
             known = known or cases
             if not cases:
                 raise SpecificationError(f"alternative {number + 1}: nothing was found that the source accepts")
             for case in cases:
-                compare(rule, forward.target[0], case, outputs)
+                compare(rule, forward.target[0], case, outputs, dtypes)
             compare_chance(rule, forward.target[0], cases[0], outputs)
             done += len(cases)
     return done
@@ -316,7 +342,7 @@ def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...]
             if number < len(known):
                 values = {n: v for n, v in known[number].values.items() if n in names}
                 layers = {n: v for n, v in known[number].layers.items() if n in layers_of(nodes)}
-                case = Case(nodes, values, layers)
+                case = Case(nodes, values, layers, case.constants)
             made = run_source(case, case.values, outputs)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
             continue  # these sizes do not fit together
@@ -328,9 +354,11 @@ def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...]
             return
 
 
-def compare(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]) -> None:
-    """Both sides in training and evaluation, in float32 and bfloat16, forward and backward."""
-    for dtype, training in itertools.product((torch.float32, torch.bfloat16), (False, True)):
+def compare(
+    rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...], dtypes: tuple[torch.dtype, ...]
+) -> None:
+    """Both sides in training and evaluation, in each number format, forward and backward."""
+    for dtype, training in itertools.product(dtypes, (False, True)):
         rates = {layer: layer.p for layer in case.layers.values() if isinstance(layer, nn.Dropout)}
         for layer in case.layers.values():
             layer.to(dtype).train(training)
@@ -344,7 +372,7 @@ def compare(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...]
             results.append(forward_backward(run, case, dtype))
         before, after = results
         if before is not None:
-            exact = exact_result(case, state, outputs) if dtype == torch.bfloat16 else None
+            exact = exact_result(case, state, outputs, dtype) if dtype != torch.float32 else None
             describe = f"{rule.name}: {dtype}, training={training}, " + ", ".join(
                 f"${name}={tuple(v.shape) if isinstance(v, torch.Tensor) else v}" for name, v in case.values.items()
             )
@@ -374,12 +402,12 @@ def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[st
 
 
 def exact_result(
-    case: Case, state: Mapping[str, Mapping[str, Any]], outputs: tuple[str, ...]
+    case: Case, state: Mapping[str, Mapping[str, Any]], outputs: tuple[str, ...], dtype: torch.dtype
 ) -> dict[str, torch.Tensor] | None:
-    """The source on the same bfloat16 values in float64; None where it does not run in that."""
+    """The source on the same rounded values in float64; None where it does not run in that."""
     for name, layer in case.layers.items():
         layer.double().load_state_dict(state[name])
-    return forward_backward(lambda g: run_source(case, g, outputs), case, torch.bfloat16, torch.float64)
+    return forward_backward(lambda g: run_source(case, g, outputs), case, dtype, torch.float64)
 
 
 def forward_backward(
@@ -390,7 +418,9 @@ def forward_backward(
 
     Inputs are rounded to `dtype`, and then computed with in `computed` where that is another one.
     """
-    given = {name: leaf(value, dtype, computed or dtype) for name, value in case.values.items()}
+    given = {
+        name: leaf(value, dtype, computed or dtype, name not in case.constants) for name, value in case.values.items()
+    }
     if "training" in str(case.nodes) and given.get("training") and "p" in given:
         given["p"] = 0.0
     torch.manual_seed(0)
@@ -411,9 +441,9 @@ def forward_backward(
     return {**found, **buffers}
 
 
-def leaf(value: Any, dtype: torch.dtype, computed: torch.dtype) -> Any:
+def leaf(value: Any, dtype: torch.dtype, computed: torch.dtype, learned: bool) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.to(dtype).to(computed).requires_grad_() if value.is_floating_point() else value
+        return value.to(dtype).to(computed).requires_grad_(learned) if value.is_floating_point() else value
     return value
 
 
@@ -441,5 +471,5 @@ def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
     size = float(ours.abs().max()) if ours.numel() else 0.0
-    rtol, atol = (2e-2, 2e-2) if ours.dtype == torch.bfloat16 else (1e-4, 1e-5)
+    rtol, atol = TOLERANCES.get(ours.dtype, (1e-4, 1e-5))
     return torch.allclose(theirs, ours, rtol=rtol, atol=atol * max(1.0, size), equal_nan=True)

@@ -136,3 +136,46 @@ def test_the_rules_of_the_manual_load(tmp_path: Path) -> None:
         assert compile_rules([rule])[1] == ()
     for word in PREDICATES:
         assert f"`{word}(" in manual
+
+
+CHOSEN = """\
+init
+  alt torch.nn.SiLU() | torch.nn.GELU(approximate="tanh") -> $act => keep
+forward
+  $act($x) * $w -> $y
+  => TARGET -> $y
+"""
+MODEL = """\
+from torch import nn
+from transformers.activations import ACT2FN
+
+
+class M(nn.Module):
+    def __init__(self, config):
+        self.act = ACT
+
+    def forward(self, x, w):
+        return self.act(x) * w
+"""
+
+
+@pytest.mark.parametrize(
+    ("act", "found"),
+    [
+        ("nn.SiLU()", 1), ('nn.GELU("tanh")', 1), ("ACT2FN[config.act]", 1), ('ACT2FN["silu"]', 1),
+        ("nn.GELU()", 0), ("nn.ReLU()", 0), ("config.make()", 0), ("nn.SiLU() if config.a else nn.ReLU()", 1),
+    ],
+)  # fmt: skip
+def test_a_layer_of_several_types_may_be_chosen_by_the_configuration(tmp_path: Path, act: str, found: int) -> None:
+    rule = load(tmp_path, CHOSEN.replace("TARGET", "regraft.ops.gated_activation($x, $w, $act)"))
+    assert isinstance(rule, Rule), rule
+    source = parse("m.py", MODEL.replace("ACT\n", f"{act}\n").encode())
+    assert isinstance(source, SourceFile)
+    report = check_source(source, compile_rules([rule])[0])
+    assert [one.reason for one in report.findings] == [""] * found
+
+
+def test_a_layer_of_several_types_is_given_to_an_op(tmp_path: Path) -> None:
+    rule = load(tmp_path, CHOSEN.replace("TARGET", "mine.gated($x, $w, $act)"))
+    assert isinstance(rule, Rule), rule
+    assert "an op of Regraft has to be given it" in compile_rules([rule])[1][0].message

@@ -52,6 +52,9 @@ WRONG = {
     "a factor in the sigmoid": ("torch/silu", "torch.sigmoid($x)", "torch.sigmoid(1.702 * $x)"),
     "the dimension before": ("torch/exp-softmax", "softmax($x, dim=-1)", "softmax($x, dim=-2)"),
     "softmax for its logarithm": ("torch/log-softmax", "log_softmax(", "softmax("),
+    "offset lost": ("liger/rms-norm", "offset=1.0, ", ""),
+    "factors swapped": ("liger/gated-activation", "($gate, $up, $activation)", "($up, $gate, $activation)"),
+    "sine for cosine": ("liger/rotary", "rotary($x, $cos, $sin)", "rotary($x, $sin, $cos)"),
     "dtype lost": ("adopter/softmax", "softmax($x, dtype=$dtype)", "softmax($x)"),
 }
 

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from regraft.dsl.build import ELLIPSIS
 from regraft.dsl.syntax import Apply, Const, Operand, Predicate, Ref, Var
 from regraft.structure.model import MISSING, Node, Structure, Value
 
@@ -19,6 +20,8 @@ _ARITHMETIC: Mapping[str, Callable[..., float]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow,
     "math.sqrt": math.sqrt,
 }  # fmt: skip
+# Operations on a parameter before it is used: casts and arithmetic.
+_ELEMENTWISE = frozenset({*_ARITHMETIC, "to", "neg", "py.attr"})
 _OPERATORS: Mapping[type[ast.operator], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow",
 }  # fmt: skip
@@ -51,6 +54,8 @@ def fixed(operand: Operand, value: Value) -> bool:
         return number is not None and math.isclose(number, operand.value, rel_tol=ONE_ROUNDING)
     if isinstance(operand, Const):
         return type(value.const) is type(operand.value) and value.const == operand.value
+    if operand == ELLIPSIS:
+        return value.const is ...
     if isinstance(operand, Ref):
         return value.name == operand.path and value.origin in ("path", "global")
     return False
@@ -164,6 +169,19 @@ def _present(args: Arguments, scope: Scope) -> str:
     return f"{_show_var(args[0])} is None" if value is None or value.const in (None, False) else ""
 
 
+def _stored(args: Arguments, scope: Scope) -> str:
+    """Made of attributes of the instance and of constants alone."""
+    value = scope.value(args[0])
+    return "" if value is not None and _is_stored(value) else f"{_show_var(args[0])} is not an attribute"
+
+
+def _is_stored(value: Value) -> bool:
+    if value.const is not MISSING or value.origin in ("path", "global"):
+        return True
+    node = value.node
+    return node is not None and node.op in _ELEMENTWISE and all(_is_stored(one) for one in node.args.values())
+
+
 def _show_var(operand: Operand) -> str:
     return f"${operand.name}" if isinstance(operand, Var) else show(operand)
 
@@ -178,4 +196,5 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "tensor": (1, 1, _tensor),
     "scalar": (1, 1, _scalar),
     "present": (1, 1, _present),
+    "stored": (1, 1, _stored),
 }

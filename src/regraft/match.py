@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from regraft.conditions import fixed, show, unmet
 from regraft.dsl.syntax import Attr, Const, Operand, Predicate, Var, Wildcard
-from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode
+from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode, variables
 from regraft.structure import guards
 from regraft.structure.calls import changes_input, computes
 from regraft.structure.guards import Atom, Guard
@@ -134,16 +134,22 @@ def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
     if pattern.anchor.op in RUN_TIME_TESTS:
         found = tuple(sorted((*found, *body.index.get("call", ())), key=lambda node: node.time))
     if pattern.anchor.layer in pattern.whole:
-        found += tuple(node for node in body.index.get("call", ()) if _may_be(node, pattern.anchor.name))
+        found += tuple(node for node in body.index.get("call", ()) if _may_be(node, pattern.anchor))
     return found
 
 
-def _may_be(node: Node, layer_type: str) -> bool:
-    """A call of a layer that is of this type or another one of `torch.nn`, or replaced later: the op looks at it."""
-    if node.layer is None or len(node.layer.layers) < 2 or node.args.keys() != {"0"}:
+def _may_be(node: Node, wanted: PatternNode) -> bool:
+    """A call of a layer that is of this type or another one of `torch.nn`, or replaced later: the op looks at it.
+
+    Where the rule names several types, the configuration may choose the layer, too.
+    """
+    if node.layer is None or node.args.keys() != {"0"}:
         return False
-    types = {layer.type for layer in node.layer.layers if layer.type}
-    return layer_type in types and all(table().layer(one) is not None for one in types)
+    known = [layer for layer in node.layer.layers if not layer.choice]
+    if len(known) < len(node.layer.layers):
+        return wanted.chosen and all(table().layer(layer.type) is not None for layer in known if layer.type)
+    types = {layer.type for layer in known if layer.type}
+    return len(known) > 1 and wanted.name in types and all(table().layer(one) is not None for one in types)
 
 
 class _Matcher:
@@ -197,16 +203,18 @@ class _Matcher:
                 yield from self._outputs(left[1:], self._further(left[1:], node, after), after)
 
     def _further(self, left: tuple[str, ...], last: Node, state: State) -> Sequence[Node]:
-        """Candidates for the next output: nodes after the last that take a value which is bound already."""
+        """Candidates for the next output: nodes after the last that take a value which is bound already, if one is."""
         if not left:
             return ()
         wanted = self.pattern.producers[left[0]]
         known = [state[0].get(operand.name) for _, operand in wanted.args if isinstance(operand, Var)]
+        if not any(known):
+            return [node for node in self.body.index.get(wanted.op, ()) if node.time > last.time]
         uses = dict.fromkeys(use for value in known if value is not None for use in value.uses)
         whole = wanted.layer in self.pattern.whole
         return [
             use for use in uses
-            if use.time > last.time and (use.op == wanted.op or (whole and _may_be(use, wanted.name)))
+            if use.time > last.time and (use.op == wanted.op or (whole and _may_be(use, wanted)))
         ]  # fmt: skip
 
     def _node(self, wanted: PatternNode, node: Node, state: State) -> Iterator[State]:
@@ -218,9 +226,9 @@ class _Matcher:
         depth = len(nodes)
         args: Mapping[str, Value] = node.args
         private = node.op == f"{wanted.op}_" and _private(node)
-        if (node.op != wanted.op and not private) or (wanted.op == "call" and not _named(node, wanted.name)):
+        if (node.op != wanted.op and not private) or not _named(node, wanted):
             predicate = RUN_TIME_TESTS.get(wanted.op)
-            if wanted.layer in self.pattern.whole and _may_be(node, wanted.name):
+            if wanted.layer in self.pattern.whole and _may_be(node, wanted):
                 args = {"input": node.args["0"]}
             elif predicate is None or not _chosen(node, wanted.op):
                 self._fail(depth, f"{describe(node)} where {wanted.op} is wanted", node.expr)
@@ -232,12 +240,12 @@ class _Matcher:
         if node.op != "call" and not private and changes_input(node.op, node.args):
             self._fail(depth, f"{describe(node)} changes its input in place", node.expr)
             return
-        if wanted.name and wanted.op != "call":
+        if wanted.name and wanted.op != "call" and not wanted.is_glue:
             reason, bindings = self._layer(wanted, node, bindings)
             if reason:
                 self._fail(depth, reason, node.expr)
                 return
-        reason = "" if wanted.open else _unmentioned(wanted, node, args)
+        reason = "" if wanted.open or wanted.is_glue else _unmentioned(wanted, node, args)
         if reason:
             self._fail(depth, reason, node.expr)
             return
@@ -262,7 +270,7 @@ class _Matcher:
         if node.layer is None:
             return f"{describe(node)} is a function where a {wanted.name} layer is wanted", bindings
         found = {layer.type for layer in node.layer.layers}
-        if found != {wanted.name} and not (wanted.layer in self.pattern.whole and _may_be(node, wanted.name)):
+        if found != {wanted.name} and not (wanted.layer in self.pattern.whole and _may_be(node, wanted)):
             return f"the layer is {', '.join(sorted(found))} where {wanted.name} is wanted", bindings
         if not wanted.layer:
             return "", bindings
@@ -396,7 +404,7 @@ class _Matcher:
             if node in match.roots:
                 continue
             for use in self._other_uses(match, node):
-                if use not in matched:
+                if use not in matched and not _only_shapes(use, matched):
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
         if any(node.loop != match.root.loop for node in match.nodes):
@@ -432,6 +440,9 @@ class _Matcher:
         return None
 
     def _holds(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
+        names = [name for operand in predicate.args for name in variables(operand)]
+        if names and match.bindings.keys().isdisjoint(names):
+            return None  # it speaks of another alternative, or of a node that is not there
         reason = unmet(predicate, match.bindings, self.structure)
         return (reason, match.root.expr) if reason else None
 
@@ -476,6 +487,18 @@ def is_metadata(use: Node) -> bool:
     return use.op == "call" and use.spelling.rpartition(".")[2] in METADATA
 
 
+def _only_shapes(use: Node, matched: Collection[Node]) -> bool:
+    """Whether a node reads the shape (or dtype, device) of an inner value for matched nodes alone.
+
+    Of several reads only the first has uses; the others go with the call that they are inlined from.
+    """
+    if not is_metadata(use):
+        return False
+    read = use.output.every_use()
+    gone = use.inner is not None and any(one.expr is use.expr for one in matched)
+    return all(one in matched for one in read) if read else gone
+
+
 def _private(node: Node) -> bool:
     """Whether an in-place operation writes into a tensor that only the pattern sees."""
     target = node.args.get("input")
@@ -505,7 +528,11 @@ def _types(layers: tuple[Layer, ...]) -> frozenset[str]:
     return frozenset(layer.source or layer.type for layer in layers)
 
 
-def _named(node: Node, name: str) -> bool:
+def _named(node: Node, wanted: PatternNode) -> bool:
+    """Whether a call is of the function or layer that the pattern names, and glue of the operator."""
+    if wanted.op != "call":
+        return not wanted.is_glue or not wanted.name or node.spelling == wanted.name
+    name = wanted.name
     return node.spelling == name or (node.layer is not None and any(one.type == name for one in node.layer.layers))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from regraft.dsl.build import SLICE
 from regraft.dsl.syntax import (
     Apply,
     Attr,
@@ -23,7 +24,7 @@ from regraft.dsl.syntax import (
     Var,
     Wildcard,
 )
-from regraft.structure.calls import CASTS
+from regraft.structure.calls import CASTS, layer_inputs
 from regraft.structure.optable import OPERATORS, bind, table
 
 
@@ -36,6 +37,7 @@ class PatternNode:
     layer   variable bound to the module that is called
     args    operands by parameter name; what is not mentioned must have its default
     open    the layer's own settings are not constrained (it is passed to the kernel whole)
+    chosen  the layer may also be of a type that only the running program knows
     through the parameter whose value the output is where an optional node is missing; "" for a node that must be there
     skip    operations any number of which, also none, may stand between the one operand and the output
     """
@@ -46,6 +48,7 @@ class PatternNode:
     name: str = ""
     layer: str = ""
     open: bool = False
+    chosen: bool = False
     through: str = ""
     skip: frozenset[str] = frozenset()
 
@@ -54,13 +57,22 @@ class PatternNode:
         """Whether there is no match without it."""
         return not self.through and not self.skip
 
+    @property
+    def is_glue(self) -> bool:
+        """Whether it is a subscript, a tuple or arithmetic of numbers: no operation on tensors."""
+        return self.op.startswith("py.")
+
 
 @dataclass(frozen=True, slots=True)
 class LayerPattern:
-    """What the constructor of a layer variable must look like: its type and its arguments by name."""
+    """What the constructor of a layer variable must look like: its type and its arguments by name.
+
+    chosen  the rule names several types (`alt`): the model may choose one when it runs
+    """
 
     type: str
     args: tuple[tuple[str, Operand], ...]
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +107,22 @@ class PatternProblem(Exception):
 
 def compile_rule(rule: RuleSyntax) -> tuple[Pattern, ...]:
     """The alternatives of a rule, in the order of its text; raises PatternProblem."""
-    layers = dict(_layer_patterns(rule))
-    return tuple(_compile(one, layers) for transformation in rule.forward for one in alternatives(transformation))
+    layers = tuple(_layer_patterns(rule))
+    return tuple(
+        _compile(one, chosen)
+        for transformation in rule.forward
+        for chosen in _layer_choices(layers, bound(transformation))
+        for one in alternatives(transformation)
+    )
+
+
+def _layer_choices(
+    layers: Sequence[tuple[str, tuple[LayerPattern, ...]]], used: Collection[str]
+) -> Iterator[Mapping[str, LayerPattern]]:
+    """Each choice of the layers' types; what a transformation does not use is not varied."""
+    choices = [types if name in used else types[:1] for name, types in layers]
+    for one in itertools.product(*choices):
+        yield dict(zip((name for name, _ in layers), one, strict=True))
 
 
 def alternatives(transformation: Transformation) -> Iterator[Transformation]:
@@ -129,7 +155,8 @@ def _without(node: Node | Wildcard, missing: set[str]) -> Node | Wildcard:
     return replace(node, apply=replace(node.apply, keywords=keywords))
 
 
-def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, LayerPattern]]:
+def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, tuple[LayerPattern, ...]]]:
+    """Each layer variable with the types that its layer may have."""
     for transformation in rule.init:
         if transformation.target and not isinstance(transformation.target[0], Wildcard):
             _fail("rules that construct layers are not supported: use `=> keep`", transformation.at)
@@ -137,22 +164,28 @@ def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, LayerPattern]]:
             if isinstance(node, Wildcard):
                 continue
             outputs = [one.name for one in node.outputs if isinstance(one, Var)]
-            if len(outputs) != 1 or not isinstance(node.apply.callee, Ref):
+            types = (node.apply, *node.alternatives)
+            if len(outputs) != 1:
                 _fail("a layer needs a type and one variable: torch.nn.Linear(...) -> $linear", node.at)
-            layer_type = table().layer(node.apply.callee.path)
-            if layer_type is None:
-                _fail(f"{node.apply.callee.path} is not a layer of torch.nn", node.at)
-            fitted = bind((layer_type.init,), node.apply.args, dict(node.apply.keywords))
-            if fitted is None and (node.apply.args or node.apply.keywords):
-                # a pattern may leave required arguments out: bind what it names
-                named = {**dict(zip([p.name for p in layer_type.init], node.apply.args, strict=False))}
-                named.update(node.apply.keywords)
-                unknown = set(named) - {parameter.name for parameter in layer_type.init}
-                if unknown or len(node.apply.args) > len(layer_type.init):
-                    _fail(f"the arguments do not fit the constructor of {node.apply.callee.path}", node.at)
-                fitted = named, ()
-            args = tuple(fitted[0].items()) if fitted is not None else ()
-            yield outputs[0], LayerPattern(node.apply.callee.path, args)
+            yield outputs[0], tuple(_layer_pattern(one, len(types) > 1, node.at) for one in types)
+
+
+def _layer_pattern(apply: Apply, chosen: bool, at: Position | None) -> LayerPattern:
+    if not isinstance(apply.callee, Ref):
+        _fail("a layer needs a type and one variable: torch.nn.Linear(...) -> $linear", at)
+    layer_type = table().layer(apply.callee.path)
+    if layer_type is None:
+        _fail(f"{apply.callee.path} is not a layer of torch.nn", at)
+    fitted = bind((layer_type.init,), apply.args, dict(apply.keywords))
+    if fitted is None and (apply.args or apply.keywords):
+        # a pattern may leave required arguments out: bind what it names
+        named = {**dict(zip([p.name for p in layer_type.init], apply.args, strict=False))}
+        named.update(apply.keywords)
+        unknown = set(named) - {parameter.name for parameter in layer_type.init}
+        if unknown or len(apply.args) > len(layer_type.init):
+            _fail(f"the arguments do not fit the constructor of {apply.callee.path}", at)
+        fitted = named, ()
+    return LayerPattern(apply.callee.path, tuple(fitted[0].items()) if fitted is not None else (), chosen)
 
 
 def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern]) -> Pattern:
@@ -170,6 +203,9 @@ def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern])
     ours = isinstance(target.callee, Ref) and target.callee.path.startswith("regraft.ops.")
     given = (*target.args, *(operand for _, operand in target.keywords)) if ours else ()
     whole = frozenset(one.name for one in given if isinstance(one, Var) and one.name in layers)
+    for made in nodes:
+        if made.chosen and made.layer not in whole:
+            _fail(f"${made.layer} may be of several types: an op of Regraft has to be given it", transformation.at)
     needed = (node for node in nodes if node.required and node.layer not in whole)
     ops = frozenset(node.op for node in needed) - {"call", *RUN_TIME_TESTS}
     return Pattern(nodes, producers, layers, target, outputs, whole, ops)
@@ -258,18 +294,42 @@ class _Compiler:
         made = self.shape(apply.callee, args, keywords, output, at)
         self.nodes.append(made)
 
-    def flat(self, operand: Operand, at: Position | None) -> Operand:
-        if not isinstance(operand, Apply):
+    def flat(self, operand: Operand | Slice | None, at: Position | None) -> Operand:
+        """An operand without computations inside: each becomes a node of its own."""
+        if isinstance(operand, Attr):
+            return Attr(self.flat(operand.base, at), operand.name)
+        if operand is None:
+            return Const(None)
+        if not isinstance(operand, Apply | Item | Group | Slice):
             return operand
+        if isinstance(operand, Apply) and operand.callee == SLICE:
+            start, stop, *_ = operand.args
+            operand = Slice(start, stop)
         self.fresh += 1
         name = f"{self.fresh}'"  # no variable of a rule's text can be called so
-        self.apply(operand, name, at)
+        if isinstance(operand, Apply):
+            self.apply(operand, name, at)
+        else:
+            self.nodes.append(self.glue(operand, name, at))
         return Var(self.nodes[-1].output)
+
+    def glue(self, operand: Item | Group | Slice, output: str, at: Position | None) -> PatternNode:
+        """A subscript, a tuple or a slice, which the structure has as nodes, too."""
+        if isinstance(operand, Item):
+            args = (("base", self.flat(operand.base, at)), ("index", self.flat(operand.index, at)))
+            return PatternNode("py.item", args, output)
+        if isinstance(operand, Slice):
+            ends = (("start", operand.start), ("stop", operand.stop), ("step", None))
+            return PatternNode("py.slice", tuple((name, self.flat(one, at)) for name, one in ends), output)
+        items = tuple((str(number), self.flat(one, at)) for number, one in enumerate(operand.items))
+        return PatternNode("py.tuple", items, output)
 
     def shape(
         self, callee: Operand | str, args: tuple[Operand, ...], keywords: dict[str, Operand], output: str,
         at: Position | None,
     ) -> PatternNode:  # fmt: skip
+        if callee == "//":
+            return PatternNode("py.binary", tuple(zip("01", args, strict=True)), output, "//")
         if isinstance(callee, str):
             names = ("input", "exponent" if callee == "**" else "other")
             if callee not in OPERATORS:
@@ -281,7 +341,11 @@ class _Compiler:
             layer = self.layers[callee.name]
             layer_type = table().layer(layer.type)
             op = layer_type.op if layer_type and layer_type.op else "call"
-            return PatternNode(op, (("input", args[0]),), output, layer.type, callee.name, open=True)
+            inputs = layer_inputs(layer_type) if layer_type and layer_type.op else ("input",)
+            if len(args) != len(inputs) or keywords:
+                _fail(f"the call of a {layer.type} layer takes {', '.join(inputs)}", at)
+            given = tuple(zip(inputs, args, strict=True))
+            return PatternNode(op, given, output, layer.type, callee.name, open=True, chosen=layer.chosen)
         if isinstance(callee, Attr):
             op_name = table().method(callee.name)
             if op_name is None:

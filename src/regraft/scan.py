@@ -38,11 +38,13 @@ class CompiledRule:
     @property
     def needs(self) -> tuple[Needs, ...]:
         """For each pattern the nodes that it cannot match without."""
-        return tuple(frozenset(_need(node) for node in one.nodes if node.required) for one in self.patterns)
+        return tuple(
+            frozenset(_need(node) for node in one.nodes if node.required and not node.is_glue) for one in self.patterns
+        )
 
 
 def _need(node: PatternNode) -> Need:
-    return Need(node.op, node.name if node.op == "call" else "", node.op in RUN_TIME_TESTS)
+    return Need(node.op, node.name if node.op == "call" else "", node.chosen or node.op in RUN_TIME_TESTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

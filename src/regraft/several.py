@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 
+from regraft.dsl.syntax import Var
 from regraft.layout import Layout, indentation, without_parentheses
 from regraft.render import Renderer, Withheld
 from regraft.source import Edit, Span
@@ -28,6 +29,9 @@ class SeveralRewriter(Rewriter):
             self._check_root(root)
         self._check_effects()
         statements = list(dict.fromkeys(root.statement for root in roots))
+        for node in self.match.nodes:
+            if node.statement not in statements:
+                raise self._withheld("an inner step is part of another statement", node)
         first = statements[0]
         whole = self._own_lines(first, self.source.span(first.node))
         indent = indentation(self.source, whole.start)
@@ -85,13 +89,16 @@ class SeveralRewriter(Rewriter):
         return plain and row and None not in names and len(names) == len(statements) == len(self.match.roots)
 
     def _new_names(self) -> list[str]:
-        """A name for each output, after its layer, that the function and the module do not use."""
+        """A name for each output, after its layer or its input, that the function and the module do not use."""
         function = ast.walk(self.match.body.node)
         used = {one.id for one in function if isinstance(one, ast.Name)} | set(self.match.body.log)
         used |= self.imports.names.bound | set(dir(builtins))
         names: list[str] = []
-        for root in self.match.roots:
+        inputs = [self.match.bindings[one.name] for one in self.match.pattern.target.args if isinstance(one, Var)]
+        for number, root in enumerate(self.match.roots):
             base = (root.layer.name if root.layer is not None else "").rpartition(".")[2]
+            if root.layer is None and number < len(inputs):
+                base = next((one for one in inputs[number].names if one.isidentifier()), inputs[number].name)
             base = base if base.isidentifier() else "output"
             candidates = (base, f"{base}_output", *(f"{base}_output{number}" for number in range(2, 99)))
             names.append(next(one for one in candidates if one not in used and one not in names))

@@ -144,7 +144,9 @@ class Rewriter:
             if name.startswith("self."):
                 raise self._withheld(f"{name}, which a subclass may override, would no longer be called", mine[0])
             others = [one for one in body.nodes if one.expr is expr and one not in self.matched]
-            if self.root not in mine or self.root.output is not value or any(map(self._matters, others)):
+            inner = self.root not in mine and value.node in self.matched
+            whole = inner or self.root.output is value
+            if not whole or any(map(self._matters, others)):
                 raise self._withheld(f"{name} computes more than the rule covers, or a part of it", mine[0])
 
     def _check_passed(self, expr: ast.AST, name: str) -> None:

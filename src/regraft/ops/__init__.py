@@ -9,42 +9,67 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from regraft.ops.activations import is_gelu
 from regraft.ops.attention import attention, attention_implementation, attention_reference
 from regraft.ops.conv_batch_norm import (
     conv_batch_norm,
     conv_batch_norm_implementation,
     conv_batch_norm_reference,
 )
+from regraft.ops.cross_entropy import cross_entropy, cross_entropy_implementation, cross_entropy_reference
 from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm,
     dropout_add_layer_norm_implementation,
     dropout_add_layer_norm_reference,
 )
+from regraft.ops.gated_activation import (
+    gated_activation,
+    gated_activation_implementation,
+    gated_activation_reference,
+)
+from regraft.ops.layer_norm import layer_norm, layer_norm_implementation, layer_norm_reference
 from regraft.ops.linear_batch_norm import (
     linear_batch_norm,
     linear_batch_norm_implementation,
     linear_batch_norm_reference,
 )
-from regraft.ops.linear_gelu import is_gelu, linear_gelu, linear_gelu_implementation, linear_gelu_reference
+from regraft.ops.linear_gelu import linear_gelu, linear_gelu_implementation, linear_gelu_reference
 from regraft.ops.linear_qkv import linear_qkv, linear_qkv_implementation, linear_qkv_reference
 from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention,
     memory_efficient_attention_implementation,
     memory_efficient_attention_reference,
 )
+from regraft.ops.rms_norm import rms_norm, rms_norm_implementation, rms_norm_reference
+from regraft.ops.rotary import (
+    rotary,
+    rotary_implementation,
+    rotary_pair,
+    rotary_pair_implementation,
+    rotary_pair_reference,
+    rotary_reference,
+)
+from regraft.ops.row_softmax import row_softmax, row_softmax_implementation, row_softmax_reference
 from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
 
 __all__ = [
     "REFERENCES",
     "attention",
     "conv_batch_norm",
+    "cross_entropy",
     "dropout_add_layer_norm",
+    "gated_activation",
     "implementation",
     "is_gelu",
+    "layer_norm",
     "linear_batch_norm",
     "linear_gelu",
     "linear_qkv",
     "memory_efficient_attention",
+    "rms_norm",
+    "rotary",
+    "rotary_pair",
+    "row_softmax",
     "softmax",
 ]
 
@@ -52,11 +77,18 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "attention": attention_reference,
         "conv_batch_norm": conv_batch_norm_reference,
+        "cross_entropy": cross_entropy_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
+        "gated_activation": gated_activation_reference,
+        "layer_norm": layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
         "memory_efficient_attention": memory_efficient_attention_reference,
+        "rms_norm": rms_norm_reference,
+        "rotary": rotary_reference,
+        "rotary_pair": rotary_pair_reference,
+        "row_softmax": row_softmax_reference,
         "softmax": softmax_reference,
     }
 )
@@ -64,16 +96,23 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
         "attention": attention_implementation,
         "conv_batch_norm": conv_batch_norm_implementation,
+        "cross_entropy": cross_entropy_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
+        "gated_activation": gated_activation_implementation,
+        "layer_norm": layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
         "memory_efficient_attention": memory_efficient_attention_implementation,
+        "rms_norm": rms_norm_implementation,
+        "rotary": rotary_implementation,
+        "rotary_pair": rotary_pair_implementation,
+        "row_softmax": row_softmax_implementation,
         "softmax": softmax_implementation,
     }
 )
 
 
-def implementation(name: str, *arguments: Any) -> str:
+def implementation(name: str, *arguments: Any, **options: Any) -> str:
     """What the op `name` runs for these arguments: "folded", "torch-native", "torch.compile", ... or "reference"."""
-    return _IMPLEMENTATIONS[name](*arguments)
+    return _IMPLEMENTATIONS[name](*arguments, **options)

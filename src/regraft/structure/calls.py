@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from regraft.structure.frame import Frame
 from regraft.structure.model import MISSING, Layer, Node, Value
-from regraft.structure.optable import bind, table
+from regraft.structure.optable import LayerType, bind, table
 
 # Built-in functions without effects, with the kind of their result.
 PURE_BUILTINS = {
@@ -125,7 +125,9 @@ def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr
         kind = (
             "tuple" if "tuple" in (left.kind, right.kind) else "int" if left.kind == right.kind == "int" else "unknown"
         )
-        return glue(frame, "py.binary", (left, right), expr, kind).output
+        node = glue(frame, "py.binary", (left, right), expr, kind)
+        node.spelling = "//" if isinstance(operator, ast.FloorDiv) else ""
+        return node.output
     kind = "tensor" if "tensor" in (left.kind, right.kind) else "unknown"
     if kind == "unknown":
         customised(frame, "__add__", expr)
@@ -264,10 +266,13 @@ def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST)
     if function is not None:
         return tensor_op(frame, function, arguments, expr, layers[0].type)
     layer_type = frame.scope.table.layer(next(iter(types))) if len(types) == 1 else None
-    if layer_type is None or layer_type.op is None or len(positional) != 1 or keywords:
+    if layer_type is None or layer_type.op is None or keywords:
         return call(frame, callee, arguments, expr, "")
     operation = frame.scope.table.operation(layer_type.op)
-    args = {"input": positional[0]}
+    inputs = layer_inputs(layer_type)
+    if len(positional) != len(inputs):
+        return call(frame, callee, arguments, expr, "")
+    args = dict(zip(inputs, positional, strict=True))
     for name in layer_type.attributes:
         args[name] = _layer_argument(frame, callee, layers, name)
     defaults = frozenset(
@@ -282,6 +287,13 @@ def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST)
         spelling=layers[0].type, layer=callee, defaults=defaults, random=operation.random,
     )  # fmt: skip
     return node.output
+
+
+def layer_inputs(layer_type: LayerType) -> tuple[str, ...]:
+    """Names of what a layer's call is given: one input, but for losses, which also take a target."""
+    operation = table().operation(layer_type.op or "")
+    needed = [one.name for one in operation.signatures[0] if not one.optional]
+    return tuple(name for name in needed if name not in layer_type.attributes and name in ("input", "target"))
 
 
 def _layer_argument(frame: Frame, callee: Value, layers: Sequence[Layer], name: str) -> Value:

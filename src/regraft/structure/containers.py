@@ -52,6 +52,14 @@ def _parts(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> tuple[Va
         return value.items
     kind = "int" if value.kind == "tuple" and value.attribute() is not None else "unknown"
     kind = "tensor" if value.node is not None and value.node.op in ("split", "chunk", "unbind") else kind
-    parts = tuple(frame.node("py.item", {"base": value}, one, kind).output for one in target.elts)  # type: ignore[arg-type]
+    parts = tuple(
+        frame.node("py.item", {"base": value, **_index(frame, number, starred)}, one, kind).output  # type: ignore[arg-type]
+        for number, one in enumerate(target.elts)
+    )
     value.items = None if starred else parts
     return parts
+
+
+def _index(frame: Frame, number: int, starred: bool) -> dict[str, Value]:
+    """Which part a target takes; not known beside a starred one."""
+    return {} if starred else {"index": frame.constant(number)}

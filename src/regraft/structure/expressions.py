@@ -400,8 +400,9 @@ def _activation(frame: Frame, name: str, expr: ast.Subscript) -> Value:
 
 def _slice(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Slice)
-    parts = [lower(frame, one) for one in (expr.lower, expr.upper, expr.step) if one is not None]
-    return glue(frame, "py.slice", parts, expr).output
+    parts = (("start", expr.lower), ("stop", expr.upper), ("step", expr.step))
+    args = {name: frame.constant(None) if one is None else lower(frame, one) for name, one in parts}
+    return frame.node("py.slice", args, expr).output
 
 
 def _dict(frame: Frame, expr: ast.expr) -> Value:

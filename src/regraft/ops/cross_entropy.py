@@ -1,0 +1,86 @@
+"""Cross entropy of logits by Liger's kernel."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regraft.ops.liger import LigerKernel, liger, takes
+from regraft.ops.plain import is_plain
+
+_REDUCTIONS = ("mean", "sum", "none")
+_MAX_CLASSES = 1 << 30
+
+
+def cross_entropy(
+    x: torch.Tensor, target: torch.Tensor, *, weight: torch.Tensor | None = None, ignore_index: int = -100,
+    reduction: str = "mean", label_smoothing: float = 0.0, layer: Any = None,
+) -> torch.Tensor:  # fmt: skip
+    """`torch.nn.functional.cross_entropy`; `layer` is the model's own `torch.nn.CrossEntropyLoss`, with its settings.
+
+    Shapes: `x` is `(N, C)`, `target` `(N)` with class numbers, the result a number, or `(N)` without reduction.
+    Liger's own function writes the gradient over the logits, which models most often return; the op gives the kernel
+    a copy, where a gradient is wanted at all. The kernel gives each row's loss, and PyTorch reduces them, so
+    that nothing but ignored rows is not a number as in PyTorch. There is no second derivative. Anything else
+    (probabilities as targets, more dimensions, class weights, a layer that is not plain) runs as the original does.
+    """
+    options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
+    options["label_smoothing"] = label_smoothing
+    if cross_entropy_implementation(x, target, layer=layer, **options) != "liger":
+        return cross_entropy_reference(x, target, layer=layer, **options)
+    if layer is not None:
+        ignore_index, reduction, label_smoothing = layer.ignore_index, layer.reduction, layer.label_smoothing
+    learns = torch.is_grad_enabled() and x.requires_grad
+    rows = _cross_entropy_kernel(ignore_index, label_smoothing, learns)(x, target)
+    if reduction == "none":
+        return rows
+    total = rows.sum(dtype=torch.float32)
+    return (total if reduction == "sum" else total / (target != ignore_index).sum()).to(x.dtype)
+
+
+def cross_entropy_reference(
+    x: torch.Tensor, target: torch.Tensor, *, layer: Any = None, **options: Any
+) -> torch.Tensor:
+    """The function, or the module called as the model calls it."""
+    result: torch.Tensor = functional.cross_entropy(x, target, **options) if layer is None else layer(x, target)
+    return result
+
+
+def cross_entropy_implementation(x: torch.Tensor, target: torch.Tensor, *, layer: Any = None, **options: Any) -> str:
+    """Name of what runs for these arguments: "liger" or "reference"."""
+    if layer is not None:
+        if not is_plain(layer, nn.CrossEntropyLoss):
+            return "reference"
+        options = {"weight": layer.weight, "reduction": layer.reduction}
+    if x.dim() != 2 or target.dim() != 1 or target.dtype != torch.int64 or target.device != x.device:
+        return "reference"
+    if options.get("weight") is not None or options.get("reduction", "mean") not in _REDUCTIONS:
+        return "reference"
+    fits = takes(x, columns=_MAX_CLASSES) and type(target) is torch.Tensor and target.shape == x.shape[:1]
+    return "liger" if fits and not torch.is_autocast_enabled(x.device.type) else "reference"
+
+
+@functools.lru_cache(maxsize=64)
+def _cross_entropy_kernel(ignore_index: int, label_smoothing: float, learns: bool) -> LigerKernel:
+    module = liger("cross_entropy")
+    assert module is not None
+
+    def forward(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        written = (
+            x.detach().clone(memory_format=torch.contiguous_format).requires_grad_(learns) if learns else x.detach()
+        )
+        rows, *_ = module.cross_entropy_forward(
+            written, target, None, ignore_index, 0.0, label_smoothing, "none", None, False
+        )
+        return rows, ((written.detach(),) if learns else ())
+
+    def backward(
+        inputs: tuple[torch.Tensor, ...], kept: tuple[torch.Tensor, ...], gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        return kept[0] * gradient.unsqueeze(1), None
+
+    return LigerKernel(forward, backward, None)

@@ -1,0 +1,66 @@
+"""Layer normalisation."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.ops.liger import LigerKernel, liger, takes
+from regraft.ops.plain import is_plain
+
+
+def layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
+    """`norm(x)`, by Liger's kernel.
+
+    Shapes: `x` and the result are `(..., *norm.normalized_shape)`. `norm` is the model's own module: whatever is not a
+    plain `torch.nn.LayerNorm` over the last dimension, with weight and bias of the dtype of `x`, is called like the
+    original does.
+    """
+    if layer_norm_implementation(x, norm) != "liger":
+        return layer_norm_reference(x, norm)
+    return _layer_norm_kernel(float(norm.eps))(x, norm.weight, norm.bias)
+
+
+def layer_norm_reference(x: torch.Tensor, norm: Any) -> torch.Tensor:
+    """The module, called as the model calls it."""
+    result: torch.Tensor = norm(x)
+    return result
+
+
+def layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
+    """Name of what runs for these arguments: "liger" or "reference"."""
+    if not is_plain(norm, nn.LayerNorm) or len(norm.normalized_shape) != 1 or norm.weight is None or norm.bias is None:
+        return "reference"
+    fits = takes(x, norm.weight, norm.bias) and not torch.is_autocast_enabled(x.device.type)
+    same = x.dtype == norm.weight.dtype == norm.bias.dtype and x.shape[-1:] == norm.weight.shape
+    return "liger" if fits and same else "reference"
+
+
+@functools.lru_cache(maxsize=64)
+def _layer_norm_kernel(eps: float) -> LigerKernel:
+    module = liger("layer_norm")
+    assert module is not None
+
+    def forward(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        result, _, mean, scale, *_ = module.layer_norm_forward(
+            x.contiguous(), weight.contiguous(), bias.contiguous(), eps
+        )
+        return result, (mean, scale)
+
+    def backward(
+        inputs: tuple[torch.Tensor, ...], kept: tuple[torch.Tensor, ...], gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        x, weight, bias = (one.contiguous() for one in inputs)
+        rows = x.view(-1, x.shape[-1])
+        slopes: tuple[torch.Tensor, ...] = module.layer_norm_backward(gradient.contiguous(), rows, weight, bias, *kept)
+        return slopes
+
+    def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x, weight.shape, weight, bias, eps)
+
+    return LigerKernel(forward, backward, reference)

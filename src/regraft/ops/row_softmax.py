@@ -1,0 +1,57 @@
+"""Softmax over the last dimension by Liger's kernel."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regraft.ops.liger import LigerKernel, liger, takes
+from regraft.ops.plain import is_plain
+
+
+def row_softmax(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> torch.Tensor:
+    """`torch.nn.functional.softmax(x, -1, dtype=dtype)`, or what `layer`, the model's own `torch.nn.Softmax`, gives.
+
+    The kernel computes in float32 only; what is in half precision, and a layer that is not plain or that has another
+    dimension, runs as the original does.
+    """
+    if row_softmax_implementation(x, dtype=dtype, layer=layer) != "liger":
+        return row_softmax_reference(x, dtype=dtype, layer=layer)
+    return _row_softmax_kernel()(x.to(torch.float32))
+
+
+def row_softmax_reference(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> torch.Tensor:
+    """The function, or the module called as the model calls it."""
+    result: torch.Tensor = functional.softmax(x, -1, dtype=dtype) if layer is None else layer(x)
+    return result
+
+
+def row_softmax_implementation(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> str:
+    """Name of what runs for these arguments: "liger" or "reference"."""
+    plain = layer is None or (is_plain(layer, nn.Softmax) and layer.dim in (-1, x.dim() - 1))
+    if not plain or (dtype or x.dtype) != torch.float32 or not x.dim() or not takes(x):
+        return "reference"
+    return "reference" if torch.is_autocast_enabled(x.device.type) else "liger"
+
+
+@functools.cache
+def _row_softmax_kernel() -> LigerKernel:
+    module = liger("softmax")
+    assert module is not None
+
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        result, *_ = module._softmax_forward(x)
+        return result, (result,)
+
+    def backward(
+        inputs: tuple[torch.Tensor, ...], kept: tuple[torch.Tensor, ...], gradient: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
+        size, warps = module.calculate_settings(gradient.shape[-1])
+        several_blocks = False
+        return (module._softmax_backward(gradient, *kept, size, warps, several_blocks),)
+
+    return LigerKernel(forward, backward, lambda x: functional.softmax(x, -1))

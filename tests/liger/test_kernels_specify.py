@@ -1,0 +1,58 @@
+"""Every rule of the pack as a runnable specification: the source against the kernel itself, forward and backward."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from regraft.dsl.syntax import RuleSyntax  # noqa: E402
+from regraft.pattern import alternatives  # noqa: E402
+from regraft.rules import Rule, load_rules  # noqa: E402
+from rule_specification import check_rule  # noqa: E402
+
+RULES, _ = load_rules(["liger"])
+FORMS = [(rule, number) for rule in RULES for number in range(len(rule.syntax.forward))]
+
+
+def only(rule: Rule, number: int) -> RuleSyntax:
+    """The rule with one of its alternatives."""
+    text = rule.syntax
+    return RuleSyntax(text.name, text.summary, text.safety, text.needs, text.init, (text.forward[number],), text.where)
+
+
+def table(shape: tuple[int, ...]) -> Any:
+    """Cosines and sines as models have them: one for each position, the same in both halves."""
+    half = torch.randn(1, 1, shape[-2], shape[-1] // 2)
+    return torch.cat((half, half), -1)
+
+
+def heads(shape: tuple[int, ...]) -> Any:
+    if shape[-1] % 2:
+        raise ValueError("the op refuses odd sizes")
+    return torch.randn(shape[0], random.choice((1, 3)), *shape[2:], requires_grad=True)
+
+
+def logits(shape: tuple[int, ...]) -> Any:
+    return torch.randn(6, shape[-1], requires_grad=True)
+
+
+def classes(shape: tuple[int, ...]) -> Any:
+    return torch.randint(shape[-1], (6,))
+
+
+DRAWN = {
+    "liger/rotary": {"cos": table, "sin": table, "q": heads, "k": heads, "x": heads},
+    "liger/cross-entropy": {"x": logits, "target": classes},
+}
+
+
+@pytest.mark.parametrize(("rule", "number"), FORMS, ids=lambda one: getattr(one, "id", str(one)))
+def test_the_kernel_does_what_the_source_does(rule: Rule, number: int, launches: list[str]) -> None:
+    syntax = only(rule, number)
+    cases = check_rule(syntax, dtypes=(torch.float32, torch.float16), drawn=DRAWN.get(rule.id))
+    assert cases >= len(list(alternatives(syntax.forward[0])))
+    assert launches, "the kernel never ran"
