@@ -18,7 +18,7 @@ def kernel_parameters(qualified: str) -> Mapping[str, object]:
     """Parameter names of a kernel with their defaults (MISSING where there is none); empty when it is unknown."""
     module, _, name = qualified.rpartition(".")
     if module == "regraft.ops":
-        function = _definition(name)
+        function = _ops().get(name)
         return _parameters(function.args) if function is not None else {}
     op = table().spelled(qualified)
     if op is None:
@@ -27,12 +27,19 @@ def kernel_parameters(qualified: str) -> Mapping[str, object]:
     return {one.name: one.default if one.optional else MISSING for one in signature}
 
 
-def _definition(name: str) -> ast.FunctionDef | None:
-    for path in sorted(OPS.glob("*.py")):
-        for node in ast.parse(path.read_bytes()).body:
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                return node
-    return None
+def positional_parameters(qualified: str) -> int:
+    """How many arguments a kernel takes by position; all of its parameters where its source is not at hand."""
+    module, _, name = qualified.rpartition(".")
+    function = _ops().get(name) if module == "regraft.ops" else None
+    if function is None:
+        return len(kernel_parameters(qualified))
+    return len(function.args.posonlyargs) + len(function.args.args)
+
+
+@functools.cache
+def _ops() -> Mapping[str, ast.FunctionDef]:
+    trees = (ast.parse(path.read_bytes()) for path in sorted(OPS.glob("*.py"), reverse=True))
+    return {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 def _parameters(arguments: ast.arguments) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import Literal
 from regraft.conditions import PREDICATES
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Wildcard
-from regraft.kernels import OPS, kernel_parameters
+from regraft.kernels import kernel_parameters, positional_parameters
 from regraft.pattern import alternatives, bound, variables
 from regraft.structure.model import MISSING
 
@@ -167,7 +166,7 @@ def _check_kernel(apply: Apply) -> Iterator[str]:
         yield f"there is no kernel {apply.callee.path}"
         return
     places = list(parameters)[: len(apply.args)]
-    positional = _positional(apply.callee.path, len(parameters))
+    positional = positional_parameters(apply.callee.path)
     if len(apply.args) > positional:
         yield f"{apply.callee.path} takes {positional} positional arguments"
     for name in places:
@@ -179,16 +178,6 @@ def _check_kernel(apply: Apply) -> Iterator[str]:
     for name, default in parameters.items():
         if default is MISSING and name not in given:
             yield f"{apply.callee.path} needs {name}"
-
-
-def _positional(kernel: str, most: int) -> int:
-    """How many arguments a kernel takes by position; `most` where its source is not at hand."""
-    module, _, name = kernel.rpartition(".")
-    for path in sorted(OPS.glob("*.py")) if module == "regraft.ops" else ():
-        for node in ast.parse(path.read_bytes()).body:
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                return len(node.args.posonlyargs) + len(node.args.args)
-    return most
 
 
 def _check_page(path: Path, text: str) -> Iterator[RuleProblem]:
