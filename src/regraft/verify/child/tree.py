@@ -92,7 +92,7 @@ def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: M
         if isinstance(leaf, ModuleRef):
             return model.get_submodule(leaf.path)
         if not isinstance(leaf, torch.Tensor):
-            copied = _at_home(duplicate(leaf), scope)
+            copied = at_home(duplicate(leaf), scope)
             return copied if dtype is None else _cast_inside(copied, dtype)
         floating = leaf.is_floating_point()
         base = leaf.detach().to(dtype).clone() if floating and dtype is not None else leaf.detach().clone()
@@ -109,8 +109,8 @@ def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: M
     return Live(args, kwargs, leaves, passed)
 
 
-def _at_home(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
-    """Give a private copy, and what it holds, the classes that another version of the same file defines."""
+def at_home(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
+    """Give a private copy, and what it holds, the classes that `scope`, another version of their file, defines."""
     cls = type(value)
     if scope is None or depth == 0 or isinstance(value, nn.Module | type | torch.Tensor):
         return value
@@ -122,7 +122,7 @@ def _at_home(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
             return value
     held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     for item in (*held, *getattr(value, "__dict__", {}).values()):
-        _at_home(item, scope, depth - 1)
+        at_home(item, scope, depth - 1)
     return value
 
 

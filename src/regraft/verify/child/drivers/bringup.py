@@ -16,6 +16,7 @@ from regraft.verify.child.drivers import inputs, repair, tiny
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.replay import bare
 from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.tree import at_home
 
 REPAIR_SECONDS = 12.0
 LARGEST = 26_000_000
@@ -124,7 +125,7 @@ def _refuse_large(cls: str, config: Any, module: ModuleType) -> None:
 
 
 def builder(cls: str, config: Any) -> Callable[[ModuleType], Any]:
-    return lambda module: getattr(module, cls)(copy.deepcopy(config))
+    return lambda module: getattr(module, cls)(at_home(copy.deepcopy(config), module))
 
 
 def make_config(config_class: Any, values: Mapping[str, Any], attention: str) -> Any:

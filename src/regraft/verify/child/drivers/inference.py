@@ -19,6 +19,7 @@ from regraft.verify.child.drivers.guess import HIDDEN, value_for
 from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.tree import at_home
 
 # How many configurations a class that takes one is built from, and how long variations of a class are tried.
 CONFIGS = 6
@@ -141,7 +142,9 @@ def _lived(
 
 
 def _builder(name: str, values: Mapping[str, Any]) -> Any:
-    return lambda module: getattr(module, name)(**{key: copy.deepcopy(value) for key, value in values.items()})
+    return lambda module: getattr(module, name)(
+        **{key: at_home(copy.deepcopy(value), module) for key, value in values.items()}
+    )
 
 
 def _shown(values: Mapping[str, Any]) -> str:
