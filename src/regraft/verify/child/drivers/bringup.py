@@ -51,7 +51,7 @@ def attempt(
             with counter:
                 config = make_config(config_class, values, attention)
                 stage = BUILDING
-                _refuse_large(cls, config, session.original)
+                refuse_large(builder(cls, config), session.original)
                 model = seeded(0, builder(cls, config), session.original).eval()
             found = inputs.find(model, seconds=seconds, first=first)
         except inputs.NoInputs as error:
@@ -112,11 +112,11 @@ def brief(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
-def _refuse_large(cls: str, config: Any, module: ModuleType) -> None:
+def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None:
     """Raise _TooLarge for a model that would not be small; it is counted without being allocated."""
     try:
         with torch.device("meta"):
-            model = builder(cls, config)(module)
+            model = build(module)
     except Exception:  # noqa: BLE001 - some constructors compute with values; those are built for real
         return
     count = sum(parameter.numel() for parameter in model.parameters())

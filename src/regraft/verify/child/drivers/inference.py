@@ -15,6 +15,7 @@ from torch import nn
 
 from regraft.verify.child.drivers import inputs, repair, tiny
 from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.bringup import refuse_large
 from regraft.verify.child.drivers.guess import HIDDEN, value_for
 from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.drivers.slots import Spec
@@ -24,6 +25,8 @@ from regraft.verify.child.tree import at_home
 # How many configurations a class that takes one is built from, and how long variations of a class are tried.
 CONFIGS = 6
 SECONDS = 15.0
+# How long inputs of a class are searched for, with all the values that build it.
+SEARCH_SECONDS = 20.0
 
 
 class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -115,11 +118,16 @@ def _class_subjects(name: str, cls: type, given: _Source, session: Session) -> I
 
 def _first_life(name: str, cls: type, given: _Source, session: Session) -> _Life | None:
     reasons = []
-    for values in _constructor_values(cls, given):
-        life = _lived(name, values, session, repair.SECONDS)
-        if isinstance(life, _Life):
-            return life
-        reasons.append(life)
+    choices = list(_constructor_values(cls, given))
+    deadline = time.process_time() + SEARCH_SECONDS
+    for seconds in (0.0, repair.SECONDS):
+        for values in choices:
+            life = _lived(name, values, session, seconds)
+            if isinstance(life, _Life):
+                return life
+            reasons.append(life)
+            if time.process_time() > deadline:
+                break
     session.ledger.skip(f"{name} (inference): {reasons[0]}")
     return None
 
@@ -130,6 +138,7 @@ def _lived(
     """Build the class and look for inputs; return why not where that fails."""
     try:
         with session.ledger.step("original", "", f"build {name}"):
+            refuse_large(_builder(name, values), session.original)
             model = seeded(0, _builder(name, values), session.original).eval()
     except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
         return f"cannot be built from {_shown(values)}: {type(error).__name__}: {str(error)[:200]}"
@@ -203,7 +212,9 @@ def _with(config: Any, override: Mapping[str, Any]) -> Any:
 
 
 def _constructor_values(cls: type, given: _Source) -> Iterator[dict[str, Any]]:
-    """Yield guesses of all constructor values, one for each configuration that may fit."""
+    """Yield guesses of all constructor values: for each configuration that may fit the defaults made small, at the end
+    the defaults themselves.
+    """
     parameters = inputs.parameters(inspect.signature(cls))
     wanted = [p for p in parameters if p.default is p.empty and p.name.endswith("config")]
     choices: list[Any] = [*_fitting(wanted[0], given.configs), _made_up(given.whole)] if wanted else [None]
@@ -214,9 +225,21 @@ def _constructor_values(cls: type, given: _Source) -> Iterator[dict[str, Any]]:
                 values[parameter.name] = config
             elif parameter.default is parameter.empty:
                 values[parameter.name] = _guess(parameter, config)
-            elif parameter.default is None or isinstance(parameter.default, bool | int | float | str):
+            elif parameter.default is None or isinstance(parameter.default, bool | int | float | str | list | tuple):
                 values[parameter.name] = parameter.default
-        yield values
+        seen = [values]
+        for scale in tiny.SCALES:
+            small = _small(values, scale)
+            if small not in seen:
+                seen.append(small)
+        yield from (*seen[1:], values)
+
+
+def _small(values: Mapping[str, Any], scale: tiny.Scale) -> dict[str, Any]:
+    """Shrink constructor values as if they were a configuration; none is left out, and tuples stay tuples."""
+    small = tiny.shrink({key: value for key, value in values.items() if not _is_config(value)}, scale)
+    kept = {key: small.get(key, value) for key, value in values.items()}
+    return {key: tuple(kept[key]) if isinstance(value, tuple) else kept[key] for key, value in values.items()}
 
 
 def _guess(parameter: inspect.Parameter, config: Any) -> Any:

@@ -33,7 +33,7 @@ class Slot:
     """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
 
     Kinds: normal (random numbers), ids (integers below `limit`), mask (ones, then zeros in the second row), additive
-    (zeros), ones, bool, every other (true, false, true, ... in the last dimension), boxes (corners in the last
+    (zeros), ones, zeros, bool, every other (true, false, true, ... in the last dimension), boxes (corners in the last
     dimension), patches (as normal, in the last dimension after a row and a column), range (0, 1, 2, ... in the last
     dimension), pair (a tuple of two like normal: keys and values), grid (frames, rows and columns of patches).
     """
@@ -156,6 +156,8 @@ def is_plain(name: str, annotation: str) -> bool:
 _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
     (r"head_mask$", "ones", ("layers", "heads")),
     (r"grid_thw$", "grid", (BATCH, Dim(3))),
+    (r"^(img|txt|image|text)_ids$", "zeros", (LENGTH, Dim(3))),
+    (r"^timesteps?$", "ids", (BATCH,)),
     (r"pixel_mask$", "mask", (BATCH, "image", "image")),
     (r"^pixel_values", "normal", (BATCH, "channels", "image", "image")),
     (r"input_features$", "normal", (BATCH, "mels", "frames")),
