@@ -43,7 +43,7 @@ PAGE = """\
 
 def load(folder: Path, text: str) -> Rule | tuple[RuleProblem, ...]:
     path = folder / "pack" / "mine.rule"
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     path.write_text(HEAD + text)
     path.with_suffix(".md").write_text(PAGE)
     return load_rule(path)
@@ -128,7 +128,7 @@ def test_the_rules_of_the_manual_load(tmp_path: Path) -> None:
     manual = (Path(__file__).parents[1] / "docs" / "rules.md").read_text()
     for number, text in enumerate(re.findall(r"```rule\n(.*?)```", manual, re.DOTALL)):
         path = tmp_path / str(number) / f"{text.split()[1]}.rule"
-        path.parent.mkdir()
+        path.parent.mkdir(parents=True)
         path.write_text(text)
         path.with_suffix(".md").write_text(PAGE)
         rule = load_rule(path)
@@ -179,3 +179,86 @@ def test_a_layer_of_several_types_is_given_to_an_op(tmp_path: Path) -> None:
     rule = load(tmp_path, CHOSEN.replace("TARGET", "mine.gated($x, $w, $act)"))
     assert isinstance(rule, Rule), rule
     assert "an op of Regraft has to be given it" in compile_rules([rule])[1][0].message
+
+
+HALVES = """\
+forward
+  torch.cat(($x[..., $x.shape[-1] // 2 :], $x[..., : $x.shape[-1] // 2]), dim=-1) -> $y
+  => mine.swap_halves($x) -> $y
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("return torch.cat((x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]), dim=-1)", True),
+        ("h = x.shape[-1] // 2\nleft = x[..., :h]\nright = x[..., h:]\nreturn torch.cat([right, left], -1)", True),
+        ("h = x.shape[-1] // 2\nreturn torch.cat((x[..., :h], x[..., h:]), -1)", False),
+        ("h = x.shape[-1] // 2\nreturn torch.cat((x[..., h::1], x[..., :h:1]), -1)", False),
+        ("h = x.shape[-1] // 2\nreturn torch.cat((x[:, h:], x[:, :h]), -1)", False),
+        ("h = x.shape[-1] / 2\nreturn torch.cat((x[..., h:], x[..., :h]), -1)", False),
+        ("h = x.shape[-2] // 2\nreturn torch.cat((x[..., h:], x[..., :h]), -1)", False),
+        ("h = w.shape[-1] // 2\nreturn torch.cat((x[..., h:], x[..., :h]), -1)", False),
+        ("h = x.shape[-1] // 2\nreturn torch.cat((x[..., h:], x[..., :h], w), -1)", False),
+    ],
+)
+def test_subscripts_slices_and_tuples(tmp_path: Path, lines: str, found: bool) -> None:
+    assert ("swap_halves(x)" in rewritten(tmp_path, HALVES, lines)) == found
+
+
+TWO = """\
+forward
+  torch.sigmoid($x) * $w -> $y
+  torch.sigmoid($z) * $w -> $v
+  => mine.gates($x, $z, $w) -> $y, $v
+"""
+
+
+def test_outputs_that_share_an_input_further_up(tmp_path: Path) -> None:
+    lines = "a = torch.sigmoid(x) * w\nb = torch.sigmoid(d) * w\nreturn a, b"
+    assert rewritten(tmp_path, TWO, lines) == "a, b = gates(x, d, w)\nreturn a, b\n"
+    other = "a = torch.sigmoid(x) * w\nb = torch.sigmoid(d) * labels\nreturn a, b\n"
+    assert rewritten(tmp_path / "other", TWO, other) == other
+
+
+def test_an_inner_step_with_a_statement_of_its_own_stops_several_outputs(tmp_path: Path) -> None:
+    lines = "s = torch.sigmoid(d)\na = torch.sigmoid(x) * w\nb = s * w\nreturn a, b\n"
+    assert rewritten(tmp_path, TWO, lines) == lines
+
+
+STORED = """\
+forward
+  $x * $scale -> $y
+  => mine.scaled($x, $scale) -> $y
+where
+  stored($scale)
+"""
+
+
+@pytest.mark.parametrize(
+    ("scale", "found"),
+    [("self.w", True), ("self.w.float()", True), ("(1.0 + self.w)", True), ("g", False), ("x", False)],
+)
+def test_what_is_stored(tmp_path: Path, scale: str, found: bool) -> None:
+    rule = load(tmp_path, STORED)
+    assert isinstance(rule, Rule), rule
+    body = f"    def forward(self, x, g):\n        return x.relu() * {scale}\n"
+    text = f"import torch\n\n\nclass M(torch.nn.Module):\n{body}"
+    source = parse("m.py", text.encode())
+    assert isinstance(source, SourceFile)
+    assert bool(check_source(source, compile_rules([rule])[0]).findings) == found
+
+
+LOSS_LAYER = """\
+init
+  torch.nn.CrossEntropyLoss() -> $loss => keep
+forward
+  $loss($x, $target) -> $y
+  => regraft.ops.cross_entropy($x, $target, layer=$loss) -> $y
+"""
+
+
+def test_a_loss_is_a_layer_of_two_inputs(tmp_path: Path) -> None:
+    lines = "loss = torch.nn.CrossEntropyLoss(ignore_index=0)\nreturn loss(x, labels)"
+    assert rewritten(tmp_path, LOSS_LAYER, lines).endswith("return cross_entropy(x, labels, layer=loss)\n")
+    assert "cross_entropy(" not in rewritten(tmp_path / "other", LOSS_LAYER, lines.replace("(x, labels)", "(x)"))

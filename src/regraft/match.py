@@ -245,7 +245,7 @@ class _Matcher:
             if reason:
                 self._fail(depth, reason, node.expr)
                 return
-        reason = "" if wanted.open or wanted.is_glue else _unmentioned(wanted, node, args)
+        reason = "" if wanted.open else _unmentioned(wanted, node, args)
         if reason:
             self._fail(depth, reason, node.expr)
             return
@@ -554,6 +554,8 @@ def _default_arguments(op: str) -> dict[str, Value]:
 def _unmentioned(wanted: PatternNode, node: Node, args: Mapping[str, Value]) -> str:
     """Nothing is dropped silently: an argument the pattern does not mention must have its default."""
     mentioned = {name for name, _ in wanted.args}
+    if wanted.is_glue:
+        return "" if mentioned == args.keys() else f"{describe(node)} has another number of parts"
     for name, value in args.items():
         if name in mentioned or name in node.defaults or name.isdigit():
             continue

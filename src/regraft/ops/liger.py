@@ -41,7 +41,8 @@ class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, kernel: LigerKernel, *inputs: torch.Tensor | None) -> torch.Tensor:
-        result, kept = kernel.forward(*inputs)
+        with torch.cuda.device_of(inputs[0]):  # Triton launches on the current device
+            result, kept = kernel.forward(*inputs)
         known = inputs if kernel.reference is not None else ()
         ctx.kernel, ctx.number = kernel, len(known)
         ctx.save_for_backward(*known, *kept)
@@ -55,7 +56,8 @@ class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
             if ctx.kernel.reference is None:
                 raise RuntimeError("derivative for liger_backward is not implemented")
             return None, *_reference_gradients(ctx.kernel.reference, inputs, gradient, needed)
-        slopes = ctx.kernel.backward(inputs, kept, gradient)
+        with torch.cuda.device_of(gradient):
+            slopes = ctx.kernel.backward(inputs, kept, gradient)
         return None, *(slope if wanted else None for slope, wanted in zip(slopes, needed, strict=True))
 
 

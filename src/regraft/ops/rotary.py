@@ -139,5 +139,6 @@ def launch_rotary(
     module = liger("rope")
     assert module is not None
     copies = [one.clone(memory_format=torch.contiguous_format).transpose(1, 2) for one in (query, key)]
-    first, second, *_ = module.rope_forward(*copies, cos, sin)
+    with torch.cuda.device_of(query):  # Triton launches on the current device
+        first, second, *_ = module.rope_forward(*copies, cos, sin)
     return first.transpose(1, 2), second.transpose(1, 2)
