@@ -66,9 +66,7 @@ class Calls(Expressions):
         if is_torch(function):
             self.only_scalars(node, operands)
             return self.result(node, code, operands)
-        if all(one.kind == "static" for one in operands) and (
-            inspect.isroutine(function) or is_plain_method(function)
-        ):
+        if all(one.kind == "static" for one in operands) and is_predictable(function):
             value = self.settled(node, code)
             if value is not None:
                 return value
@@ -123,7 +121,9 @@ class Calls(Expressions):
         """What a function of known arguments gives, where that cannot change afterwards."""
         if self.reads(code):
             return None
-        example = self.run(node, code).example
+        example, again = self.run(node, code).example, self.run(node, code).example
+        if literal(example) is not None and (type(example) is not type(again) or example != again):
+            raise self.refuse(node, "gives something else each time it is called")
         fixed = (torch.dtype, torch.device, torch.nn.Module, type)
         known = literal(example) is not None or isinstance(example, fixed) or inspect.isroutine(example)
         return self.static(example) if known else None
@@ -238,5 +238,8 @@ class Calls(Expressions):
         """The function's statements in the place of its call."""
 
 
-def is_plain_method(function: Any) -> bool:
-    return isinstance(getattr(function, "__self__", None), (tuple, str, range, dict, list))
+def is_predictable(function: Any) -> bool:
+    """Python functions, which are run twice, functions of math, and methods of plain data."""
+    plain = isinstance(getattr(function, "__self__", None), (tuple, str, range, dict, list))
+    module = getattr(function, "__module__", "")
+    return inspect.isfunction(function) or inspect.ismethod(function) or plain or module == "math"
