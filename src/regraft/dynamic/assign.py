@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from regraft.dynamic.calls import Calls
-from regraft.dynamic.expressions import assign, name, tensors_in
+from regraft.dynamic.codes import assign, name, tensors_in
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Value, literal
 

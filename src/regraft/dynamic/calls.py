@@ -12,14 +12,8 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.expressions import (
-    Expressions,
-    is_torch,
-    method_call,
-    name,
-    plain,
-    static_display,
-)
+from regraft.dynamic.codes import is_torch, method_call, name, plain, static_display
+from regraft.dynamic.decisions import Decisions
 from regraft.dynamic.probe import observe
 from regraft.dynamic.values import SAME, Value, fork, literal
 
@@ -35,7 +29,7 @@ HOST_METHODS = frozenset(
 )
 
 
-class Calls(Expressions):
+class Calls(Decisions):
     """Evaluates calls."""
 
     def on_Call(self, node: ast.Call) -> Value:

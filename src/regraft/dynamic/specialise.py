@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.expressions import Frame, name
+from regraft.dynamic.codes import name
+from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.normal import tails
 from regraft.dynamic.residual import HostStep, Step, leaves
 from regraft.dynamic.statements import Statements

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from regraft.dynamic.assign import Assignments, part_name
-from regraft.dynamic.expressions import Choice, assign, name
+from regraft.dynamic.codes import assign, name
+from regraft.dynamic.expressions import Choice
 from regraft.dynamic.normal import holds, tails
 from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, writes
 from regraft.dynamic.values import Names, Value, fork, literal, open_sizes, opened, same_type
