@@ -35,6 +35,10 @@ class Calls(Decisions):
     def on_Call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Attribute):
             base = self.evaluate(node.func.value)
+            if base.kind == "static" and isinstance(base.example, torch.Tensor):
+                if node.func.attr in READING_METHODS:  # weights stay what they are
+                    return self.static(getattr(base.example, node.func.attr)())
+                base = replace(base, kind="tensor")
             if base.kind not in ("static", "record"):
                 return self.method(node, base, node.func.attr)
         callee = self.evaluate(node.func)

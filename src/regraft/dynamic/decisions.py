@@ -10,8 +10,8 @@ import torch
 from regraft.dynamic.codes import method_call
 from regraft.dynamic.expressions import Expressions
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.residual import Branch, Step, TensorStep
-from regraft.dynamic.values import Names, Value, fork
+from regraft.dynamic.residual import Branch, Step, TensorStep, reads
+from regraft.dynamic.values import SAME, Names, Value, fork
 
 
 class Decisions(Expressions):
@@ -53,6 +53,10 @@ class Decisions(Expressions):
         if self.names[key].kind == "lost":
             raise self.refuse(node, "the sides of this expression have different types or shapes")
         return self.names[key]
+
+    def on_NamedExpr(self, node: ast.NamedExpr) -> Value:
+        self.store(node.target, self.evaluate(node.value))
+        return self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 
     def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         if any(part.is_async for part in node.generators):
@@ -103,5 +107,7 @@ class Decisions(Expressions):
         if value.kind == "tensor":
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
+            if value.twin is SAME and all(map(self.is_constant, reads(value.code))):
+                return self.static(bool(value.example))  # weights and what is made of them stay what they are
             return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
         return value

@@ -6,6 +6,7 @@ import ast
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -40,7 +41,6 @@ class Interpreter(ABC):
         self.own: set[str] = set()  # names that no statement of the source reads again
         self.inputs: list[torch.Tensor] = []
         self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
-        self.constants: set[str] = set()  # names of tensors that no input decides
         self.varying: set[str] = set()  # names that a loop assigns whose length is not known
         self.reserved: set[str] = set()  # names that forward uses itself
         self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
@@ -83,19 +83,20 @@ class Interpreter(ABC):
         """Let a name hold a value."""
         if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
             self.open.setdefault(key, set()).update(open_sizes(value))
-        constant = value.kind == "tensor" and key not in self.varying and all(map(self.is_constant, reads(value.code)))
-        (self.constants.add if constant else self.constants.discard)(key)
-        self.names[key] = value.named(key)
+        used = reads(value.code)
+        free = value.kind == "tensor" and key not in self.varying and key not in used
+        constant = free and all(map(self.is_constant, used))
+        self.names[key] = replace(value.named(key), constant=constant)
         return self.names[key]
 
     def is_constant(self, key: str) -> bool:
         if key in self.names:
-            return self.names[key].kind == "static" or key in self.constants
+            return self.names[key].kind == "static" or self.names[key].constant
         return key == "self" or key in self.globals
 
     def known(self) -> list[torch.Tensor]:
         """Tensors that hold the same for every input."""
-        return list(tensors_in([self.names[key].example for key in self.constants if key in self.names]))
+        return list(tensors_in([value.example for value in self.names.values() if value.constant]))
 
     def run(self, node: ast.AST, code: ast.expr) -> Value:
         """Residual code run on the example, and in the second world where that differs."""

@@ -31,7 +31,6 @@ class Specialiser(Statements):
             if isinstance(value, torch.Tensor):
                 self.inputs.append(value)
                 self.hold(key, Value("tensor", value, name(key), self.resized([one[key] for one in calls])))
-                self.constants.discard(key)
             elif literal(value) is not None:
                 self.names[key] = Value("static", value, literal(value) or name(key))
             else:
