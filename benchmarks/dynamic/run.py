@@ -40,12 +40,14 @@ def fastest(variants: dict, calls: list, repeats: int = 40) -> dict[str, float]:
 def measure(name: str, networks, options) -> float | None:
     """Split one network, compare, measure, print a line; eager divided by split, None where it is refused."""
     model, calls = networks.build(name, 24)
+    started = time.process_time()
     try:
         made = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False)
     except regraft.dynamic.Unsplittable as problem:
         place = pathlib.Path(problem.path).name
         print(f"{name:20} refused: {place}:{problem.line}: {problem.reason[:160]}", flush=True)
         return None
+    build = time.process_time() - started
     variants = {"eager": model, "split": made}
     if options.compile:
         variants["compile"] = torch.compile(model)
@@ -62,7 +64,8 @@ def measure(name: str, networks, options) -> float | None:
         f"{name:20} {shown}  eager/split {times['eager'] / times['split']:5.2f}  sub-networks {report.subnetworks:2}"
         f"  models {report.models:2}  islands {len(report.islands)}  sides run {report.sides_run}/{report.sides}"
         f"  equal on {report.inputs_checked}  at a threshold {len(report.at_threshold)}"
-        f"  build {report.seconds:5.2f} s  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)",
+        f"  build {report.seconds:5.2f} s (CPU {build:.2f} s)"
+        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)",
         flush=True,
     )
     return times["eager"] / times["split"]

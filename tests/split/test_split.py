@@ -218,6 +218,9 @@ def test_a_network_that_was_split_before_comes_from_the_cache():
     assert again.report == first.report and again.directory != first.directory
     torch.testing.assert_close(again(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4)
     assert regraft.split(model, calls, cache=False).directory != again.directory
+    (again.directory / "weights.bin").write_bytes(b"damaged")
+    repaired = regraft.split(model, calls)
+    assert repaired.directory != again.directory and regraft.split(model, calls).directory == again.directory
     with torch.no_grad():
         model.blocks[0].bias += 0.01
     changed = regraft.split(model, calls)
