@@ -75,7 +75,14 @@ def test_the_language(kind):
     assert report.inputs_checked == 200 and report.sides_run == report.sides and not report.islands
 
 
-OPEN = (sizes.Filters, sizes.Grows, sizes.Experts, sizes.Lengths, sizes.Greedy)  # sizes that regions take as they come
+OPEN = (
+    sizes.Filters,
+    sizes.Grows,
+    sizes.Experts,
+    sizes.Lengths,
+    sizes.Greedy,
+    sizes.Cuts,
+)  # sizes that regions take as they come
 
 
 @pytest.mark.parametrize("kind", classes(sizes))

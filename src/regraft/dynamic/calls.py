@@ -80,7 +80,7 @@ class Calls(Decisions):
         args: list[Value] = []
         for arg in node.args:
             if not isinstance(arg, ast.Starred):
-                args.append(self.evaluate(arg))
+                args.append(self.number_name(self.evaluate(arg)))
                 continue
             several = self.evaluate(arg.value)
             if several.kind == "static" and isinstance(several.example, (tuple, list)):
@@ -91,7 +91,7 @@ class Calls(Decisions):
                 raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
         words: dict[str, Value] = {}
         for word in node.keywords:
-            value = self.evaluate(word.value)
+            value = self.number_name(self.evaluate(word.value))
             if word.arg is not None:
                 words[word.arg] = value
             elif value.kind == "static" and isinstance(value.example, dict):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.values import Value, literal
+from regraft.dynamic.values import SAME, Value, literal
 
 
 def name(identifier: str) -> ast.expr:
@@ -33,6 +33,11 @@ def method_call(base: ast.expr, called: str) -> ast.expr:
 def is_number_tensor(value: Any) -> bool:
     whole = (torch.int64, torch.int32)
     return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in whole
+
+
+def is_read_number(value: Value) -> bool:
+    """A whole number that the host has from a tensor's value."""
+    return value.kind == "host" and type(value.example) is int and value.twin is SAME and not value.constant
 
 
 def tensors_in(values: Any) -> Iterator[torch.Tensor]:

@@ -107,18 +107,18 @@ class Expressions(Interpreter):
     def composed(self, node: ast.expr) -> Value:
         """An operator or a display: its kind is the strongest kind of its operands."""
         made = copy.copy(node)
-        operands: list[Value] = []
         display = isinstance(node, (ast.List, ast.Dict, ast.Tuple))
-
-        def child(part: ast.expr) -> ast.expr:
-            operands.append(self.evaluate(part))
-            return self.held(operands[-1]) if display and operands[-1].kind == "tensor" else operands[-1].code
-
+        parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
+        operands = [self.evaluate(part) for part in parts]
+        if isinstance(node, ast.Slice) or (not display and any(one.kind == "tensor" for one in operands)):
+            operands = [self.number_name(one) for one in operands]
+        held = [self.held(one) if display and one.kind == "tensor" else one.code for one in operands]
+        codes = {id(part): code for part, code in zip(parts, held, strict=True)}
         for field, part in ast.iter_fields(node):
             if isinstance(part, ast.expr):
-                setattr(made, field, child(part))
+                setattr(made, field, codes[id(part)])
             elif isinstance(part, list):
-                setattr(made, field, [child(one) if isinstance(one, ast.expr) else one for one in part])
+                setattr(made, field, [codes.get(id(one), one) for one in part])
         if display and (not isinstance(node, ast.Tuple) or any(one.kind != "static" for one in operands)):
             if any(one.kind == "static" and not plain(one) for one in operands) and not isinstance(node, ast.Tuple):
                 raise self.refuse(node, "a container of modules or other objects, made in forward, is not supported")
@@ -168,7 +168,7 @@ class Expressions(Interpreter):
 
     def on_Subscript(self, node: ast.Subscript) -> Value:
         base = self.evaluate(node.value)
-        index = self.chosen.get(id(node.slice)) or self.evaluate(node.slice)
+        index = self.chosen.get(id(node.slice)) or self.number_name(self.evaluate(node.slice))
         code = ast.Subscript(base.code, index.code, ast.Load())
         if base.kind == "static" and isinstance(base.example, MODULES):
             if index.kind != "static":

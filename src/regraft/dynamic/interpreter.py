@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import access, assign, holds_tensor, method_call, name, tensors_in
+from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, method_call, name, tensors_in
 from regraft.dynamic.errors import Unsplittable, refuse
 from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
-from regraft.dynamic.values import SAME, Names, Value, literal, open_sizes
+from regraft.dynamic.values import SAME, Names, Value, literal, open_sizes, opened, pattern
 from regraft.dynamic.worlds import Longer
 
 
@@ -105,7 +105,28 @@ class Interpreter(ABC):
         twin = SAME
         if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
             twin = self.world(node, code, True).result
-        return Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin)
+        value = Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin)
+        return self.resized_by_numbers(node, value) if value.kind == "tensor" else value
+
+    def resized_by_numbers(self, node: ast.AST, value: Value) -> Value:
+        """The value with open sizes where a number that the host reads, such as `int(x)`, decides them."""
+        numbers = [key for key in reads(value.code) if key in self.names and is_read_number(self.names[key])]
+        for change in (1, -1) if numbers else ():
+            scope = {**self.globals, "self": self.model, **{key: one.example for key, one in self.names.items()}}
+            scope.update((key, self.names[key].example + change) for key in numbers)
+            try:
+                with torch.no_grad():
+                    other = eval(compile(ast.fix_missing_locations(ast.Expression(value.code)), "", "eval"), scope)
+            except Exception:  # noqa: BLE001  (a number that does not fit, such as an index out of range)
+                continue
+            changed = replace(value, example=other, twin=SAME)
+            if pattern(value.example, value.example) == pattern(other, other):
+                continue
+            wider = opened(value, changed)
+            if wider is None:
+                raise self.refuse(node, "a number that is read from a tensor decides the sizes of several results")
+            value = wider
+        return value
 
     def world(self, node: ast.AST, code: ast.expr, second: bool) -> Observed:
         """Residual code run in one world; refuses what no static region can do."""
@@ -134,6 +155,11 @@ class Interpreter(ABC):
         self.steps.append(TensorStep(assign(target, value.code), self.place))
         self.hold(target, value)
         return name(target)
+
+    def number_name(self, value: Value) -> Value:
+        """A number that the host reads gets a name where it goes into a region."""
+        number = value.kind == "host" and isinstance(value.example, (int, float)) and value.twin is SAME
+        return self.held_by_host(value) if number and not isinstance(value.code, ast.Name) else value
 
     def held_by_host(self, value: Value) -> Value:
         """A name for what the host computes once, wherever it is used."""

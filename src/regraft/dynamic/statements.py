@@ -315,7 +315,7 @@ class Statements(Assignments):
         if self.is_kept_apart(key, value, self.names) and new is not None and list(new.fields) == list(value.fields):
             return self.rebuilt(key, value)
         if new is not None and new.kind == value.kind and same_type(value, new):
-            return new if value.kind == "host" else value
+            return replace(new, constant=False) if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
         if wider is not None:
             return self.hold(key, wider)
