@@ -1,4 +1,4 @@
-"""What the host adds to a transition: the split network's time without that of its sessions, divided by their calls.
+"""What the host adds to a transition: the split network's time without that of ONNX Runtime, divided by its calls.
 
 Usage: python benchmarks/dynamic/overhead.py
 """
@@ -58,7 +58,7 @@ def main() -> None:
             session(None, values)
 
     whole, sessions = fastest(lambda: host.forward(x)), fastest(bare)
-    print(f"{len(calls)} transitions: {whole * 1e6:.0f} us, their sessions alone {sessions * 1e6:.0f} us, ", end="")
+    print(f"{len(calls)} transitions: {whole * 1e6:.0f} us, ONNX Runtime alone {sessions * 1e6:.0f} us, ", end="")
     print(f"the host {(whole - sessions) / len(calls) * 1e6:.2f} us a transition")
 
 

@@ -83,9 +83,9 @@ class Interpreter(ABC):
         """Let a name hold a value."""
         if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
             self.open.setdefault(key, set()).update(open_sizes(value))
-        used = reads(value.code)
-        free = value.kind == "tensor" and key not in self.varying and key not in used
-        constant = free and all(map(self.is_constant, used))
+        made = not (isinstance(value.code, ast.Name) and value.code.id == key)  # else it comes from outside
+        free = made and value.kind == "tensor" and key not in self.varying
+        constant = free and all(map(self.is_constant, reads(value.code)))
         self.names[key] = replace(value.named(key), constant=constant)
         return self.names[key]
 
