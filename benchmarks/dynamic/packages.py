@@ -9,6 +9,7 @@ import torch
 import transformers
 from torch import nn
 
+UNSEEN = "raise"  # the expert beyond the last one, which padding for other devices would choose
 SMALL = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64,

@@ -1,8 +1,9 @@
 """Latency of dynamic networks: eager and split, interleaved in one process, one thread, batch 1.
 
-Usage: python benchmarks/dynamic/run.py NETWORKS.py [--compile]
+Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile]
 
-where NETWORKS.py has NAMES and build(name, n) -> (model, calls).
+where each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split does with sides
+that no input takes.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import argparse
 import datetime
 import importlib.util
+import pathlib
 import platform
 import statistics
+import sys
 import time
 
 import onnxruntime
 import torch
 
 import regraft
+import regraft.dynamic
 
 
 def fastest(variants: dict, calls: list, repeats: int = 40) -> dict[str, float]:
@@ -33,36 +37,58 @@ def fastest(variants: dict, calls: list, repeats: int = 40) -> dict[str, float]:
 
 
 @torch.no_grad()
+def measure(name: str, networks, options) -> float | None:
+    """Split one network, compare, measure, print a line; eager divided by split, None where it is refused."""
+    model, calls = networks.build(name, 24)
+    started = time.process_time()
+    try:
+        made = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False)
+    except regraft.dynamic.Unsplittable as problem:
+        place = pathlib.Path(problem.path).name
+        print(f"{name:20} refused: {place}:{problem.line}: {problem.reason[:160]}", flush=True)
+        return None
+    build = time.process_time() - started
+    variants = {"eager": model, "split": made}
+    if options.compile:
+        variants["compile"] = torch.compile(model)
+    calls = [tuple(call) for call in calls[:12]]
+    for run in variants.values():
+        for call in calls:
+            run(*call)
+    times = fastest(variants, calls)
+    report = made.report
+    weights = sum(one.numel() * one.element_size() for one in [*model.parameters(), *model.buffers()])
+    size = sum(one.stat().st_size for one in made.directory.iterdir() if one.is_file())
+    shown = "  ".join(f"{key} {value:7.3f}" for key, value in times.items())
+    print(
+        f"{name:20} {shown}  eager/split {times['eager'] / times['split']:5.2f}  sub-networks {report.subnetworks:2}"
+        f"  models {report.models:2}  islands {len(report.islands)}  sides run {report.sides_run}/{report.sides}"
+        f"  equal on {report.inputs_checked}  at a threshold {len(report.at_threshold)}"
+        f"  build {report.seconds:5.2f} s (CPU {build:.2f} s)"
+        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)",
+        flush=True,
+    )
+    return times["eager"] / times["split"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("networks")
+    parser.add_argument("networks", nargs="+")
+    parser.add_argument("--only", nargs="+")
     parser.add_argument("--compile", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    spec = importlib.util.spec_from_file_location("networks", options.networks)
-    networks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(networks)
     print(f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, ", end="")
     print(f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, batch 1, milliseconds")
     ratios = []
-    for name in networks.NAMES:
-        model, calls = networks.build(name, 12)
-        made = regraft.split(model, calls)
-        variants = {"eager": model, "split": made}
-        if options.compile:
-            variants["compile"] = torch.compile(model)
-        for run in variants.values():
-            for call in calls:
-                run(*call)
-        times = fastest(variants, calls)
-        ratios.append(times["eager"] / times["split"])
-        shown = "  ".join(f"{key} {value:.3f}" for key, value in times.items())
-        report = made.report
-        print(f"{name:10} {shown}  eager/split {ratios[-1]:.2f}  sub-networks {report.subnetworks}  ", end="")
-        print(
-            f"sides run {report.sides_run}/{report.sides}  equal on {report.inputs_checked}  build {report.seconds} s"
-        )
-    print(f"geometric mean eager/split {statistics.geometric_mean(ratios):.2f}")
+    for number, path in enumerate(options.networks):
+        spec = importlib.util.spec_from_file_location(f"networks_{number}", path)
+        networks = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = networks
+        spec.loader.exec_module(networks)
+        ratios += [measure(name, networks, options) for name in networks.NAMES if name in (options.only or [name])]
+    split = [one for one in ratios if one is not None]
+    print(f"split {len(split)} of {len(ratios)}, geometric mean eager/split {statistics.geometric_mean(split):.2f}")
 
 
 if __name__ == "__main__":

@@ -156,3 +156,37 @@ class State(Layers):
             state = (self.a(state[0]) + 0.4, state[1] + 1)
             steps = steps + 1
         return state, steps
+
+
+class Weights(Layers):
+    """Decisions on weights are known; a value can be named where it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.least = nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x):
+        if self.least > 0.1:
+            x = x * self.least.exp()
+        if (y := self.a(x)).sum() > self.least.item():
+            return y, x.shape
+        return x, y.size()
+
+
+class Constants(Layers):
+    """Tensors that start as constants."""
+
+    def forward(self, x):
+        least, total, item = torch.zeros(1), torch.zeros(1), 1
+        if x.sum() > 0:
+            least = torch.ones(1)
+        elif least > 0.5:
+            x = x * 5
+        if least > 0.5:
+            x = self.a(x)
+        while total < 3:
+            total = total + x.abs().max() + 0.1
+        for item in (x > 0.5).nonzero():
+            if item[1] > 2:
+                x = x + 1
+        return x, total, item > 0 if isinstance(item, int) else True

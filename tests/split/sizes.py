@@ -118,3 +118,14 @@ class Greedy(nn.Module):
             if token.item() == 3:
                 break
         return ids
+
+
+class Cuts(Filters):
+    """A number that is read decides a size."""
+
+    def forward(self, x):
+        count = int(x.argmax()) % 5 + 1
+        y = self.a(x[:count])
+        if y.sum() > 0:
+            y = torch.cat([y, torch.zeros(count, 6)])
+        return y.sum(0) / y.shape[0], x[int(x.argmin()) % 4]

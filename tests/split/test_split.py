@@ -1,8 +1,12 @@
 """Networks that decide by values: split, compared, saved, run without torch; ill-formed ones are refused."""
 
+import importlib.util
+import json
 import os
+import pathlib
 import subprocess
 import sys
+import venv
 
 import pytest
 
@@ -11,7 +15,7 @@ pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
-from split import language, networks, sizes  # noqa: E402
+from split import illformed, language, networks, sizes  # noqa: E402
 
 
 def made(name, seed=0):
@@ -71,12 +75,24 @@ def test_the_language(kind):
     assert report.inputs_checked == 200 and report.sides_run == report.sides and not report.islands
 
 
+OPEN = (
+    sizes.Filters,
+    sizes.Grows,
+    sizes.Experts,
+    sizes.Lengths,
+    sizes.Greedy,
+    sizes.Cuts,
+)  # sizes that regions take as they come
+
+
 @pytest.mark.parametrize("kind", classes(sizes))
 def test_sizes_that_values_decide(kind):
     torch.manual_seed(0)
     model = kind().eval()
     result = regraft.split(model, model.calls())
     assert result.report.inputs_checked == 200 and not result.report.islands
+    regions = json.loads((result.directory / "manifest.json").read_text())["regions"]
+    assert any(None in one["shape"] for region in regions for one in region["inputs"]) == (kind in OPEN)
     for call in model.calls():
         torch.testing.assert_close(result(*call), model(*call), rtol=1e-4, atol=1e-4)
 
@@ -107,22 +123,76 @@ def test_what_the_compiler_cannot_take_stays_eager_and_is_reported(tmp_path):
         torch.testing.assert_close(loaded(x), model(x).detach())
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("Noise", "random"), ("Seeds", "random"), ("Counts", "changed"), ("InPlace", "changed"), ("Tries", "Try"),
-        ("Yields", "generator"), ("Remembers", "attribute"), ("Prints", "print"),
-        ("Mixed", "different types"), 
-         ("Stars", r"\*"),
-        ("Lambdas", "Lambda"), ("Globals", "Global"),
-        ("Hidden", r"attribute calls of inner.1 \(Counter\)"), ("Replaced", "attribute _buffers of the network"),
-    ],
-)  # fmt: skip
-def test_ill_formed_networks_are_refused_with_a_reason(name, reason):
-    model, calls = made(name)
-    with pytest.raises(Unsplittable, match=reason) as caught:
-        regraft.split(model, calls)
-    assert caught.value.path.endswith("networks.py") and caught.value.line > 0
+def bare_environment(place):
+    """An environment with nothing but NumPy and ONNX Runtime; its interpreter."""
+    venv.create(place, with_pip=False, symlinks=True)
+    (site,) = place.glob("lib/python*/site-packages")
+    for name in ("numpy", "onnxruntime"):
+        package = pathlib.Path(importlib.util.find_spec(name).origin).parent
+        for one in (package, package.parent / f"{name}.libs"):
+            if one.exists():
+                (site / one.name).symlink_to(one)
+    return place / "bin" / "python"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="builds its environment with symbolic links")
+def test_the_directory_runs_where_only_numpy_and_onnxruntime_are_installed(tmp_path):
+    model, calls = made("Decoder")
+    call, python = calls[0], bare_environment(tmp_path / "env")
+    regraft.split(model, calls).save(tmp_path / "net")
+    program = (
+        "import importlib.util; assert not any(map(importlib.util.find_spec, ('torch', 'onnx', 'regraft', 'pip')));"
+        f"import numpy; from host import Host; x = numpy.array({call[0].tolist()}, dtype='float32');"
+        "print(Host().forward(x).tolist())"
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    command = [python, "-c", program]
+    run = subprocess.run(command, cwd=tmp_path / "net", env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == str(model(*call).tolist())
+
+
+REFUSED = {
+    "Noise": "random", "Seeds": "random", "Dropout": "random", "Counts": "changed", "InPlace": "changed",
+    "Tries": "Try", "Yields": "generator", "Awaits": "coroutine", "Remembers": "attribute", "Prints": "print",
+    "Mixed": "different types", "Ragged": "different types", "Stars": r"\*", "Starred": "unpacked",
+    "Lambdas": "Lambda", "Globals": "Global", "Inner": "FunctionDef", "Clock": "call of 'time' cannot be followed",
+    "HiddenClock": "gives something else each time", "Reads": r"open\(\)", "WhileElse": "else after a while",
+    "Forever": "4096 iterations", "Recursive": "too deeply", "LoopReturn": "return inside a loop",
+    "View": "row is changed in place", "Shares": "y is changed in place", "Fills": "assigning to an element",
+    "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
+    "Replaced": "attribute _buffers of the network",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_ill_formed_networks_are_refused_with_a_reason(name):
+    torch.manual_seed(0)
+    model = getattr(illformed, name)().eval()
+    with pytest.raises(Unsplittable, match=REFUSED[name]) as caught:
+        regraft.split(model, [(torch.randn(1, 6),) for _ in range(4)])
+    assert caught.value.path.endswith("illformed.py") and caught.value.line > 0
+
+
+def test_calls_and_models_that_do_not_fit_are_refused():
+    model, calls = made("Skips")
+    x = calls[0][0]
+    hooked, _ = made("Skips")
+    hooked.gate.register_forward_hook(lambda *_: None)
+    for wrong, examples, reason in (
+        (model, [], "at least one example call"),
+        (model, [(x, x)], "too many positional arguments"),
+        (model, [{"y": x}], "missing a required argument"),
+        (model, [([x],)], "the example call fails: TypeError"),
+        (model, [(x,), (x.double(),)], "differ in types"),
+        (made("Skips")[0].train(), calls, "training mode"),
+        (hooked, calls, "hooks"),
+        (torch.jit.trace(torch.nn.Linear(6, 6), x), calls, "TorchScript"),
+    ):
+        with pytest.raises(Unsplittable, match=reason):
+            regraft.split(wrong, examples)
+    with pytest.raises(ValueError, match="unknown compiler"):
+        regraft.split(model, calls, compiler="none")
 
 
 def test_a_side_that_no_checked_input_took_is_refused():
@@ -155,6 +225,9 @@ def test_a_network_that_was_split_before_comes_from_the_cache():
     assert again.report == first.report and again.directory != first.directory
     torch.testing.assert_close(again(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4)
     assert regraft.split(model, calls, cache=False).directory != again.directory
+    (again.directory / "weights.bin").write_bytes(b"damaged")
+    repaired = regraft.split(model, calls)
+    assert repaired.directory != again.directory and regraft.split(model, calls).directory == again.directory
     with torch.no_grad():
         model.blocks[0].bias += 0.01
     changed = regraft.split(model, calls)
@@ -202,10 +275,10 @@ def test_a_loop_that_might_not_end_does_not_stop_the_check():
 
 def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     (tmp_path / "nets.py").write_text(
-        "import torch\nfrom split import language, networks, sizes\n"
+        "import torch\nfrom split import illformed, language, networks, sizes\n"
         "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
         "def eager():\n    return networks.Bessel().eval(), [(torch.randn(1, 6),)]\n"
-        "def bad():\n    return networks.Noise().eval(), [(torch.randn(1, 6),)]\n"
+        "def bad():\n    return illformed.Noise().eval(), [(torch.randn(1, 6),)]\n"
     )
     tests = os.path.dirname(os.path.dirname(networks.__file__))
     environment = {**os.environ, "PYTHONPATH": tests}

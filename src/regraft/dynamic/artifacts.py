@@ -103,7 +103,8 @@ def _rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     for one in graph.output:
         one.name = new(one.name)
     for value in graph.output:
-        value.type.tensor_type.ClearField("shape")
+        if value.type.HasField("tensor_type"):
+            value.type.tensor_type.ClearField("shape")
     for value in graph.input:
         for size in value.type.tensor_type.shape.dim:
             if size.dim_param:

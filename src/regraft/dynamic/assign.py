@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.dynamic.calls import Calls
-from regraft.dynamic.expressions import assign, name, tensors_in
+from regraft.dynamic.codes import assign, name, tensors_in
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Value, literal
 
@@ -54,7 +55,9 @@ class Assignments(Calls):
         size = self.is_size(value)
         self.assign(key, value.code, value.kind == "tensor" or size)
         (self.sizes.add if size else self.sizes.discard)(key)
-        self.hold(key, Value("host", value.example, value.code, value.twin) if value.kind == "static" else value)
+        held = self.hold(key, replace(value, kind="host") if value.kind == "static" else value)
+        if value.kind == "static":
+            self.names[key] = replace(held, constant=True)
 
     def assign(self, key: str, code: ast.expr, by_region: bool) -> None:
         self.steps.append(TensorStep(assign(key, code), self.place) if by_region else HostStep(assign(key, code)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -68,7 +69,8 @@ def split(
     key = key_of(model, calls, (compiler, unseen)) if cache else None
     stored = find(key) if key is not None else None
     if stored is not None:
-        return load_split(stored)
+        with contextlib.suppress(ValueError, OSError, KeyError):  # a damaged entry is built again
+            return load_split(stored)
     made = build(model, path, parameters, calls, unseen, started)
     if key is not None:
         keep(key, made.directory)

@@ -12,14 +12,8 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.expressions import (
-    Expressions,
-    is_torch,
-    method_call,
-    name,
-    plain,
-    static_display,
-)
+from regraft.dynamic.codes import is_torch, method_call, name, plain, static_display
+from regraft.dynamic.decisions import Decisions
 from regraft.dynamic.probe import observe
 from regraft.dynamic.values import SAME, Value, fork, literal
 
@@ -35,12 +29,16 @@ HOST_METHODS = frozenset(
 )
 
 
-class Calls(Expressions):
+class Calls(Decisions):
     """Evaluates calls."""
 
     def on_Call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Attribute):
             base = self.evaluate(node.func.value)
+            if base.kind == "static" and isinstance(base.example, torch.Tensor):
+                if node.func.attr in READING_METHODS:  # weights stay what they are
+                    return self.static(getattr(base.example, node.func.attr)())
+                base = replace(base, kind="tensor")
             if base.kind not in ("static", "record"):
                 return self.method(node, base, node.func.attr)
         callee = self.evaluate(node.func)
@@ -66,9 +64,7 @@ class Calls(Expressions):
         if is_torch(function):
             self.only_scalars(node, operands)
             return self.result(node, code, operands)
-        if all(one.kind == "static" for one in operands) and (
-            inspect.isroutine(function) or is_plain_method(function)
-        ):
+        if all(one.kind == "static" for one in operands) and is_predictable(function):
             value = self.settled(node, code)
             if value is not None:
                 return value
@@ -84,7 +80,7 @@ class Calls(Expressions):
         args: list[Value] = []
         for arg in node.args:
             if not isinstance(arg, ast.Starred):
-                args.append(self.evaluate(arg))
+                args.append(self.number_name(self.evaluate(arg)))
                 continue
             several = self.evaluate(arg.value)
             if several.kind == "static" and isinstance(several.example, (tuple, list)):
@@ -95,7 +91,7 @@ class Calls(Expressions):
                 raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
         words: dict[str, Value] = {}
         for word in node.keywords:
-            value = self.evaluate(word.value)
+            value = self.number_name(self.evaluate(word.value))
             if word.arg is not None:
                 words[word.arg] = value
             elif value.kind == "static" and isinstance(value.example, dict):
@@ -123,7 +119,9 @@ class Calls(Expressions):
         """What a function of known arguments gives, where that cannot change afterwards."""
         if self.reads(code):
             return None
-        example = self.run(node, code).example
+        example, again = self.run(node, code).example, self.run(node, code).example
+        if literal(example) is not None and (type(example) is not type(again) or example != again):
+            raise self.refuse(node, "gives something else each time it is called")
         fixed = (torch.dtype, torch.device, torch.nn.Module, type)
         known = literal(example) is not None or isinstance(example, fixed) or inspect.isroutine(example)
         return self.static(example) if known else None
@@ -238,5 +236,8 @@ class Calls(Expressions):
         """The function's statements in the place of its call."""
 
 
-def is_plain_method(function: Any) -> bool:
-    return isinstance(getattr(function, "__self__", None), (tuple, str, range, dict, list))
+def is_predictable(function: Any) -> bool:
+    """Python functions, which are run twice, functions of math, and methods of plain data."""
+    plain = isinstance(getattr(function, "__self__", None), (tuple, str, range, dict, list))
+    module = getattr(function, "__module__", "")
+    return inspect.isfunction(function) or inspect.ismethod(function) or plain or module == "math"

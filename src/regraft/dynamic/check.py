@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,10 +100,13 @@ def difference(got: Any, expected: Any) -> str:
         except AssertionError as problem:
             return " ".join(str(problem).split())
         return ""
+    got, expected = (tuple(one) if isinstance(one, torch.Size) else one for one in (got, expected))
     if type(got) is not type(expected):
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
     if isinstance(expected, float):
         return difference(torch.tensor(got), torch.tensor(expected))
+    if dataclasses.is_dataclass(expected) and not isinstance(expected, (dict, type)):
+        got, expected = vars(got), vars(expected)
     if isinstance(expected, dict):
         got, expected = [*got.keys(), *got.values()], [*expected.keys(), *expected.values()]
     if isinstance(expected, (tuple, list)):

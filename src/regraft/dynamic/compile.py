@@ -41,7 +41,28 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
         entry = artifacts.add(to_onnx(region, module), list(region.inputs))
     except Untaken as problem:
         entry = island(region, module, artifacts.directory, str(problem))
-    return {**entry, "inputs": region.inputs, "outputs": region.outputs}
+    return {**entry, **signature(region, module)}
+
+
+def signature(region: Region, module: RegionModule) -> dict[str, Any]:
+    """Name, type and shape of what goes in and what comes out; null is an open size."""
+    with torch.no_grad():
+        given = [tuple(torch.as_tensor(one) for one in module(*sample)) for sample in region.samples]
+    found: dict[str, Any] = {}
+    for kind, names, samples in (("inputs", region.inputs, region.samples), ("outputs", region.outputs, given)):
+        found[kind] = [
+            {
+                "name": key,
+                "type": str(first.dtype).removeprefix("torch."),
+                "shape": common([one.shape for one in each]),
+            }
+            for key, first, each in zip(names, samples[0], zip(*samples, strict=True), strict=True)
+        ]
+    return found
+
+
+def common(shapes: list[torch.Size]) -> list[int | None]:
+    return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
 
 
 def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
@@ -145,9 +166,9 @@ def varying(region: Region) -> dict[str, dict[int, str]]:
     """The dimensions of the inputs that differ between the samples."""
     axes: dict[str, dict[int, str]] = {}
     for key, *tensors in zip(region.inputs, *region.samples, strict=True):
-        for dim in range(tensors[0].ndim):
-            if len({one.shape[dim] for one in tensors}) > 1:
-                axes.setdefault(key, {})[dim] = f"{key}_{dim}"
+        dims = [dim for dim, size in enumerate(common([one.shape for one in tensors])) if size is None]
+        if dims:
+            axes[key] = {dim: f"{key}_{dim}" for dim in dims}
     return axes
 
 

@@ -4,34 +4,19 @@ from __future__ import annotations
 
 import ast
 import builtins
-import contextlib
 import copy
-import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.dynamic.errors import Unsplittable, refuse
-from regraft.dynamic.normal import comprehension
-from regraft.dynamic.probe import Observed, observe
-from regraft.dynamic.residual import Branch, HostStep, Step, TensorStep, reads
-from regraft.dynamic.values import SAME, Names, Value, fork, literal, open_sizes
-from regraft.dynamic.worlds import Longer
+from regraft.dynamic.codes import is_number_tensor, literal_range, name, plain
+from regraft.dynamic.interpreter import Interpreter
+from regraft.dynamic.values import SAME, Value, literal
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
 MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
-
-
-def name(identifier: str) -> ast.expr:
-    return ast.Name(identifier, ast.Load())
-
-
-def assign(target: str, value: ast.expr) -> ast.stmt:
-    return ast.fix_missing_locations(ast.Assign([ast.Name(target, ast.Store())], value, lineno=1))
 
 
 class Choice(Exception):
@@ -42,114 +27,8 @@ class Choice(Exception):
         self.index, self.keys = index, keys
 
 
-class Frame:
-    """One function being specialised: where it is, its globals, its prefix for names, what `self` is."""
-
-    def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
-        self.path, self.scope, self.prefix = path, scope, prefix
-        self.line = 0  # of the statement that is specialised
-
-
-class Expressions(ABC):
+class Expressions(Interpreter):
     """Evaluates expressions on the example and writes down what is left of them."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self.model = model
-        self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
-        self.globals: dict[str, Any] = {}
-        self.names: Names = {}
-        self.frame = Frame("", {}, "")
-        self.steps: list[Step] = []
-        self.count = 0
-        self.own: set[str] = set()  # names that no statement of the source reads again
-        self.inputs: list[torch.Tensor] = []
-        self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
-        self.constants: set[str] = set()  # names of tensors that no input decides
-        self.varying: set[str] = set()  # names that a loop assigns whose length is not known
-        self.reserved: set[str] = set()  # names that forward uses itself
-        self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
-
-    def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
-        return refuse(self.frame.path, node, reason)
-
-    @property
-    def place(self) -> tuple[str, int]:
-        return self.frame.path, self.frame.line
-
-    def fresh(self) -> str:
-        self.count += 1
-        if f"t{self.count}" in self.reserved:
-            return self.fresh()
-        self.own.add(f"t{self.count}")
-        return f"t{self.count}"
-
-    def static(self, example: Any, code: ast.expr | None = None) -> Value:
-        if code is None or literal(example) is not None:
-            code = literal(example)
-        return Value("static", example, code or self.aliased(type(example).__name__, example))
-
-    def aliased(self, wanted: str, value: Any) -> ast.expr:
-        """A name for something that regions need from outside, one for each object."""
-        if isinstance(value, torch.nn.Module) and id(value) in self.paths:
-            return ast.parse(access(self.paths[id(value)]), mode="eval").body
-        wanted = f"g_{wanted}"
-        while self.globals.get(wanted, value) is not value:
-            wanted += "_"
-        self.globals[wanted] = value
-        return name(wanted)
-
-    def watched(self) -> Iterator[torch.Tensor]:
-        yield from self.model.parameters()
-        yield from self.model.buffers()
-        yield from (v.example for v in self.names.values() if isinstance(v.example, torch.Tensor))
-
-    def hold(self, key: str, value: Value) -> Value:
-        """Let a name hold a value."""
-        if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
-            self.open.setdefault(key, set()).update(open_sizes(value))
-        constant = value.kind == "tensor" and key not in self.varying and all(map(self.is_constant, reads(value.code)))
-        (self.constants.add if constant else self.constants.discard)(key)
-        self.names[key] = value.named(key)
-        return self.names[key]
-
-    def is_constant(self, key: str) -> bool:
-        if key in self.names:
-            return self.names[key].kind == "static" or key in self.constants
-        return key == "self" or key in self.globals
-
-    def known(self) -> list[torch.Tensor]:
-        """Tensors that hold the same for every input."""
-        return list(tensors_in([self.names[key].example for key in self.constants if key in self.names]))
-
-    def run(self, node: ast.AST, code: ast.expr) -> Value:
-        """Residual code run on the example, and in the second world where that differs."""
-        seen = self.world(node, code, False)
-        used = [self.names[key] for key in reads(code) if key in self.names]
-        twin = SAME
-        if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
-            twin = self.world(node, code, True).result
-        return Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin)
-
-    def world(self, node: ast.AST, code: ast.expr, second: bool) -> Observed:
-        """Residual code run in one world; refuses what no static region can do."""
-        scope = {**self.globals, "self": self.model}
-        scope.update((key, value.other if second else value.example) for key, value in self.names.items())
-        compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
-        try:
-            with Longer() if second else contextlib.nullcontext():
-                seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
-        except Exception as problem:
-            what = "cannot be run with other sizes" if second else "cannot be run on the example"
-            raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
-        if seen.random:
-            raise self.refuse(node, "random numbers are drawn here; every run of the network would differ")
-        if seen.changed:
-            raise self.refuse(node, "a tensor that is used elsewhere is changed in place")
-        if seen.reads and holds_tensor(seen.result):
-            raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed")
-        return seen
-
-    # -- expressions
 
     def evaluate(self, node: ast.expr) -> Value:
         method = getattr(self, f"on_{type(node).__name__}", None)
@@ -228,18 +107,18 @@ class Expressions(ABC):
     def composed(self, node: ast.expr) -> Value:
         """An operator or a display: its kind is the strongest kind of its operands."""
         made = copy.copy(node)
-        operands: list[Value] = []
         display = isinstance(node, (ast.List, ast.Dict, ast.Tuple))
-
-        def child(part: ast.expr) -> ast.expr:
-            operands.append(self.evaluate(part))
-            return self.held(operands[-1]) if display and operands[-1].kind == "tensor" else operands[-1].code
-
+        parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
+        operands = [self.evaluate(part) for part in parts]
+        if isinstance(node, ast.Slice) or (not display and any(one.kind == "tensor" for one in operands)):
+            operands = [self.number_name(one) for one in operands]
+        held = [self.held(one) if display and one.kind == "tensor" else one.code for one in operands]
+        codes = {id(part): code for part, code in zip(parts, held, strict=True)}
         for field, part in ast.iter_fields(node):
             if isinstance(part, ast.expr):
-                setattr(made, field, child(part))
+                setattr(made, field, codes[id(part)])
             elif isinstance(part, list):
-                setattr(made, field, [child(one) if isinstance(one, ast.expr) else one for one in part])
+                setattr(made, field, [codes.get(id(one), one) for one in part])
         if display and (not isinstance(node, ast.Tuple) or any(one.kind != "static" for one in operands)):
             if any(one.kind == "static" and not plain(one) for one in operands) and not isinstance(node, ast.Tuple):
                 raise self.refuse(node, "a container of modules or other objects, made in forward, is not supported")
@@ -278,11 +157,6 @@ class Expressions(ABC):
         value = self.run(node, ast.JoinedStr(parts))
         return self.static(value.example) if known else value
 
-    def number(self, value: Value) -> Value:
-        """A tensor of one element as the host's number."""
-        code = method_call(self.held(value), "item")
-        return Value("host", value.example.item(), code, SAME if value.twin is SAME else value.other.item())
-
     def tuple_of(self, value: Value) -> list[ast.expr] | None:
         """The elements of a tuple as expressions, where they are known one by one."""
         if not isinstance(value.example, tuple):
@@ -294,7 +168,7 @@ class Expressions(ABC):
 
     def on_Subscript(self, node: ast.Subscript) -> Value:
         base = self.evaluate(node.value)
-        index = self.chosen.get(id(node.slice)) or self.evaluate(node.slice)
+        index = self.chosen.get(id(node.slice)) or self.number_name(self.evaluate(node.slice))
         code = ast.Subscript(base.code, index.code, ast.Load())
         if base.kind == "static" and isinstance(base.example, MODULES):
             if index.kind != "static":
@@ -344,175 +218,3 @@ class Expressions(ABC):
         if "tensor" in kinds and not (value.example is None and value.other is None):
             raise self.refuse(node, f"gives a {type(value.example).__name__} from tensors, which is not supported")
         return value if "host" in kinds else self.static(value.example, code)
-
-    def on_BoolOp(self, node: ast.BoolOp) -> Value:
-        first = self.evaluate(node.values[0])
-        rest = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
-        ast.copy_location(rest, node.values[1])
-        both = isinstance(node.op, ast.And)
-        if first.kind == "static":
-            return self.evaluate(rest) if bool(first.example) == both else first
-        left = self.truth(first)
-        found: list[Value] = []
-        steps, names = self.apart(lambda: found.append(self.truth(self.evaluate(rest))), self.names)
-        if all(isinstance(one, TensorStep) for one in steps):  # what cannot be observed need not be skipped
-            self.steps.extend(steps)
-            self.names = names
-            example = (left.example and found[0].example) if both else (left.example or found[0].example)
-            return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
-        key = self.fresh()
-        sides = [
-            lambda: self.keep(key, self.truth(self.evaluate(rest))),
-            lambda: self.keep(key, self.static(not both)),
-        ]
-        return self.decided(node, left, key, sides if both else sides[::-1])
-
-    def on_IfExp(self, node: ast.IfExp) -> Value:
-        test = self.truth(self.evaluate(node.test))
-        if test.kind == "static":
-            return self.evaluate(node.body if test.example else node.orelse)
-        key = self.fresh()
-        sides = [lambda: self.keep(key, self.evaluate(node.body)), lambda: self.keep(key, self.evaluate(node.orelse))]
-        return self.decided(node, test, key, sides)
-
-    def decided(self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]]) -> Value:
-        """The value that both sides keep under `key`."""
-        self.decide(node, test, *sides)
-        if self.names[key].kind == "lost":
-            raise self.refuse(node, "the sides of this expression have different types or shapes")
-        return self.names[key]
-
-    def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
-        if any(part.is_async for part in node.generators):
-            raise self.refuse(node, "an asynchronous comprehension is not supported")
-        key = self.fresh()
-        for statement in comprehension(node, key, f"{key}_"):
-            self.statement(statement)
-        return self.names[self.frame.prefix + key]
-
-    on_GeneratorExp = on_ListComp
-
-    def on_Compare(self, node: ast.Compare) -> Value:
-        """`a < b < c` is `a < b and b < c`, with b computed once."""
-        if len(node.ops) == 1:
-            return self.composed(node)
-        parts: list[ast.expr] = [node.left]
-        for one in node.comparators[:-1]:
-            key = self.fresh()
-            self.store(ast.Name(key, ast.Store()), self.evaluate(one))
-            parts.append(ast.copy_location(ast.Name(key, ast.Load()), one))
-        parts.append(node.comparators[-1])
-        pairs: list[ast.expr] = [
-            ast.copy_location(ast.Compare(left, [op], [right]), node)
-            for left, op, right in zip(parts, node.ops, parts[1:], strict=False)
-        ]
-        return self.evaluate(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
-
-    def apart(self, walk: Callable[[], None], names: Names) -> tuple[list[Step], Names]:
-        """Specialise something apart: its steps, and the names after it."""
-        outer, self.steps, self.names = (self.steps, self.names), [], fork(names)
-        try:
-            walk()
-            return self.steps, self.names
-        finally:
-            self.steps, self.names = outer
-
-    def decide(self, node: ast.AST, test: Value, body: Callable[[], None], other: Callable[[], None]) -> None:
-        """A branch on a value of the host: both sides are followed, and what they leave is joined."""
-        names = self.names
-        sides = [self.apart(walk, names) for walk in (body, other)]
-        self.merge(sides)
-        labels = ["the condition holds", "the condition does not hold"]
-        arms: list[tuple[ast.expr | None, list[Step]]] = [(test.code, sides[0][0]), (None, sides[1][0])]
-        self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, labels))
-
-    def truth(self, value: Value) -> Value:
-        """What `if value` asks, as the host asks it."""
-        if value.kind == "tensor":
-            if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
-                raise self.refuse(value.code, "the truth of several values is ambiguous")
-            return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
-        return value
-
-    def held(self, value: Value) -> ast.expr:
-        """A name under which the host holds a region's result."""
-        if isinstance(value.code, ast.Name):
-            return value.code
-        target = self.fresh()
-        self.steps.append(TensorStep(assign(target, value.code), self.place))
-        self.hold(target, value)
-        return name(target)
-
-    def held_by_host(self, value: Value) -> Value:
-        """A name for what the host computes once, wherever it is used."""
-        target = self.fresh()
-        self.steps.append(HostStep(assign(target, value.code)))
-        return self.hold(target, value)
-
-    @abstractmethod
-    def statement(self, node: ast.stmt) -> None:
-        """Specialise one statement."""
-
-    @abstractmethod
-    def store(self, target: ast.expr, value: Value) -> None:
-        """Assign to a target of the source."""
-
-    @abstractmethod
-    def keep(self, key: str, value: Value) -> None:
-        """Assign to a name as it stands."""
-
-    @abstractmethod
-    def merge(self, ends: list[tuple[list[Step], Names]], stay: bool = True) -> None:
-        """The names after paths that meet."""
-
-
-def access(path: str) -> str:
-    """The expression for a submodule: `self.blocks[3].gate`."""
-    parts = path.split(".") if path else []
-    return "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
-
-
-def method_call(base: ast.expr, called: str) -> ast.expr:
-    return ast.Call(ast.Attribute(base, called, ast.Load()), [], [])
-
-
-def is_number_tensor(value: Any) -> bool:
-    whole = (torch.int64, torch.int32)
-    return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in whole
-
-
-def tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    """The tensors in lists, tuples and dicts."""
-    for one in values.values() if isinstance(values, dict) else values:
-        if isinstance(one, torch.Tensor):
-            yield one
-        elif isinstance(one, (list, tuple, dict)):
-            yield from tensors_in(one)
-
-
-def literal_range(value: Value) -> ast.expr:
-    return ast.Tuple([ast.Constant(place) for place in range(len(value.example))], ast.Load())
-
-
-def plain(value: Value) -> bool:
-    return literal(value.example) is not None
-
-
-def static_display(value: Value) -> bool:
-    """A list or tuple written in place, such as `[a, b]`: it may go into a region as it stands."""
-    return isinstance(value.code, (ast.Tuple, ast.List))
-
-
-def holds_tensor(value: Any) -> bool:
-    if isinstance(value, (tuple, list)):
-        return any(holds_tensor(item) for item in value)
-    if isinstance(value, dict):
-        return any(holds_tensor(item) for item in value.values())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(holds_tensor(item) for item in vars(value).values())
-    return isinstance(value, torch.Tensor)
-
-
-def is_torch(function: Any) -> bool:
-    module = getattr(function, "__module__", None) or getattr(type(function), "__module__", "") or ""
-    return module.split(".")[0] == "torch" or str(module).startswith("torch") or function in vars(torch).values()

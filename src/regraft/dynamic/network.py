@@ -9,7 +9,7 @@ import torch
 
 from regraft.dynamic.check import difference
 from regraft.dynamic.errors import Unsplittable
-from regraft.dynamic.probe import observe
+from regraft.dynamic.probe import effects
 from regraft.dynamic.state import State
 
 
@@ -67,7 +67,10 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
     """One call and its result; it draws no random numbers and leaves parameters, buffers and its inputs alone."""
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     state = [*model.parameters(), *model.buffers(), *(one for one in call.values() if isinstance(one, torch.Tensor))]
-    seen = observe(lambda: model(**call), state)
+    try:
+        seen = effects(lambda: model(**call), state)
+    except Exception as problem:
+        raise Unsplittable(path, line, f"the example call fails: {type(problem).__name__}: {problem}") from problem
     if seen.random:
         raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
     if seen.changed:

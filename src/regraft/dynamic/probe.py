@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -80,11 +80,23 @@ class Observed:
 
 def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Iterable[torch.Tensor] = ()) -> Observed:
     """Run `call` without gradients; `watched` are tensors that it must not change in place, `known` are constants."""
+    reads = _Reads(known)
+
+    def noted() -> Any:
+        with reads, _Checked(reads):
+            return call()
+
+    seen = effects(noted, watched)
+    return replace(seen, reads=bool(reads.scalars), shapes=tuple(reads.shapes))
+
+
+def effects(call: Callable[[], Any], watched: Iterable[torch.Tensor]) -> Observed:
+    """The same without looking at single operations, which takes a tenth of the time: only `random` and `changed`."""
     tensors = list(watched)
     versions = [tensor._version for tensor in tensors]
     before = torch.get_rng_state()
-    with torch.no_grad(), _Reads(known) as reads, _Checked(reads):
+    with torch.no_grad():
         result = call()
     random = not torch.equal(before, torch.get_rng_state())
     changed = any(tensor._version != old for tensor, old in zip(tensors, versions, strict=True))
-    return Observed(result, bool(reads.scalars), tuple(reads.shapes), random, changed)
+    return Observed(result, False, (), random, changed)

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.expressions import Frame, name
+from regraft.dynamic.codes import name
+from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.normal import tails
 from regraft.dynamic.residual import HostStep, Step, leaves
 from regraft.dynamic.statements import Statements
@@ -30,7 +31,6 @@ class Specialiser(Statements):
             if isinstance(value, torch.Tensor):
                 self.inputs.append(value)
                 self.hold(key, Value("tensor", value, name(key), self.resized([one[key] for one in calls])))
-                self.constants.discard(key)
             elif literal(value) is not None:
                 self.names[key] = Value("static", value, literal(value) or name(key))
             else:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from regraft.dynamic.assign import Assignments, part_name
-from regraft.dynamic.expressions import Choice, assign, name
+from regraft.dynamic.codes import assign, name
+from regraft.dynamic.expressions import Choice
 from regraft.dynamic.normal import holds, tails
 from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, writes
 from regraft.dynamic.values import Names, Value, fork, literal, open_sizes, opened, same_type
@@ -80,7 +81,6 @@ class Statements(Assignments):
             if all(key in names for _, names in ends):
                 joined[key] = self.join(key, [(steps, names[key]) for steps, names in ends])
         self.names = joined
-        self.constants -= {key for key in joined if any(names[key] is not joined[key] for _, names in ends)}
         self.rejoin([names for _, names in ends])
 
     def rejoin(self, found: list[Names]) -> None:
@@ -122,7 +122,9 @@ class Statements(Assignments):
                 if wider is None:
                     return Value("lost", None, name(key))
                 joined = wider
-        return self.hold(key, joined) if joined is not values[0] else joined
+        if joined is not values[0]:
+            self.hold(key, joined)
+        return replace(joined.named(key), constant=all(value is values[0] for value in values) and values[0].constant)
 
     # -- statements
 
@@ -247,7 +249,7 @@ class Statements(Assignments):
         if node.orelse or not pairs:
             raise self.refuse(node, "this loop over values of the host is not supported (or no example enters it)")
         kind = "tensor" if isinstance(pairs[0][0], torch.Tensor) else "host"
-        items = [Value(kind, one, name("item"), other) for one, other in pairs]
+        items = [Value(kind, one, name(""), other) for one, other in pairs]
         if not all(same_type(items[0], one) for one in items):
             raise self.refuse(node, "a loop over values of different types or shapes is not supported")
         target = node.target
@@ -258,13 +260,15 @@ class Statements(Assignments):
             node = ast.copy_location(ast.For(target, node.iter, body, []), node)
         self.generalise(node)
         key = self.frame.prefix + target.id
-        self.hold(key, items[0])
+        self.hold(key, items[0].named(key))
         self.loop(node, (ast.Name(key, ast.Store()), code))
 
     def generalise(self, node: ast.While | ast.For) -> None:
         """What the loop assigns is not known any more once it runs."""
         for key in self.assigned(node):
             value = self.names.get(key)
+            if value is not None and value.constant:
+                self.names[key] = replace(value, constant=False)
             if (
                 value is not None
                 and value.kind in ("static", "host")
@@ -311,7 +315,7 @@ class Statements(Assignments):
         if self.is_kept_apart(key, value, self.names) and new is not None and list(new.fields) == list(value.fields):
             return self.rebuilt(key, value)
         if new is not None and new.kind == value.kind and same_type(value, new):
-            return new if value.kind == "host" else value
+            return replace(new, constant=False) if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
         if wider is not None:
             return self.hold(key, wider)

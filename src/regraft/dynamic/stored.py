@@ -94,6 +94,7 @@ def keep(key: str, made: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root) as fresh:
             shutil.copytree(made, Path(fresh) / key, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.rmtree(root / key, ignore_errors=True)
             os.replace(Path(fresh) / key, root / key)
         oldest = sorted((one for one in root.iterdir() if one.is_dir()), key=lambda one: one.stat().st_mtime)
         for one in oldest[:-KEPT]:

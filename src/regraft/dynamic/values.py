@@ -24,13 +24,14 @@ class Value:
     kind: "static" (known now, whatever the input), "host" (a Python value that the host computes), "tensor"
     (computed by regions), "record" (an object with named fields, known field by field) or "lost" (differs in type
     between paths). example: its value in the example. code: the expression for it.
-    twin: its value in the second world (worlds.py).
+    twin: its value in the second world (worlds.py). constant: no input decides it, here.
     """
 
     kind: str
     example: Any
     code: ast.expr
     twin: Any = SAME
+    constant: bool = False
 
     @property
     def other(self) -> Any:

@@ -1,0 +1,77 @@
+"""Small questions about code and values."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from regraft.dynamic.values import SAME, Value, literal
+
+
+def name(identifier: str) -> ast.expr:
+    return ast.Name(identifier, ast.Load())
+
+
+def assign(target: str, value: ast.expr) -> ast.stmt:
+    return ast.fix_missing_locations(ast.Assign([ast.Name(target, ast.Store())], value, lineno=1))
+
+
+def access(path: str) -> str:
+    """The expression for a submodule: `self.blocks[3].gate`."""
+    parts = path.split(".") if path else []
+    return "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
+
+
+def method_call(base: ast.expr, called: str) -> ast.expr:
+    return ast.Call(ast.Attribute(base, called, ast.Load()), [], [])
+
+
+def is_number_tensor(value: Any) -> bool:
+    whole = (torch.int64, torch.int32)
+    return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in whole
+
+
+def is_read_number(value: Value) -> bool:
+    """A whole number that the host has from a tensor's value."""
+    return value.kind == "host" and type(value.example) is int and value.twin is SAME and not value.constant
+
+
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples and dicts."""
+    for one in values.values() if isinstance(values, dict) else values:
+        if isinstance(one, torch.Tensor):
+            yield one
+        elif isinstance(one, (list, tuple, dict)):
+            yield from tensors_in(one)
+
+
+def literal_range(value: Value) -> ast.expr:
+    return ast.Tuple([ast.Constant(place) for place in range(len(value.example))], ast.Load())
+
+
+def plain(value: Value) -> bool:
+    return literal(value.example) is not None
+
+
+def static_display(value: Value) -> bool:
+    """A list or tuple written in place, such as `[a, b]`: it may go into a region as it stands."""
+    return isinstance(value.code, (ast.Tuple, ast.List))
+
+
+def holds_tensor(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(holds_tensor(item) for item in value)
+    if isinstance(value, dict):
+        return any(holds_tensor(item) for item in value.values())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(holds_tensor(item) for item in vars(value).values())
+    return isinstance(value, torch.Tensor)
+
+
+def is_torch(function: Any) -> bool:
+    module = getattr(function, "__module__", None) or getattr(type(function), "__module__", "") or ""
+    return module.split(".")[0] == "torch" or str(module).startswith("torch") or function in vars(torch).values()

@@ -1,0 +1,113 @@
+"""Decisions in expressions: `and`, `or`, `a if c else b`, chained comparisons, comprehensions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+import torch
+
+from regraft.dynamic.codes import method_call
+from regraft.dynamic.expressions import Expressions
+from regraft.dynamic.normal import comprehension
+from regraft.dynamic.residual import Branch, Step, TensorStep, reads
+from regraft.dynamic.values import SAME, Names, Value, fork
+
+
+class Decisions(Expressions):
+    """Both sides of a decision are followed, and what they leave is joined."""
+
+    def on_BoolOp(self, node: ast.BoolOp) -> Value:
+        first = self.evaluate(node.values[0])
+        rest = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+        ast.copy_location(rest, node.values[1])
+        both = isinstance(node.op, ast.And)
+        if first.kind == "static":
+            return self.evaluate(rest) if bool(first.example) == both else first
+        left = self.truth(first)
+        found: list[Value] = []
+        steps, names = self.apart(lambda: found.append(self.truth(self.evaluate(rest))), self.names)
+        if all(isinstance(one, TensorStep) for one in steps):  # what cannot be observed need not be skipped
+            self.steps.extend(steps)
+            self.names = names
+            example = (left.example and found[0].example) if both else (left.example or found[0].example)
+            return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
+        key = self.fresh()
+        sides = [
+            lambda: self.keep(key, self.truth(self.evaluate(rest))),
+            lambda: self.keep(key, self.static(not both)),
+        ]
+        return self.decided(node, left, key, sides if both else sides[::-1])
+
+    def on_IfExp(self, node: ast.IfExp) -> Value:
+        test = self.truth(self.evaluate(node.test))
+        if test.kind == "static":
+            return self.evaluate(node.body if test.example else node.orelse)
+        key = self.fresh()
+        sides = [lambda: self.keep(key, self.evaluate(node.body)), lambda: self.keep(key, self.evaluate(node.orelse))]
+        return self.decided(node, test, key, sides)
+
+    def decided(self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]]) -> Value:
+        """The value that both sides keep under `key`."""
+        self.decide(node, test, *sides)
+        if self.names[key].kind == "lost":
+            raise self.refuse(node, "the sides of this expression have different types or shapes")
+        return self.names[key]
+
+    def on_NamedExpr(self, node: ast.NamedExpr) -> Value:
+        self.store(node.target, self.evaluate(node.value))
+        return self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
+
+    def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
+        if any(part.is_async for part in node.generators):
+            raise self.refuse(node, "an asynchronous comprehension is not supported")
+        key = self.fresh()
+        for statement in comprehension(node, key, f"{key}_"):
+            self.statement(statement)
+        return self.names[self.frame.prefix + key]
+
+    on_GeneratorExp = on_ListComp
+
+    def on_Compare(self, node: ast.Compare) -> Value:
+        """`a < b < c` is `a < b and b < c`, with b computed once."""
+        if len(node.ops) == 1:
+            return self.composed(node)
+        parts: list[ast.expr] = [node.left]
+        for one in node.comparators[:-1]:
+            key = self.fresh()
+            self.store(ast.Name(key, ast.Store()), self.evaluate(one))
+            parts.append(ast.copy_location(ast.Name(key, ast.Load()), one))
+        parts.append(node.comparators[-1])
+        pairs: list[ast.expr] = [
+            ast.copy_location(ast.Compare(left, [op], [right]), node)
+            for left, op, right in zip(parts, node.ops, parts[1:], strict=False)
+        ]
+        return self.evaluate(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
+
+    def apart(self, walk: Callable[[], None], names: Names) -> tuple[list[Step], Names]:
+        """Specialise something apart: its steps, and the names after it."""
+        outer, self.steps, self.names = (self.steps, self.names), [], fork(names)
+        try:
+            walk()
+            return self.steps, self.names
+        finally:
+            self.steps, self.names = outer
+
+    def decide(self, node: ast.AST, test: Value, body: Callable[[], None], other: Callable[[], None]) -> None:
+        """A branch on a value of the host: both sides are followed, and what they leave is joined."""
+        names = self.names
+        sides = [self.apart(walk, names) for walk in (body, other)]
+        self.merge(sides)
+        labels = ["the condition holds", "the condition does not hold"]
+        arms: list[tuple[ast.expr | None, list[Step]]] = [(test.code, sides[0][0]), (None, sides[1][0])]
+        self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, labels))
+
+    def truth(self, value: Value) -> Value:
+        """What `if value` asks, as the host asks it."""
+        if value.kind == "tensor":
+            if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
+                raise self.refuse(value.code, "the truth of several values is ambiguous")
+            if value.twin is SAME and all(map(self.is_constant, reads(value.code))):
+                return self.static(bool(value.example))  # weights and what is made of them stay what they are
+            return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
+        return value

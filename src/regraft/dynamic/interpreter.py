@@ -1,0 +1,189 @@
+"""What specialisation holds at any point: names, steps, and how residual code is run in both worlds."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, method_call, name, tensors_in
+from regraft.dynamic.errors import Unsplittable, refuse
+from regraft.dynamic.probe import Observed, observe
+from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
+from regraft.dynamic.values import SAME, Names, Value, literal, open_sizes, opened, pattern
+from regraft.dynamic.worlds import Longer
+
+
+class Frame:
+    """One function being specialised: where it is, its globals, its prefix for names, what `self` is."""
+
+    def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
+        self.path, self.scope, self.prefix = path, scope, prefix
+        self.line = 0  # of the statement that is specialised
+
+
+class Interpreter(ABC):
+    """The state of specialisation."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+        self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
+        self.globals: dict[str, Any] = {}
+        self.names: Names = {}
+        self.frame = Frame("", {}, "")
+        self.steps: list[Step] = []
+        self.count = 0
+        self.own: set[str] = set()  # names that no statement of the source reads again
+        self.inputs: list[torch.Tensor] = []
+        self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
+        self.varying: set[str] = set()  # names that a loop assigns whose length is not known
+        self.reserved: set[str] = set()  # names that forward uses itself
+        self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
+
+    def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
+        return refuse(self.frame.path, node, reason)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.frame.path, self.frame.line
+
+    def fresh(self) -> str:
+        self.count += 1
+        if f"t{self.count}" in self.reserved:
+            return self.fresh()
+        self.own.add(f"t{self.count}")
+        return f"t{self.count}"
+
+    def static(self, example: Any, code: ast.expr | None = None) -> Value:
+        if code is None or literal(example) is not None:
+            code = literal(example)
+        return Value("static", example, code or self.aliased(type(example).__name__, example))
+
+    def aliased(self, wanted: str, value: Any) -> ast.expr:
+        """A name for something that regions need from outside, one for each object."""
+        if isinstance(value, torch.nn.Module) and id(value) in self.paths:
+            return ast.parse(access(self.paths[id(value)]), mode="eval").body
+        wanted = f"g_{wanted}"
+        while self.globals.get(wanted, value) is not value:
+            wanted += "_"
+        self.globals[wanted] = value
+        return name(wanted)
+
+    def watched(self) -> Iterator[torch.Tensor]:
+        yield from self.model.parameters()
+        yield from self.model.buffers()
+        yield from (v.example for v in self.names.values() if isinstance(v.example, torch.Tensor))
+
+    def hold(self, key: str, value: Value) -> Value:
+        """Let a name hold a value."""
+        if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
+            self.open.setdefault(key, set()).update(open_sizes(value))
+        made = not (isinstance(value.code, ast.Name) and value.code.id == key)  # else it comes from outside
+        free = made and value.kind == "tensor" and key not in self.varying
+        constant = free and all(map(self.is_constant, reads(value.code)))
+        self.names[key] = replace(value.named(key), constant=constant)
+        return self.names[key]
+
+    def is_constant(self, key: str) -> bool:
+        if key in self.names:
+            return self.names[key].kind == "static" or self.names[key].constant
+        return key == "self" or key in self.globals
+
+    def known(self) -> list[torch.Tensor]:
+        """Tensors that hold the same for every input."""
+        return list(tensors_in([value.example for value in self.names.values() if value.constant]))
+
+    def run(self, node: ast.AST, code: ast.expr) -> Value:
+        """Residual code run on the example, and in the second world where that differs."""
+        seen = self.world(node, code, False)
+        used = [self.names[key] for key in reads(code) if key in self.names]
+        twin = SAME
+        if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
+            twin = self.world(node, code, True).result
+        value = Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin)
+        return self.resized_by_numbers(node, value) if value.kind == "tensor" else value
+
+    def resized_by_numbers(self, node: ast.AST, value: Value) -> Value:
+        """The value with open sizes where a number that the host reads, such as `int(x)`, decides them."""
+        numbers = [key for key in reads(value.code) if key in self.names and is_read_number(self.names[key])]
+        for change in (1, -1) if numbers else ():
+            scope = {**self.globals, "self": self.model, **{key: one.example for key, one in self.names.items()}}
+            scope.update((key, self.names[key].example + change) for key in numbers)
+            try:
+                with torch.no_grad():
+                    other = eval(compile(ast.fix_missing_locations(ast.Expression(value.code)), "", "eval"), scope)
+            except Exception:  # noqa: BLE001  (a number that does not fit, such as an index out of range)
+                continue
+            changed = replace(value, example=other, twin=SAME)
+            if pattern(value.example, value.example) == pattern(other, other):
+                continue
+            wider = opened(value, changed)
+            if wider is None:
+                raise self.refuse(node, "a number that is read from a tensor decides the sizes of several results")
+            value = wider
+        return value
+
+    def world(self, node: ast.AST, code: ast.expr, second: bool) -> Observed:
+        """Residual code run in one world; refuses what no static region can do."""
+        scope = {**self.globals, "self": self.model}
+        scope.update((key, value.other if second else value.example) for key, value in self.names.items())
+        compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
+        try:
+            with Longer() if second else contextlib.nullcontext():
+                seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
+        except Exception as problem:
+            what = "cannot be run with other sizes" if second else "cannot be run on the example"
+            raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
+        if seen.random:
+            raise self.refuse(node, "random numbers are drawn here; every run of the network would differ")
+        if seen.changed:
+            raise self.refuse(node, "a tensor that is used elsewhere is changed in place")
+        if seen.reads and holds_tensor(seen.result):
+            raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed")
+        return seen
+
+    def held(self, value: Value) -> ast.expr:
+        """A name under which the host holds a region's result."""
+        if isinstance(value.code, ast.Name):
+            return value.code
+        target = self.fresh()
+        self.steps.append(TensorStep(assign(target, value.code), self.place))
+        self.hold(target, value)
+        return name(target)
+
+    def number_name(self, value: Value) -> Value:
+        """A number that the host reads gets a name where it goes into a region."""
+        number = value.kind == "host" and isinstance(value.example, (int, float)) and value.twin is SAME
+        return self.held_by_host(value) if number and not isinstance(value.code, ast.Name) else value
+
+    def held_by_host(self, value: Value) -> Value:
+        """A name for what the host computes once, wherever it is used."""
+        target = self.fresh()
+        self.steps.append(HostStep(assign(target, value.code)))
+        return self.hold(target, value)
+
+    def number(self, value: Value) -> Value:
+        """A tensor of one element as the host's number."""
+        code = method_call(self.held(value), "item")
+        return Value("host", value.example.item(), code, SAME if value.twin is SAME else value.other.item())
+
+    @abstractmethod
+    def statement(self, node: ast.stmt) -> None:
+        """Specialise one statement."""
+
+    @abstractmethod
+    def store(self, target: ast.expr, value: Value) -> None:
+        """Assign to a target of the source."""
+
+    @abstractmethod
+    def keep(self, key: str, value: Value) -> None:
+        """Assign to a name as it stands."""
+
+    @abstractmethod
+    def merge(self, ends: list[tuple[list[Step], Names]], stay: bool = True) -> None:
+        """The names after paths that meet."""

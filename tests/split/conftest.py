@@ -1,0 +1,12 @@
+"""One thread: the networks are too small for more, which only wait for each other."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

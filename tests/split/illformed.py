@@ -1,0 +1,236 @@
+"""Networks that cannot be split."""
+
+import dataclasses
+import time
+
+import torch
+from torch import nn
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(6, 6)
+        self.register_buffer("state", torch.zeros(1))
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = {"all": [0]}
+
+    def forward(self, x):
+        self.calls["all"][0] += 1
+        return x
+
+
+class Hidden(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(6, 6), Counter())
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+class Replaced(Base):
+    def forward(self, x):
+        self.state = self.state + 1
+        return x
+
+
+class Noise(Base):
+    def forward(self, x):
+        return x + torch.randn_like(x)
+
+
+class Seeds(Base):
+    def forward(self, x):
+        torch.manual_seed(1)
+        return x + torch.rand(1)
+
+
+class Counts(Base):
+    def forward(self, x):
+        self.state += 1
+        return x
+
+
+class InPlace(Base):
+    def forward(self, x):
+        if x.sum() > 0:
+            x[0] = 1
+        return x
+
+
+class Tries(Base):
+    def forward(self, x):
+        try:
+            return self.a(x) if x.sum() > 0 else x
+        except ValueError:
+            return x
+
+
+class Yields(Base):
+    def forward(self, x):
+        yield x
+
+
+class Remembers(Base):
+    def forward(self, x):
+        self.last = self.a(x)
+        return self.last
+
+
+class Prints(Base):
+    def forward(self, x):
+        print(x.sum().item())
+        return x
+
+
+class Mixed(Base):
+    def forward(self, x):
+        y = None
+        if x.sum() > 0:
+            y = self.a(x)
+        return y
+
+
+class Stars(Base):
+    def forward(self, *x):
+        return x[0]
+
+
+class Lambdas(Base):
+    def forward(self, x):
+        f = lambda y: y + 1  # noqa: E731
+        return f(x)
+
+
+class Globals(Base):
+    def forward(self, x):
+        global COUNT  # noqa: PLW0603
+        COUNT = 1
+        return x
+
+
+class Awaits(Base):
+    async def forward(self, x):
+        return x
+
+
+class Clock(Base):
+    def forward(self, x):
+        return x * time.time()
+
+
+def clock():
+    return time.perf_counter_ns()
+
+
+class HiddenClock(Base):
+    def forward(self, x):
+        return x * clock()
+
+
+class WhileElse(Base):
+    def forward(self, x):
+        while x.sum() > 0:
+            x = x - 1
+            if x[0, 0] > 9:
+                break
+        else:
+            x = x + 1
+        return x
+
+
+class Forever(Base):
+    def forward(self, x):
+        for _ in range(5000):
+            x = x + 1
+        return x if x.sum() > 0 else -x
+
+
+class Recursive(Base):
+    def down(self, x):
+        return self.down(x - 1) if x.sum() > 0 else x
+
+    def forward(self, x):
+        return self.down(x)
+
+
+class LoopReturn(Base):
+    def first(self, x):
+        while x.sum() > -9:
+            x = x - 1
+            if x[0, 0] < -1:
+                return x
+        return x * 2
+
+    def forward(self, x):
+        return self.first(x)
+
+
+class View(Base):
+    def forward(self, x):
+        y = self.a(x)
+        row = y[0]
+        row += 1
+        return y if x.sum() > 0 else row
+
+
+class Shares(Base):
+    def forward(self, x):
+        y = self.a(x)
+        z = y
+        y[0, 0] = 1
+        return z if x.sum() > 0 else y
+
+
+class Fills(Base):
+    def forward(self, x):
+        found = {}
+        found["y"] = self.a(x)
+        return found["y"] if x.sum() > 0 else x
+
+
+class Starred(Base):
+    def forward(self, x):
+        first, *rest = x[0, 0], x[0, 1], x[0, 2]
+        return first if first > 0 else rest[0]
+
+
+class Inner(Base):
+    def forward(self, x):
+        def twice(y):
+            return y * 2
+
+        return twice(x) if x.sum() > 0 else x
+
+
+class Reads(Base):
+    def forward(self, x):
+        return x * len(open(__file__).read())
+
+
+@dataclasses.dataclass
+class Result:
+    y: torch.Tensor
+
+
+class Returns(Base):
+    def forward(self, x):
+        return Result(self.a(x) if x.sum() > 0 else x)
+
+
+class Dropout(Base):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5)
+
+
+class Ragged(Base):
+    def forward(self, x):
+        y = self.a(x)
+        if x.sum() > 0:
+            y = y.int()
+        return y + 1
