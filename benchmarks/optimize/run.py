@@ -74,9 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if len(found) == options.families:
             break
     equal = sum(not one.problem for one in found)
-    print(
-        f"{equal} of {len(found)} families equal; {left_out} left out: no small model of their defaults runs, or trains"
-    )
+    print(f"{equal} of {len(found)} families equal; {left_out} left out: no small model of them runs and trains")
     print(f"torch {torch.__version__}, transformers {transformers.__version__}, {sys.version.split()[0]}")
     return int(equal < len(found))
 

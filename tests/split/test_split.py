@@ -195,6 +195,39 @@ def test_calls_and_models_that_do_not_fit_are_refused():
         regraft.split(model, calls, compiler="none")
 
 
+class Options(torch.nn.Module):
+    """What its plain arguments and the length of its input decide is fixed when it is split."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = torch.nn.Linear(6, 6)
+
+    def forward(self, x, y, scale=None, *, times=2):
+        if scale is not None:
+            x = x * scale
+        for _ in range(times):
+            x = self.dense(x)
+        return x * len(y) if y.sum() > 0 else x
+
+
+def test_a_call_for_which_the_network_was_not_split_is_an_error():
+    torch.manual_seed(0)
+    model, x = Options().eval(), torch.randn(3, 6)
+    result = regraft.split(model, [(x, torch.randn(rows, 6)) for rows in (2, 3, 5, 4)])
+    for rows in (1, 7):  # sizes that the examples vary stay open
+        y = torch.randn(rows, 6)
+        torch.testing.assert_close(result(x, y, times=2), model(x, y).detach(), rtol=1e-4, atol=1e-4)
+    for args, words, message in (
+        ((x, x, 2.0), {}, r"scale is 2.0; the network was split for None"),
+        ((x, x), {"times": 3}, r"times is 3; the network was split for 2"),
+        ((x.double(), x), {}, r"x is float64 \(3, 6\); the network was split for float32 \(3, 6\)"),
+        ((x, x[0]), {}, r"y is float32 \(6,\); the network was split for float32 \(any, 6\)"),
+        ((x[:2], x), {}, r"x is float32 \(2, 6\); the network was split for float32 \(3, 6\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            result(*args, **words)
+
+
 def test_a_side_that_no_checked_input_took_is_refused():
     model, calls = made("Rare")
     with pytest.raises(Unsplittable, match="side where the condition holds; give an example call") as caught:

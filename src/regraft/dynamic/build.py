@@ -26,7 +26,7 @@ from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
 from regraft.dynamic.loaded import Report, SplitModel, load_split
-from regraft.dynamic.network import arguments, check_calls, check_state, kind, locate
+from regraft.dynamic.network import arguments, check_calls, check_state, inputs, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Step, close_sides, number_sides
@@ -96,8 +96,8 @@ def build(
     islands = tuple(entry["reason"] for entry in entries if "reason" in entry)
     sides = number_sides(steps)
     versions = {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__}
-    manifest = {"versions": versions, "regions": entries, **artifacts.manifest()}
-    host = functools.partial(host_source, type(model).__name__, parameters, steps, bool(islands))
+    manifest = {"versions": versions, "inputs": inputs(calls), "regions": entries, **artifacts.manifest()}
+    host = functools.partial(host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands))
     report = Report(len(regions), len(artifacts.models), islands, len(sides), 0, (), 0, (), 0.0)
     write(directory, host(), manifest, report)
     made = SplitModel(directory, report, scratch)

@@ -90,7 +90,9 @@ class Expressions(Interpreter):
         return Value("host", tuple(base.example.shape), code, tuple(base.other.shape))
 
     def element(self, value: Value, place: Any) -> Value:
-        """One element of a tuple written in place, or one field of a record."""
+        """One element of a tuple that is known or written in place, or one field of a record."""
+        if value.kind == "static":
+            return self.static(value.example[place] if isinstance(place, int) else getattr(value.example, place))
         code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
         if isinstance(code, ast.Constant):
             return self.static(code.value)

@@ -22,6 +22,7 @@ class Host:
     def __init__(self, directory=None):
         self.directory = Path(directory or Path(__file__).parent)
         manifest = json.loads((self.directory / "manifest.json").read_text("utf-8"))
+        self.inputs = manifest["inputs"]
         self.models = [self.read(one) for one in manifest["models"]]
         data = self.read(manifest["weights"])
         self.weights = [
@@ -51,6 +52,21 @@ class Host:
             self.made[key] = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         return self.made[key].run, inputs
 
+    def check(self, **given):
+        for name, value in given.items():
+            known = self.inputs[name]
+            if "value" in known:
+                if repr(value) != known["value"]:
+                    raise ValueError(f"{{name}} is {{value!r}}; the network was split for {{known['value']}}")
+                continue
+            array = numpy.asarray(value)
+            sizes = zip(array.shape, known["shape"])
+            fits = array.ndim == len(known["shape"]) and all(size in (one, None) for one, size in sizes)
+            if not fits or array.dtype != known["dtype"]:
+                shape = ", ".join("any" if size is None else str(size) for size in known["shape"])
+                wanted = f"{{known['dtype']}} ({{shape}})"
+                raise ValueError(f"{{name}} is {{array.dtype}} {{array.shape}}; the network was split for {{wanted}}")
+
     def run(self, number, *values):
         run, inputs = self.regions[number]
         return run(None, {{key: numpy.asarray(values[place]) for key, place in inputs}})
@@ -74,15 +90,16 @@ ISLAND = """    def island(self, entry):
 """
 
 
-def host_source(name: str, parameters: list[str], steps: list[Step], islands: bool) -> str:
-    """The text of host.py; where there are islands, it needs torch, too."""
+def host_source(name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool) -> str:
+    """The text of host.py; where there are islands, it needs torch, too. `names` are those of the parameters."""
     writer = _Writer()
     body = writer.steps(steps, 2)
     header = ", ".join(["self", *parameters])
+    given = ", ".join(f"{one}={one}" for one in names)
     head = HEAD.format(name=name, imports="import torch\n" if islands else "", island=ISLAND_CALL if islands else "")
     return (
         (head + ISLAND if islands else head)
-        + f"    def forward({header}):\n        self.trace = []\n"
+        + f"    def forward({header}):\n        self.check({given})\n        self.trace = []\n"
         + "\n".join(body)
         + "\n"
     )

@@ -10,6 +10,7 @@ import torch
 from regraft.dynamic.check import difference
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.probe import effects
+from regraft.dynamic.record import to_numpy
 from regraft.dynamic.state import State
 
 
@@ -50,6 +51,19 @@ def kind(call: dict[str, Any]) -> tuple[Any, ...]:
         (key, str(one.dtype), one.ndim) if isinstance(one, torch.Tensor) else (key, repr(one))
         for key, one in call.items()
     )
+
+
+def inputs(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What every call has to give: dtype and sizes of tensors (None for a size that the examples vary), constants."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, first in calls[0].items():
+        if isinstance(first, torch.Tensor):
+            sizes = zip(*(call[key].shape for call in calls), strict=True)
+            shape = [one[0] if len(set(one)) == 1 else None for one in sizes]
+            found[key] = {"dtype": to_numpy(first).dtype.name, "shape": shape}
+        else:
+            found[key] = {"value": repr(first)}
+    return found
 
 
 def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) -> None:
