@@ -96,6 +96,24 @@ def test_fix_writes_and_a_second_run_is_clean(write: Write) -> None:
     assert path.read_bytes() == fixed
 
 
+def test_fix_writes_copies_by_their_place_in_the_package(write: Write, tmp_path: Path) -> None:
+    write("package/__init__.py", "")
+    write("package/models/__init__.py", "")
+    path, alone, out = write("package/models/m.py", CODE), write("alone.py", CODE), tmp_path / "out"
+    before = path.read_bytes()
+    done = regraft("check", "--fix", "--no-verify", "--out", out, path, alone)
+    assert (done.returncode, path.read_bytes(), alone.read_bytes()) == (0, before, before)
+    for copy in (out / "package" / "models" / "m.py", out / "alone.py"):
+        assert f"in {copy}" in done.stdout
+        assert "return softmax(scores)" in copy.read_text()
+    assert regraft("check", "--fix", "--no-verify", "--out", out, path, alone).returncode == 0
+    (out / "alone.py").write_text("mine")
+    done = regraft("check", "--fix", "--no-verify", "--out", out, alone)
+    assert (done.returncode, (out / "alone.py").read_text()) == (2, "mine")
+    assert "is there already" in done.stderr
+    assert regraft("check", "--out", out, alone).returncode == 2
+
+
 def test_vendored_ops_need_no_regraft(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = write("m.py", CODE)

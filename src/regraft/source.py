@@ -224,6 +224,18 @@ def write(source: SourceFile, data: bytes) -> SourceError | None:
     return None
 
 
+def write_copy(path: Path, data: bytes) -> SourceError | None:
+    """Write a new file and the folders above it; one that is there already with another content is left alone."""
+    try:
+        if path.exists() and path.read_bytes() != data:
+            return SourceError(str(path), 0, 0, "is there already, with another content; not overwritten")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, data)
+    except OSError as error:
+        return SourceError(str(path), 0, 0, f"cannot write: {error.strerror or error}")
+    return None
+
+
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write `data` to a temporary file beside `path`, then rename it over `path`."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 @click.option("--diff", "show_diff", is_flag=True, help="Print what would change, as a unified diff; write nothing.")
 @click.option("--fix", is_flag=True, help="Rewrite the files.")
 @click.option(
+    "--out", type=PATH, metavar="DIRECTORY",
+    help="With --fix: leave the files alone, and write rewritten copies here, by their place in their package.",
+)  # fmt: skip
+@click.option(
     "--verify/--no-verify", "prove", default=None,
     help="With --fix: write only what running both versions proves. On where torch is installed.",
 )  # fmt: skip
@@ -54,7 +58,7 @@ if TYPE_CHECKING:
 @FORMAT
 def check(
     paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], show_diff: bool,
-    fix: bool, prove: bool | None,
+    fix: bool, out: Path | None, prove: bool | None,
     unproven: bool, python: str, unsafe: bool, vendor: bool, explain: bool, jobs: int, no_cache: bool, form: str,
 ) -> None:  # fmt: skip
     """Find places where an optimized kernel can replace hand-written code.
@@ -63,8 +67,8 @@ def check(
     """
     if show_diff and fix:
         raise click.UsageError("--diff and --fix exclude each other")
-    if (prove or unproven or vendor) and not (fix or (show_diff and vendor)):
-        raise click.UsageError("--verify, --unproven and --vendor go with --fix")
+    if (prove or unproven or vendor or out) and not (fix or (show_diff and vendor and not out)):
+        raise click.UsageError("--out, --verify, --unproven and --vendor go with --fix")
     if show_diff and form == "json":
         raise click.UsageError("--diff prints a diff, --output-format json prints JSON: choose one")
     from regraft.report.machine import Collector
@@ -75,7 +79,7 @@ def check(
     total.errors += [as_error(one) for one in problems]
     done = 0
     cached = not (no_cache or show_diff or fix or explain)
-    policy = chosen_policy(fix, prove, unproven, no_cache, python)
+    policy = chosen_policy(fix, prove, unproven, no_cache, python, out)
     for report in _scan(paths, rules, explain, jobs, cached):
         total.add(report)
         if form != "json" and not show_diff:

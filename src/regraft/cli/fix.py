@@ -24,20 +24,23 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Policy:
-    """What may be written without being proved, and how many definitions came out how."""
+    """What may be written without being proved, where to (None: in place), and how many definitions came out how."""
 
     prove: bool
     unproven: bool
     cached: bool
     python: str
+    out: Path | None = None
     counts: dict[str, int] = field(default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0})
 
 
-def chosen_policy(fix: bool, prove: bool | None, unproven: bool, no_cache: bool, python: str) -> Policy:
+def chosen_policy(
+    fix: bool, prove: bool | None, unproven: bool, no_cache: bool, python: str, out: Path | None
+) -> Policy:
     here = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
     if fix and prove and not here:
         stop("--verify needs torch, which is not installed in this environment")
-    return Policy(here if prove is None else prove, unproven, not no_cache, python)
+    return Policy(here if prove is None else prove, unproven, not no_cache, python, out)
 
 
 def rewrite(
@@ -46,6 +49,7 @@ def rewrite(
 ) -> tuple[int, list[SourceError]]:  # fmt: skip
     """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
     from regraft import source as text
+    from regraft.names import package_of
     from regraft.scan import RuleDefect, rewrite_file
 
     if report.source is None:
@@ -64,12 +68,14 @@ def rewrite(
     if not fix:
         click.echo(text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False)
         return 0, []
-    failed = text.write(report.source, changed)
+    written = path if policy.out is None else policy.out.joinpath(*package_of(path).split("."), path.name)
+    failed = text.write(report.source, changed) if policy.out is None else text.write_copy(written, changed)
     if failed is None and vendor:
-        failed = _vendor(path, changed)
+        failed = _vendor(written, changed)
     if failed is None and not quiet:
         note = "" if policy.prove else "; nothing was verified: prove it with regraft verify"
-        click.echo(f"{report.file}: rewrote {len(applied)} places{note}")
+        place = "" if policy.out is None else f" in {written}"
+        click.echo(f"{report.file}: rewrote {len(applied)} places{place}{note}")
     return (0, [failed]) if failed else (len(applied), [])
 
 
