@@ -70,8 +70,10 @@ def test_json_has_its_shape(write: Write) -> None:
             "status": "fixable",
             "reason": "",
             "kernel": "regraft.ops.softmax",
+            "needs": ["torch>=2.4"],
         }
     ]
+    assert data["missing"] == {}
     assert data["errors"] == [
         {"file": str(path.parent / "missing.py"), "line": 0, "column": 0, "message": "no such file or directory"}
     ]

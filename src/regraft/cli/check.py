@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 @PYTHON
 @click.option("--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract).")
 @click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
+@click.option("--install", is_flag=True, help="Install the packages that findings wait for, after asking.")
 @click.option("--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not.")
 @click.option(
     "--jobs", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Processes; 0 for all cores."
@@ -59,7 +62,8 @@ if TYPE_CHECKING:
 def check(
     paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], show_diff: bool,
     fix: bool, out: Path | None, prove: bool | None,
-    unproven: bool, python: str, unsafe: bool, vendor: bool, explain: bool, jobs: int, no_cache: bool, form: str,
+    unproven: bool, python: str, unsafe: bool, vendor: bool, install: bool, explain: bool, jobs: int, no_cache: bool,
+    form: str,
 ) -> None:  # fmt: skip
     """Find places where an optimized kernel can replace hand-written code.
 
@@ -97,6 +101,8 @@ def check(
         if fix and policy.prove and any(policy.counts.values()):
             counts = ", ".join(f"{number} {status}" for status, number in policy.counts.items())
             click.echo(f"definitions: {counts}", err=form == "concise")
+    if install and total.missing and not _installed(sorted(total.missing)):
+        sys.exit(2)
     sys.exit(2 if total.errors else 1 if len(total.findings) > done else 0)
 
 
@@ -149,5 +155,17 @@ def _print_end(total: Collector, form: str, show_diff: bool) -> None:
 
     if not show_diff:
         click.echo(text.summary(total), err=form == "concise")
+        for one, number in sorted(total.missing.items()):
+            command = f"{sys.executable} -m pip install {shlex.quote(one)}"
+            waits = "1 finding waits" if number == 1 else f"{number} findings wait"
+            click.echo(f"{waits} for {one}: {command}", err=form == "concise")
     for error in total.errors:
         print_error(error)
+
+
+def _installed(requirements: list[str]) -> bool:
+    """Install into this environment if the user agrees; False where the installer fails."""
+    command = [sys.executable, "-m", "pip", "install", *requirements]
+    if not click.confirm(f"Run {shlex.join(command)}?", err=True):
+        return True
+    return subprocess.run(command, check=False).returncode == 0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from regraft.needs import missing, requirement
 from regraft.scan import FileReport, Finding, Miss
 from regraft.source import SourceError
 
@@ -13,7 +15,8 @@ from regraft.source import SourceError
 class Collector:
     """Gathers the report file by file, so that a file's analysis can be forgotten when its findings are known.
 
-    With `explain` it also lists near misses and places that were not followed.
+    `missing` counts findings by the package that they wait for. With `explain` it also lists near misses and places
+    that were not followed.
     """
 
     explain: bool = False
@@ -21,6 +24,7 @@ class Collector:
     misses: list[dict[str, Any]] = field(default_factory=list)
     opaque: list[dict[str, Any]] = field(default_factory=list)
     errors: list[SourceError] = field(default_factory=list)
+    missing: Counter[str] = field(default_factory=Counter)
     files: int = 0
     classes: int = 0
     nodes: int = 0
@@ -31,6 +35,7 @@ class Collector:
         self.nodes += report.nodes
         self.errors += report.errors
         self.findings += [finding(one) for one in report.findings]
+        self.missing.update(one for found in report.findings for one in missing(found.rule.syntax.needs))
         if self.explain:
             self.misses += [_miss(one) for one in report.misses]
             self.opaque += [
@@ -43,6 +48,7 @@ class Collector:
         stats = {"files": self.files, "classes": self.classes, "nodes": self.nodes, "seconds": round(seconds, 3)}
         data: dict[str, Any] = {"version": 1, "findings": self.findings, "errors": [error(one) for one in self.errors]}
         data["stats"] = stats
+        data["missing"] = dict(sorted(self.missing.items()))
         if self.explain:
             data["near_misses"] = self.misses
             data["not_followed"] = self.opaque
@@ -64,6 +70,7 @@ def finding(one: Finding) -> dict[str, Any]:
         "status": "fixable" if one.fixable else "withheld",
         "reason": one.reason,
         "kernel": one.kernel,
+        "needs": [requirement(need) for need in one.rule.syntax.needs],
     }
 
 

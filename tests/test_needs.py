@@ -1,0 +1,72 @@
+"""Packages that findings wait for are named, with the command that installs them, and installed on request."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from regraft import needs
+from regraft.cli import main
+from regraft.dsl.syntax import Need
+
+CODE = "import torch\n\n\ndef gated(gate, up):\n    return torch.nn.functional.silu(gate) * up\n"
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"torch": "2.13.0+cpu", "old": "0.9rc1", "odd": "built by hand"}
+
+    def version(package: str) -> str:
+        if package not in known:
+            raise PackageNotFoundError(package)
+        return known[package]
+
+    monkeypatch.setattr(needs, "version", version)
+    needs._met.cache_clear()
+
+
+def check(path: Path, *options: str, answer: str = "") -> Result:
+    path.write_text(CODE)
+    return CliRunner().invoke(
+        main, ["check", "--no-cache", "--select", "liger/gated-activation", *options, str(path)], input=answer
+    )
+
+
+def test_versions_are_compared_and_nothing_is_missing_that_is_there() -> None:
+    given = (
+        Need("torch", "2.4"),
+        Need("torch", "3"),
+        Need("old", "0.9"),
+        Need("odd", "1"),
+        Need("gone"),
+        Need("no", "1"),
+    )
+    assert needs.missing(given) == ("torch>=3", "old>=0.9", "gone", "no>=1")
+
+
+def test_findings_that_wait_are_counted_with_the_command(tmp_path: Path) -> None:
+    done = check(tmp_path / "m.py")
+    assert f"1 finding waits for liger-kernel>=0.8: {sys.executable} -m pip install" in done.output
+    data = json.loads(check(tmp_path / "m.py", "--output-format", "json").output)
+    assert data["missing"] == {"liger-kernel>=0.8": 1}
+    assert data["findings"][0]["needs"] == ["torch>=2.4", "liger-kernel>=0.8"]
+
+
+def test_they_are_installed_only_when_the_user_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        ran.append(command)
+        return subprocess.CompletedProcess(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert check(tmp_path / "m.py", "--install", answer="n\n").exit_code == 1
+    assert ran == []
+    assert check(tmp_path / "m.py", "--install", answer="y\n").exit_code == 2
+    assert ran == [[sys.executable, "-m", "pip", "install", "liger-kernel>=0.8"]]
