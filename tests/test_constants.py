@@ -6,7 +6,8 @@ import pytest
 
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
-from regraft.match import Match, find
+from regraft.found import Match
+from regraft.match import find
 from regraft.pattern import compile_rule
 from regraft.source import SourceFile, parse
 from regraft.structure.module import Module

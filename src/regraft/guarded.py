@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from functools import cached_property
 
+from regraft.found import Holds, Skips, Test
 from regraft.layout import Layout, indent_unit, indentation, without_parentheses
-from regraft.match import Holds, Skips, Test, uses
 from regraft.render import Renderer
 from regraft.source import Edit, Span
 from regraft.structure import guards
@@ -18,6 +18,7 @@ from regraft.structure.calls import own_op
 from regraft.structure.guards import Atom, Guard
 from regraft.structure.model import Node
 from regraft.substitute import Patch, Rewriter, target_name
+from regraft.uses import uses
 
 _LEAVING = (ast.Raise, ast.Return, ast.Break, ast.Continue, ast.Assert, ast.Delete)
 _TESTABLE = (

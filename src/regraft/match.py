@@ -3,120 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from regraft.conditions import fixed, show, unmet
 from regraft.dsl.syntax import Attr, Const, Operand, Predicate, Var, Wildcard
+from regraft.found import Assumes, Condition, Holds, Match, NoMatch, Skips, Test
 from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode, variables
 from regraft.structure import guards
 from regraft.structure.calls import changes_input, computes
-from regraft.structure.guards import Atom, Guard
+from regraft.structure.guards import Atom
 from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
 from regraft.structure.module import Module
 from regraft.structure.optable import COMMUTATIVE, table
 from regraft.structure.rank import same_dimension
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Test:
-    """A condition that only the running program can decide: `predicate` (qualified) of the `subject` module."""
-
-    predicate: str
-    subject: Value
-
-    @property
-    def guard(self) -> Atom:
-        text = f"{self.predicate}({self.subject.key()})"
-        return Atom("call", text, None, text)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Holds:
-    """A condition of the source itself that only the running program can decide."""
-
-    guard: Guard
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Assumes:
-    """What the source does not say for certain, and no test decides: the rewrite is withheld for this reason."""
-
-    reason: str
-    guard: Guard = guards.TRUE
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Skips:
-    """A node in a branch that the kernel skips by itself, as it is given the None that the branch tests."""
-
-    node: Node
-    guard: Guard = guards.TRUE
-
-
-Condition = Test | Holds | Assumes | Skips
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Match:
-    """A pattern found in a body: what its variables stand for, the nodes it covers, and what must hold at run time."""
-
-    pattern: Pattern
-    structure: Structure
-    body: Body
-    bindings: Mapping[str, Value]
-    nodes: tuple[Node, ...]
-    root: Node
-    tests: tuple[Condition, ...]
-    roots: tuple[Node, ...] = ()  # the nodes of all outputs, in order of time; `root` is the last
-
-    @property
-    def condition(self) -> Guard:
-        """The conditions of the source that have to be tested when the model runs."""
-        result: Guard = guards.TRUE
-        for test in self.tests:
-            if isinstance(test, Holds):
-                result = guards.conjoin(result, test.guard)
-        return result
-
-    @property
-    def fast(self) -> Guard:
-        """The condition under which the kernel would run: the root's block is reached, and the conditions hold."""
-        return guards.conjoin(self.root.statement.entry, self.condition)
-
-    def between(self, first: int, last: int) -> Iterator[Node]:
-        """Nodes beside the matched ones that run between two times."""
-        matched = set(self.nodes)
-        return (node for node in self.body.nodes if first < node.time < last and node not in matched)
-
-    @property
-    def guard(self) -> Guard:
-        """The condition under which the matched code computes what the kernel computes."""
-        result = self.root.guard
-        for root in self.roots[:-1]:
-            result = guards.conjoin(result, root.guard)
-        for test in self.tests:
-            result = guards.conjoin(result, test.guard)
-        return result
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NoMatch:
-    """The nearest miss at one candidate root: how many nodes fitted, why the next did not, and where."""
-
-    body: Body
-    root: Node
-    depth: int
-    reason: str
-    at: ast.AST
-
+from regraft.uses import is_branching, is_metadata, is_private, only_shapes, uses, uses_under
 
 State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
-
-# What the kernel need not see: the attributes of an inner value that do not depend on its elements.
-METADATA = frozenset({"device", "dtype", "shape", "ndim", "size", "dim"})
-# Operations that make a tensor of their own: writing into it is seen by nobody else.
-_FRESH = frozenset({"matmul", "bmm", "baddbmm", "add", "sub", "mul", "div", "softmax", "linear"})
 
 
 def find(
@@ -225,7 +128,7 @@ class _Matcher:
             return
         depth = len(nodes)
         args: Mapping[str, Value] = node.args
-        private = node.op == f"{wanted.op}_" and _private(node)
+        private = node.op == f"{wanted.op}_" and is_private(node)
         if (node.op != wanted.op and not private) or not _named(node, wanted):
             predicate = RUN_TIME_TESTS.get(wanted.op)
             if wanted.layer in self.pattern.whole and _may_be(node, wanted):
@@ -404,7 +307,7 @@ class _Matcher:
             if node in match.roots:
                 continue
             for use in self._other_uses(match, node):
-                if use not in matched and not _only_shapes(use, matched):
+                if use not in matched and not only_shapes(use, matched):
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
         if any(node.loop != match.root.loop for node in match.nodes):
@@ -417,9 +320,9 @@ class _Matcher:
         """Uses of an inner value that forbid the match, those of the match itself among them."""
         if match.condition is not guards.TRUE:
             base = match.fast
-            return tuple(use for use in _uses_under(base, node.output) if not is_metadata(use))
+            return tuple(use for use in uses_under(base, node.output) if not is_metadata(use))
         same_block = node.statement.block == match.root.statement.block
-        return node.output.every_use() if same_block else _uses_under(match.guard, node.output)
+        return node.output.every_use() if same_block else uses_under(match.guard, node.output)
 
     def _overridden(self, match: Match) -> tuple[str, ast.AST] | None:
         """A subclass that inherits the method but builds another layer would get the kernel, too."""
@@ -445,66 +348,6 @@ class _Matcher:
             return None  # it speaks of another alternative, or of a node that is not there
         reason = unmet(predicate, match.bindings, self.structure)
         return (reason, match.root.expr) if reason else None
-
-
-def is_branching(phi: Value) -> bool:
-    """Whether a φ joins branches of conditions, and not the steps of a loop or the ends of a `try`."""
-    return bool(phi.options) and all(one.time for guard, _ in phi.options for one in guards.atoms(guard))
-
-
-def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
-    """Nodes that may take the value, directly or through φ values, each with the condition under which it does."""
-    yield from ((use.guard, use) for use in value.uses)
-    seen = {value}
-    pending: list[tuple[Guard, Value]] = [(guards.TRUE, value)]
-    while pending:
-        guard, one = pending.pop()
-        for phi in one.joins:
-            if phi in seen:
-                continue
-            seen.add(phi)
-            if not is_branching(phi):
-                yield from ((guards.TRUE, use) for use in phi.every_use())  # in another step of a loop
-                continue
-            for condition in [condition for condition, option in phi.options if option is one] or [guards.TRUE]:
-                chosen = guards.conjoin(guard, condition)
-                yield from ((guards.conjoin(chosen, use.guard), use) for use in phi.uses)
-                pending.append((chosen, phi))
-
-
-def _uses_under(guard: Guard, value: Value) -> tuple[Node, ...]:
-    """Nodes that may take the value where the guard holds."""
-    found = (use for condition, use in uses(value) if guards.satisfiable(guards.conjoin(guard, condition)))
-    return tuple(dict.fromkeys(found))
-
-
-def is_metadata(use: Node) -> bool:
-    """Whether a node reads only what does not depend on the elements: device, dtype, shape."""
-    if use.op == "py.attr":
-        return use.spelling in METADATA
-    if use.op == "py.tuple" and use.inner is not None and not use.output.every_use():
-        return True  # what an inlined function returned, taken apart where it was called
-    return use.op == "call" and use.spelling.rpartition(".")[2] in METADATA
-
-
-def _only_shapes(use: Node, matched: Collection[Node]) -> bool:
-    """Whether a node reads the shape (or dtype, device) of an inner value for matched nodes alone.
-
-    Of several reads only the first has uses; the others go with the call that they are inlined from.
-    """
-    if not is_metadata(use):
-        return False
-    read = use.output.every_use()
-    gone = use.inner is not None and any(one.expr is use.expr for one in matched)
-    return all(one in matched for one in read) if read else gone
-
-
-def _private(node: Node) -> bool:
-    """Whether an in-place operation writes into a tensor that only the pattern sees."""
-    target = node.args.get("input")
-    if target is None or target.node is None or target.node.op not in _FRESH or target.joins:
-        return False
-    return all(use is node or is_metadata(use) for use in target.uses)
 
 
 def describe(node: Node) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from regraft.dsl.syntax import Apply, Attr, Const, Group, Item, Operand, Ref, Slice, Var
+from regraft.found import Match
 from regraft.imports import Imports
 from regraft.kernels import kernel_parameters
-from regraft.match import Match
 from regraft.source import Span
 from regraft.structure.model import MISSING, Node, Statement, Value
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from regraft.found import Assumes, Holds, Match
 from regraft.guarded import GuardedRewriter
 from regraft.imports import Imports
-from regraft.match import Assumes, Holds, Match
 from regraft.render import Withheld
 from regraft.several import SeveralRewriter
 from regraft.substitute import Mode, Patch, Rewriter

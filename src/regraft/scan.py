@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regraft import source as text
+from regraft.found import Match, NoMatch
 from regraft.imports import Imports
-from regraft.match import Match, NoMatch, find
+from regraft.match import find
 from regraft.pattern import RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
 from regraft.render import Withheld
 from regraft.rewrite import Mode, Patch, rewrite

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from regraft.found import Match, Test
 from regraft.imports import Imports
 from regraft.layout import Layout, indent_unit, indentation, without_parentheses
-from regraft.match import Match, Test
 from regraft.render import Renderer, Withheld
 from regraft.source import Edit, Span
 from regraft.structure.calls import writes
