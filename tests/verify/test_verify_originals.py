@@ -99,3 +99,34 @@ def test_objects_of_a_class_of_the_file_belong_to_both_versions(
     old = "self.dropout(self.dense(x)) + cache.states[0]"
     found = verdict(CACHE, old, "cache.states[0] + self.dropout(self.dense(x))", tmp_path, monkeypatch)
     assert (found.status, found.reason) == ("proved", "")
+
+
+EMPTY = """
+import torch
+from torch import nn
+
+
+class Gate(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(16, 16))
+        self.bias = nn.Parameter(torch.empty(16).normal_())
+
+    def forward(self, x):
+        return torch.softmax(x @ self.weight + self.bias, dim=-1)
+
+
+def make(module):
+    return module.Gate(), [(torch.randn(2, 16),), (torch.randn(3, 16),)]
+"""
+
+
+def test_weights_that_nobody_initialises_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(EMPTY, "x @ self.weight + self.bias", "self.bias + x @ self.weight", tmp_path, monkeypatch)
+    assert (found.status, found.reason) == ("proved", "")
+
+
+def test_a_weight_that_is_no_longer_initialised_is_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(EMPTY, "torch.empty(16).normal_()", "torch.empty(16)", tmp_path, monkeypatch)
+    assert found.status == "refuted"
+    assert "bias starts with values of another distribution" in found.reason

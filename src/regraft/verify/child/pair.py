@@ -62,7 +62,7 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
     if original is None:
         return None
     try:
-        with session.traced("", f"build {subject.name}"):
+        with session.traced("", f"build {subject.name}"), _marked():
             changed = seeded(seed, subject.build, session.changed)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; it is the finding
         return Difference("", f"building {subject.name} from the changed version raises {_brief(error)}")
@@ -80,11 +80,22 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
 def _build_original(subject: Subject, seed: int, session: Session) -> Any:
     """Return the original's model, or None where it cannot be built."""
     try:
-        with session.ledger.step("original", "", f"build {subject.name}"), session.traced_before():
+        with session.ledger.step("original", "", f"build {subject.name}"), session.traced_before(), _marked():
             return seeded(seed, subject.build, session.original)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded as the reason to skip
         session.ledger.skip(f"{subject.name} ({subject.driver}): the original cannot be built: {_brief(error)}")
         return None
+
+
+@contextmanager
+def _marked() -> Iterator[None]:
+    """Fill what is left uninitialised (`torch.empty`) with NaN, so that two builds agree on it."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def _attribute_difference(
@@ -166,9 +177,14 @@ def _drawn_alike(value: Any, other: Any) -> bool:
 
     Both lie within eight standard errors of each other, for distributions with tails no heavier than a Laplace's.
     """
-    if torch.equal(value, other) or not value.is_floating_point() or value.numel() < FEWEST:
+    if not value.is_floating_point():
         return True
-    ours, theirs = value.double(), other.double()
+    known = ~value.isnan()  # what nobody initialised
+    if not torch.equal(known, ~other.isnan()):
+        return False
+    ours, theirs = value[known].double(), other[known].double()
+    if torch.equal(ours, theirs) or value.numel() < FEWEST:
+        return True
     spread, error = float(ours.std()), 8 * math.sqrt(2 / value.numel())
     means = abs(float(ours.mean() - theirs.mean())) <= error * spread
     return means and abs(float(theirs.std()) - spread) <= 1.5 * error * spread

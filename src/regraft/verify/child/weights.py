@@ -34,6 +34,7 @@ def redraw(model: Any, seed: int) -> None:
 
 def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:
     noise = _noise(parameter, generator)
+    parameter.masked_fill_(parameter.isnan(), 0.0)  # nobody initialised it
     if parameter.dim() < 2 or not bool(torch.isfinite(parameter).all()):
         parameter.add_(0.3 * torch.tanh(noise))
         return
