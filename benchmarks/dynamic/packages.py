@@ -113,7 +113,7 @@ def longformer() -> nn.Module:
 
 
 class Speech(nn.Module):
-    """VITS with a fixed seed for its noise: no noise at all."""
+    """The waveform of VITS, which draws its noise also where the scale of the noise is zero."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -4,8 +4,8 @@
     python benchmarks/optimize/run.py --families 100 --packs adopter,torch,liger
 
 Families are drawn by a hash of their names; each is built small from its default configuration, with inputs found by
-running it. Compared are the outputs and the gradients of all parameters (torch.testing's tolerances for float32), and
-the checkpoint of the original, loaded strictly into the optimized model; `restore` has to give back the same bits.
+running it. Compared are the outputs and the gradients of inputs and parameters, as verification judges them, and the
+checkpoint of the original, loaded strictly into the optimized model; `restore` has to give back the same bits.
 Methods are rewritten without being verified first (`verify=False`): this is the check. Exits with 1 where one differs.
 """
 
@@ -16,8 +16,8 @@ import hashlib
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -26,12 +26,14 @@ import transformers
 
 import regraft
 from regraft.verify.child import tree, weights
-from regraft.verify.child.drivers import inputs, tiny
-from regraft.verify.child.replay import cotangent, reseed
+from regraft.verify.child.compare import Largest
+from regraft.verify.child.drivers import bringup, inputs, tiny
+from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge
+from regraft.verify.child.session import seeded
+from regraft.verify.child.state import identical
 
 SECONDS = 60  # for one family
-LARGEST = 30_000_000
-Observed = tuple[dict[str, Any], dict[str, Any]]
+PLAN = Plan(gradients=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,23 +101,26 @@ def _families() -> Iterator[tuple[str, Any]]:
 def examine(family: str, model_class: Any, packs: Sequence[str]) -> Result:
     """Compare one family. Raises NotBuilt, or TimeoutError after SECONDS."""
     model, call = _built(model_class)
-    try:
-        before = observe(model, call)
-    except (RuntimeError, AssertionError) as error:
-        raise NotBuilt from error
-    checkpoint = {name: value.clone() for name, value in model.state_dict().items()}
+    before, checkpoint = _observed(model, call), {name: value.clone() for name, value in model.state_dict().items()}
+    if before.error or before.backward_error:
+        raise NotBuilt
+    wide = weights.copied(model).to(torch.float64)
+
+    def exact() -> Outcome:
+        return execute(Target(wide), call, replace(PLAN, dtype=torch.float64))
+
     report = regraft.optimize(model, packs=packs, verify=False)
     rules = tuple(sorted({rule for change in report.changes for rule in change.rules}))
-    try:
-        problem = difference(before, observe(model, call)) or _checkpoint_problem(model, checkpoint)
-    except TimeoutError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever the rewritten model raises is the result
-        problem = f"raises {type(error).__name__}: {error}"
+    found = judge(before, _observed(model, call), exact, Largest(), strict=True)
+    problem = found.sentence if found else ""
+    if list(model.state_dict()) != list(checkpoint):
+        problem = problem or "the checkpoint has other keys"
+    else:
+        model.load_state_dict(checkpoint, strict=True)
     regraft.restore(model)
-    after = observe(model, call)
-    if not problem and any(not _same_bits(before[part], after[part]) for part in (0, 1)):
-        problem = "restore gives other bits"
+    after = _observed(model, call)
+    if not (_same_bits(before.outputs, after.outputs) and _same_bits(before.gradients, after.gradients)):
+        problem = problem or "restore gives other bits"
     return Result(family, len(report.changes), rules, problem)
 
 
@@ -125,15 +130,12 @@ def _built(model_class: Any) -> tuple[Any, tree.Call]:
         values = model_class.config_class().to_dict()
     except Exception as error:  # some configurations have no defaults
         raise NotBuilt from error
-    for scale in tiny.SCALES[:4]:
+    for scale in (one for one in tiny.SCALES if not one.mild):
         try:
-            config = model_class.config_class.from_dict(tiny.shrink(values, scale))
-            config._attn_implementation = "eager"
-            with torch.device("meta"):
-                if sum(p.numel() for p in model_class(config).parameters()) > LARGEST:
-                    continue
-            reseed(0)
-            model = model_class(config).eval()
+            config = bringup.make_config(model_class.config_class, tiny.shrink(values, scale), bringup.EAGER)
+            build = bringup.builder(model_class.__name__, config)
+            bringup.refuse_large(build, transformers)
+            model = seeded(0, build, transformers).eval()
             weights.redraw(model, 0)
             return model, inputs.find(model, seconds=0.0).calls(model)(0)[1]
         except TimeoutError:
@@ -143,49 +145,17 @@ def _built(model_class: Any) -> tuple[Any, tree.Call]:
     raise NotBuilt
 
 
-def observe(model: Any, call: tree.Call) -> Observed:
-    """Outputs by path, and gradients by parameter in a fixed random direction."""
-    live = tree.thaw(call, model, gradients=False)
-    reseed(0)
-    outputs = tree.flatten(model(*live.args, **live.kwargs))
-    wanted = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    ends = {path: value for path, value in outputs.items() if isinstance(value, torch.Tensor) and value.requires_grad}
-    found = torch.autograd.grad(
-        list(ends.values()), list(wanted.values()), [cotangent(path, value) for path, value in ends.items()],
-        allow_unused=True,
-    )  # fmt: skip
-    plain = {path: value.detach() if isinstance(value, torch.Tensor) else value for path, value in outputs.items()}
-    return plain, dict(zip(wanted, found, strict=True))
+def _observed(model: Any, call: tree.Call) -> Outcome:
+    outcome = execute(Target(model), call, PLAN)
+    if isinstance(outcome.error, TimeoutError):
+        raise outcome.error
+    return outcome
 
 
-def difference(before: Observed, after: Observed) -> str:
-    """The first difference in words, or nothing."""
-    for ours, theirs in zip(before, after, strict=True):
-        if list(ours) != list(theirs):
-            return f"other outputs: {sorted(set(ours) ^ set(theirs))[:3]}"
-        for name, value in ours.items():
-            if isinstance(value, torch.Tensor) and isinstance(theirs[name], torch.Tensor):
-                scale = float(value.abs().max()) if value.numel() else 0.0
-                # a gradient is a sum of many terms: it is as exact as the largest of its tensor
-                close = torch.allclose(value, theirs[name], rtol=1.3e-6, atol=max(1e-5, 1e-5 * scale), equal_nan=True)
-                if not close:
-                    return f"{name} differs by {float((value - theirs[name]).abs().max()):.2g} (largest: {scale:.2g})"
-            elif isinstance(value, torch.Tensor) or isinstance(theirs[name], torch.Tensor):
-                return f"{name} is there in one of both only"
-    return ""
-
-
-def _checkpoint_problem(model: Any, checkpoint: dict[str, Any]) -> str:
-    if list(model.state_dict()) != list(checkpoint):
-        return "the checkpoint has other keys"
-    model.load_state_dict(checkpoint, strict=True)
-    return ""
-
-
-def _same_bits(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+def _same_bits(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None) -> bool:
+    ours, theirs = ours or {}, theirs or {}
     return list(ours) == list(theirs) and all(
-        not isinstance(value, torch.Tensor) or torch.equal(value.nan_to_num(), theirs[name].nan_to_num())
-        for name, value in ours.items()
+        not isinstance(value, torch.Tensor) or identical(value, theirs[name]) for name, value in ours.items()
     )
 
 
