@@ -156,16 +156,20 @@ def _print_end(total: Collector, form: str, show_diff: bool) -> None:
     if not show_diff:
         click.echo(text.summary(total), err=form == "concise")
         for one, number in sorted(total.missing.items()):
-            command = f"{sys.executable} -m pip install {shlex.quote(one)}"
+            command = shlex.join(_installer([one]))
             waits = "1 finding waits" if number == 1 else f"{number} findings wait"
             click.echo(f"{waits} for {one}: {command}", err=form == "concise")
     for error in total.errors:
         print_error(error)
 
 
+def _installer(requirements: list[str]) -> list[str]:
+    return [sys.executable, "-m", "pip", "install", *requirements]
+
+
 def _installed(requirements: list[str]) -> bool:
     """Install into this environment if the user agrees; False where the installer fails."""
-    command = [sys.executable, "-m", "pip", "install", *requirements]
+    command = _installer(requirements)
     if not click.confirm(f"Run {shlex.join(command)}?", err=True):
         return True
     return subprocess.run(command, check=False).returncode == 0
