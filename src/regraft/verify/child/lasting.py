@@ -9,6 +9,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -128,15 +129,20 @@ def copied(subject: Subject, pair: Pair, session: Session) -> tuple[Difference |
     """Check that the model is still copied and pickled where the original is, and that a copy is one of its own."""
     made = []  # all of them before anything runs: a first call may leave behind what cannot be copied
     for how, make in (("copy.deepcopy", copy.deepcopy), ("pickle", _pickled)):
-        if not isinstance(_attempt(make, pair.original), BaseException):
-            made.append((how, _attempt(make, pair.changed)))
-    for how, other in made:
-        if isinstance(other, BaseException):
-            return Difference("", f"{how} works for the original, not for the changed version: {_brief(other)}"), ""
-        found = _unlike(subject, pair.changed, other, session)
+        ours = _attempt(make, pair.original)
+        if not isinstance(ours, BaseException):
+            made.append((how, ours, _attempt(make, pair.changed)))
+    done = ""
+    for how, ours, theirs in made:
+        if isinstance(theirs, BaseException):
+            return Difference("", f"{how} works for the original, not for the changed version: {_brief(theirs)}"), ""
+        if _unlike(subject, pair.original, ours, session.original):
+            continue  # a copy of the original is another too
+        found = _unlike(subject, pair.changed, theirs, session.changed)
         if found:
             return Difference(found.path, f"what {how} makes of the changed version is another: {found.sentence}"), ""
-    return None, "copies and pickles"
+        done = "copies and pickles"
+    return None, done
 
 
 def _pickled(model: Any) -> Any:
@@ -152,12 +158,12 @@ def _attempt(make: Callable[[Any], Any], model: Any) -> Any:
         return error
 
 
-def _unlike(subject: Subject, model: Any, other: Any, session: Session) -> Difference | None:
+def _unlike(subject: Subject, model: Any, other: Any, scope: ModuleType) -> Difference | None:
     """Compare a model and its copy after the model's own weights were cleared: a copy must not look there."""
     call, plan = subject.calls(0)[0], Plan(gradients=False)
-    before = execute(Target(model.eval(), scope=session.changed), call, plan)
+    before = execute(Target(model.eval(), scope=scope), call, plan)
     with _cleared(model):
-        after = execute(Target(other.eval(), scope=session.changed), call, plan)
+        after = execute(Target(other.eval(), scope=scope), call, plan)
     if before.error is not None:
         return None
     if after.error is not None:

@@ -117,6 +117,11 @@ class Ledger:
         """Whether this process has worked for as long as it may: finish with what there is."""
         return time.process_time() > self.deadline
 
+    def share(self, seconds: float) -> float:
+        """When something that may take `seconds`, or a quarter of the time left if that is less, has to end."""
+        now = time.process_time()
+        return now + max(0.0, min(seconds, (self.deadline - now) / 4))
+
     def save(self) -> None:
         """Write everything; the file is replaced at once, never half-written."""
         result = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -100,9 +101,17 @@ def _accelerated() -> bool:
 
 
 def bare(error: BaseException) -> BaseException:
-    """An error without the frames that it came through, which would keep their tensors alive."""
+    """An error without the frames that it came through, which would keep their tensors alive; `frames_of` has them."""
+    if error.__traceback__ is not None:
+        walked = traceback.walk_tb(error.__traceback__)
+        error.came_through = traceback.StackSummary.extract(walked, lookup_lines=False)  # type: ignore[attr-defined]
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
+
+
+def frames_of(error: BaseException) -> list[traceback.FrameSummary]:
+    """Where an error made bare came through, outermost first: file names and lines only."""
+    return list(getattr(error, "came_through", ()))
 
 
 def execute(target: Target, call: Call, plan: Plan) -> Outcome:

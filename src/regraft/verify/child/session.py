@@ -30,7 +30,8 @@ class Session:
     """Both versions of one file and what is known about them.
 
     `older` traces the lines of the original that the changed version no longer has: what they did must be compared.
-    `ran` holds, by the name of a class of the file, the modes in which models with a called instance were compared.
+    `ran` holds, by the name of a class of the file, the modes in which models with a called instance were compared,
+    `halting` the names of subjects that the original does not run in some mode.
     """
 
     original: ModuleType
@@ -40,6 +41,7 @@ class Session:
     ledger: Ledger
     imported: tuple[Watch, Watch]
     ran: dict[str, set[str]] = field(default_factory=dict)
+    halting: set[str] = field(default_factory=set)
     older: Tracer = field(default_factory=lambda: Tracer("", ()))
     restored: dict[str, Any] = field(default_factory=dict)
 

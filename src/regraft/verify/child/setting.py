@@ -66,6 +66,8 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
             with session.ledger.step("original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"):
                 outcome = execute(target, fitted(call, setting), Plan(seed=setting.seed, gradients=False))
             if outcome.error is not None:
+                if setting.dtype == "float32":
+                    session.halting.add(name)
                 text = f"{name} ({setting.subject.driver}): the original does not run in {setting.dtype}"
                 session.ledger.skip(f"{text}: {type(outcome.error).__name__}: {str(outcome.error)[:200]}")
                 return None

@@ -14,7 +14,7 @@ import torch
 
 from regraft.verify.child.drivers import inputs, repair, tiny
 from regraft.verify.child.drivers.slots import Spec
-from regraft.verify.child.replay import bare
+from regraft.verify.child.replay import bare, frames_of
 from regraft.verify.child.session import Session, seeded
 from regraft.verify.child.tree import at_home
 
@@ -26,7 +26,10 @@ BUILDING, TOO_LARGE, RUNNING, DONE = 1, 2, 3, 4  # stages of a trial; 0 is the c
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A configuration, how far it led (too large, building, running; then a measure), and the error at its end."""
+    """A configuration, how far it led (too large, building, running; then a measure), and the error at its end.
+
+    `spec` is what a model that takes no inputs came furthest with.
+    """
 
     values: Mapping[str, Any]
     attention: str
@@ -35,6 +38,7 @@ class Trial:
     config: Any = None
     model: Any = None
     found: inputs.Found | None = None
+    spec: Spec | None = None
 
 
 def attempt(
@@ -55,7 +59,8 @@ def attempt(
                 model = seeded(0, builder(cls, config), session.original).eval()
             found = inputs.find(model, seconds=seconds, first=first)
         except inputs.NoInputs as error:
-            return Trial(values, attention, (RUNNING, error.progress), bare(error), config, model)
+            last = error.furthest
+            return Trial(values, attention, (RUNNING, last.progress), bare(error), config, model, spec=last.spec)
         except _TooLarge as error:
             return Trial(values, attention, (TOO_LARGE, -error.count), bare(error))
         except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
@@ -70,16 +75,30 @@ def quickly(cls: str, config_class: Any, original: Mapping[str, Any], session: S
         trial = attempt(f"bring up {cls}", cls, config_class, tiny.shrink(original, scale), session)
         if trial.error is None:
             return trial
-        best = trial if best is None or trial.progress > best.progress else best
+        best = trial if best is None or _much_further(trial, best) else best
     assert best is not None
     return best
 
 
-def repaired(cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session) -> Trial:
+def _much_further(trial: Trial, best: Trial) -> bool:
+    """Whether a larger model is worth it: a few operations more before the same error are not, nor one too large."""
+    (stage, count), (best_stage, best_count) = trial.progress, best.progress
+    return (stage > best_stage and stage != TOO_LARGE) or (
+        stage == best_stage and count > best_count + abs(best_count) // 5
+    )
+
+
+def repaired(
+    cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session, choices: tiny.Choices
+) -> Trial:
     """Repair a configuration, or the inputs for it, as long as each repair leads further."""
-    deadline = time.process_time() + REPAIR_SECONDS
+    deadline = session.ledger.share(REPAIR_SECONDS)
     while best.error is not None and time.process_time() < deadline and not session.ledger.late():
-        better = next(_better(cls, config_class, original, best, session, deadline), None)
+        last = best.error.furthest.error if isinstance(best.error, inputs.NoInputs) else best.error
+        assert last is not None
+        line = _raising_line(last, session.original)
+        repairs = tiny.repairs(original, best.values, brief(last, 2000), line, choices)
+        better = next(_better(cls, config_class, best, repairs, session, deadline), None)
         if better is None:
             return best
         best = better
@@ -87,17 +106,21 @@ def repaired(cls: str, config_class: Any, original: Mapping[str, Any], best: Tri
 
 
 def _better(
-    cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session, deadline: float
+    cls: str, config_class: Any, best: Trial, repairs: Iterator[dict[str, Any]], session: Session, deadline: float
 ) -> Iterator[Trial]:
     """Yield trials that lead further than the best so far: with inputs searched for, then with other values."""
-    text = f"{type(best.error).__name__}: {best.error}"
     tries = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING else []
-    for values, seconds in itertools.chain(tries, ((one, 0.0) for one in tiny.repairs(original, best.values, text))):
+    for values, seconds in itertools.chain(tries, ((one, 0.0) for one in repairs)):
         if time.process_time() > deadline:
             return
-        trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds)
+        trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds, first=best.spec)
         if trial.progress > best.progress:
             yield trial
+
+
+def _raising_line(error: BaseException, module: ModuleType) -> str:
+    """The innermost line of a file that an error came through, "" where it came through none of it."""
+    return next((f.line or "" for f in reversed(frames_of(error)) if f.filename == module.__file__), "")
 
 
 class _TooLarge(ValueError):
@@ -108,8 +131,8 @@ class _TooLarge(ValueError):
         self.count = count
 
 
-def brief(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+def brief(error: BaseException | None, length: int = 200) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:length]}"
 
 
 def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None:

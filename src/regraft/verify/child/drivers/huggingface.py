@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from regraft.verify.child.drivers import bringup, inputs, tiny
+from regraft.verify.child.drivers import bringup, inputs, parts, tiny
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import Trial, builder
 from regraft.verify.child.drivers.reach import reach
@@ -68,8 +68,9 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     """
     failed: dict[str, Trial] = {}
     ready: list[Candidate] = []
+    choices = tiny.compared_strings(source)
     quick = sorted(_quick(session, failed), key=lambda c: (-_use(c, session), c.size, c.cls))
-    for candidate in itertools.chain(quick, _mended(session, failed, ready)):
+    for candidate in itertools.chain(quick, _mended(session, failed, ready, choices)):
         ready.append(candidate)
         configs.append(candidate.config)
         if session.done():
@@ -78,9 +79,14 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
             yield _subject(candidate)
     for cls, trial in failed.items():
         session.ledger.skip(f"{cls} (huggingface): {bringup.brief(trial.error)}")
-    for candidate in _explored(ready, session, text, tiny.compared_strings(source)):
+    if not session.done():
+        yield from parts.subjects(_wholes(ready, failed, session), session)
+    for candidate in _explored(ready, session, text, choices):
         configs.append(candidate.config)
         yield replace(_subject(candidate), light=True)
+    if not session.covered():
+        wholes = tuple(_wholes(ready, failed, session))
+        yield from parts.of_variations(_varied_wholes(wholes, session, text, choices), session)
 
 
 def _use(candidate: Candidate, session: Session) -> int:
@@ -101,10 +107,12 @@ def _quick(session: Session, failed: dict[str, Trial]) -> Iterator[Candidate]:
                 failed[cls] = trial
 
 
-def _mended(session: Session, failed: dict[str, Trial], ready: list[Candidate]) -> Iterator[Candidate]:
+def _mended(
+    session: Session, failed: dict[str, Trial], ready: list[Candidate], choices: tiny.Choices
+) -> Iterator[Candidate]:
     """Yield the models among `failed` that repairs bring to life; what works for one is tried for the next."""
     known = {type(candidate.config): candidate.values for candidate in ready}
-    deadline = time.process_time() + REPAIR_SECONDS
+    deadline = session.ledger.share(REPAIR_SECONDS)
     for cls, first in sorted(failed.items(), key=lambda item: -_hope(item[1], session)):
         defaults, config_class = _defaults(cls, session), _config_class(cls, session)
         if defaults is None or not _hope(first, session):
@@ -116,7 +124,7 @@ def _mended(session: Session, failed: dict[str, Trial], ready: list[Candidate]) 
             values = known[config_class]
             tried.append(bringup.attempt(f"bring up {cls}", cls, config_class, values, session))
         best = max(tried, key=lambda trial: trial.progress)
-        trial = bringup.repaired(cls, config_class, defaults, best, session)
+        trial = bringup.repaired(cls, config_class, defaults, best, session, choices)
         if trial.error is None:
             del failed[cls]
             known[config_class] = trial.values
@@ -161,23 +169,58 @@ def _used(model: Any, session: Session) -> frozenset[str]:
 
 
 def _subject(candidate: Candidate) -> Subject:
-    config_class = type(candidate.config)
-    recipe = {
+    build = builder(candidate.cls, candidate.config)
+    return Subject(candidate.cls, "huggingface", build, candidate.calls, _recipe(candidate.cls, candidate))
+
+
+def _recipe(cls: str, made: Candidate | Trial) -> dict[str, Any]:
+    """How a reproducer builds a model."""
+    config_class = type(made.config)
+    return {
         "kind": "huggingface",
-        "class": candidate.cls,
+        "class": cls,
         "config_module": config_class.__module__,
         "config_class": config_class.__name__,
-        "config": dict(candidate.values),
-        "attention": candidate.attention,
+        "config": dict(made.values),
+        "attention": made.attention,
     }
-    build = builder(candidate.cls, candidate.config)
-    return Subject(candidate.cls, "huggingface", build, candidate.calls, recipe)
+
+
+def _wholes(ready: list[Candidate], failed: Mapping[str, Trial], session: Session) -> Iterator[parts.Whole]:
+    """Every model that is built: those that do not run to their end, with what they came furthest with, first."""
+    for cls, trial in failed.items():
+        if trial.model is not None:
+            yield parts.Whole(cls, builder(cls, trial.config), _recipe(cls, trial), trial.spec)
+    for one in ready:
+        spec = one.found.spec if one.cls in session.halting else None
+        yield parts.Whole(one.cls, builder(one.cls, one.config), _recipe(one.cls, one), spec)
+
+
+def _varied_wholes(
+    wholes: tuple[parts.Whole, ...], session: Session, text: str, choices: tiny.Choices
+) -> Iterator[parts.Whole]:
+    """Other configurations of the models that do not run to their end."""
+    deadline = session.ledger.share(SEARCH_SECONDS)
+    for whole in wholes:
+        values, attention = whole.recipe["config"], whole.recipe["attention"]
+        for other, override in _overrides(values, attention, text, choices) if whole.spec is not None else ():
+            if session.covered() or time.process_time() > deadline:
+                return
+            trial = bringup.attempt(
+                f"vary {whole.name}: {dict(override) or other}", whole.name, _config_class(whole.name, session),
+                {**values, **override}, session, attention=other, first=whole.spec,
+            )  # fmt: skip
+            if trial.model is not None:
+                yield parts.Whole(
+                    whole.name, builder(whole.name, trial.config), _recipe(whole.name, trial), whole.spec
+                )
 
 
 def _explored(ready: list[Candidate], session: Session, text: str, choices: tiny.Choices) -> Iterator[Candidate]:
     """Yield other configurations and calls that reach lines that have not run yet, and variations of these in turn."""
-    deadline = time.process_time() + SEARCH_SECONDS
-    pool = sorted(ready, key=lambda c: (-_use(c, session), c.size, c.cls))[:SEARCHED]
+    deadline = session.ledger.share(SEARCH_SECONDS)
+    lacking = {change.definition for change in session.uncovered()}
+    pool = sorted(ready, key=lambda c: (-_use(c, session), -len(c.used & lacking), c.size, c.cls))[:SEARCHED]
     for candidate in pool:
         for other in _others(candidate, session, text, choices):
             if session.covered() or time.process_time() > deadline:
@@ -188,7 +231,7 @@ def _explored(ready: list[Candidate], session: Session, text: str, choices: tiny
 
 
 def _others(candidate: Candidate, session: Session, text: str, choices: tiny.Choices) -> Iterator[Candidate]:
-    for attention, override in _overrides(candidate, text, choices):
+    for attention, override in _overrides(candidate.values, candidate.attention, text, choices):
         other = _varied(candidate, override, attention, session)
         if other is not None:
             yield other
@@ -196,9 +239,11 @@ def _others(candidate: Candidate, session: Session, text: str, choices: tiny.Cho
     yield from (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, text))
 
 
-def _overrides(candidate: Candidate, text: str, choices: tiny.Choices) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from ((attention, {}) for attention in ATTENTIONS if attention != candidate.attention)
-    yield from ((candidate.attention, override) for override in tiny.variations(candidate.values, text, choices))
+def _overrides(
+    values: Mapping[str, Any], attention: str, text: str, choices: tiny.Choices
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield from ((other, {}) for other in ATTENTIONS if other != attention)
+    yield from ((attention, override) for override in tiny.variations(values, text, choices))
 
 
 def _varied(candidate: Candidate, override: Mapping[str, Any], attention: str, session: Session) -> Candidate | None:

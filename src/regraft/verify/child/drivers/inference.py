@@ -144,7 +144,7 @@ def _lived(
         return f"cannot be built from {_shown(values)}: {type(error).__name__}: {str(error)[:200]}"
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            found = inputs.find(model, inner=True, width=_width(model), seconds=seconds, first=first)
+            found = inputs.find(model, inner=True, width=inputs.width_of(model), seconds=seconds, first=first)
     except (inputs.NoInputs, LookupError) as error:
         return str(error)
     return _Life(name, values, found, found.calls(model))
@@ -184,7 +184,8 @@ def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
     """Yield the class with other inputs, another flag, string or configuration."""
     model = seeded(0, _builder(life.name, life.values), session.original).eval()
     yield from (
-        replace(life, calls=calls) for calls in inputs.more_calls(model, life.found, given.text, _width(model))
+        replace(life, calls=calls)
+        for calls in inputs.more_calls(model, life.found, given.text, inputs.width_of(model))
     )
     for values in _variations(life.values, given):
         other = _lived(life.name, values, session, 0.0, life.found.spec)
@@ -277,13 +278,6 @@ def _made_up(source: str) -> SimpleNamespace:
 def _config_attributes(source: str) -> tuple[str, ...]:
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
     return tuple(sorted({node.attr for node in nodes if ast.unparse(node.value) in ("config", "self.config")}))
-
-
-def _width(model: Any) -> int:
-    for name, parameter in model.named_parameters():
-        if parameter.dim() in (1, 2) and not name.endswith("bias"):
-            return int(parameter.shape[-1])
-    return HIDDEN
 
 
 def _function_subjects(name: str, session: Session) -> Iterator[Subject]:

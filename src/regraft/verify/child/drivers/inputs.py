@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.drivers import repair
+from regraft.verify.child.drivers.guess import HIDDEN
 from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, Spec, is_plain, make, packed_patches, slot_for
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
@@ -28,11 +29,11 @@ _KNOWN = (*_TEXT, *_SENSES, *_FUTURE, "bbox")
 
 
 class NoInputs(ValueError):
-    """Nothing was accepted; `progress` counts the operations that the best try ran before its error."""
+    """Nothing was accepted: what was tried `first` failed so; `furthest` ran most operations before its error."""
 
-    def __init__(self, reason: str, progress: int) -> None:
-        super().__init__(f"no inputs could be made that it accepts: {reason[:160]}")
-        self.progress = progress
+    def __init__(self, first: repair.Attempt, furthest: repair.Attempt) -> None:
+        super().__init__(f"no inputs could be made that it accepts: {first.text[:160]}")
+        self.furthest = furthest
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,15 @@ def find(
         failed.append(found)
         if time.process_time() > deadline:
             break
-    raise NoInputs(failed[0].text, max(one.progress for one in failed))
+    raise NoInputs(failed[0], max(failed, key=lambda one: one.progress))
+
+
+def width_of(model: Any) -> int:
+    """The last dimension of a layer's first weight: what its inputs are probably as wide as."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() in (1, 2) and not name.endswith("bias"):
+            return int(parameter.shape[-1])
+    return HIDDEN
 
 
 def signature(model: Any) -> inspect.Signature:

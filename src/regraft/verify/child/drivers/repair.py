@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ from regraft.verify.child.replay import Plan, Target, execute
 SIZE = (3, 7)  # told apart from each other and from common sizes in an error message
 RUNS = 120
 SECONDS = 6.0
-_LARGEST = 4096
+_LARGEST = 4096  # dimension
+_ELEMENTS = 1 << 24  # of all inputs together; a search of the largest would take the memory
 _RANK = re.compile(
     r"[Dd]imension|unpack|\dD|\d-D|dims|too many indices|index \d+ is out of bounds|permute|tuple index|"
     r"is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript",
@@ -75,7 +77,7 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
         for spec in _suggestions(node, optional):
-            if _key(spec) in seen:
+            if _key(spec) in seen or _elements(spec) > _ELEMENTS:
                 continue
             if runs >= RUNS or time.process_time() > deadline:
                 return best
@@ -90,6 +92,10 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
                 heapq.heappush(heap, (-node.progress, next(order), node))  # the rest of its suggestions, later
                 break
     return best
+
+
+def _elements(spec: Spec) -> int:
+    return sum(math.prod(dim.at(SIZE) for dim in slot.dims) for slot in spec.values())
 
 
 def _key(spec: Spec) -> str:
@@ -137,6 +143,7 @@ def _resized(spec: Spec, text: str) -> Iterator[Spec]:
                 yield _with(spec, name, dims=tuple(map(_symbol, shape[: len(now)])))
             if shape != now:
                 yield _with(spec, name, dims=tuple(map(_symbol, shape)))
+    yield from _refilled(spec, text)
     numbers = [n for n in dict.fromkeys(map(int, re.findall(r"\d+", text))) if 0 < n <= _LARGEST]
     for number in numbers:
         for name, slot in spec.items():
@@ -145,6 +152,20 @@ def _resized(spec: Spec, text: str) -> Iterator[Spec]:
                 for axes in {tuple(here), *((axis,) for axis in here)}:
                     dims = [_symbol(other) if axis in axes else dim for axis, dim in enumerate(slot.dims)]
                     yield _with(spec, name, dims=tuple(dims))
+
+
+def _refilled(spec: Spec, text: str) -> Iterator[Spec]:
+    """Where the message names a shape and a number of elements that does not fill it, yield arguments that do."""
+    found = re.search(r"shape '\[([\d, ]+)\]' is invalid for input of size (\d+)", text)
+    if not found:
+        return
+    wanted, given = math.prod(map(int, found[1].split(","))), int(found[2])
+    for name, slot in spec.items():
+        shape = [dim.at(SIZE) for dim in slot.dims]
+        for axis in reversed(range(len(shape))) if math.prod(shape) == given else ():
+            rest = given // shape[axis]
+            if wanted and wanted % rest == 0:
+                yield _with(spec, name, dims=(*slot.dims[:axis], _symbol(wanted // rest), *slot.dims[axis + 1 :]))
 
 
 def _retyped(spec: Spec) -> Iterator[Spec]:
@@ -166,11 +187,14 @@ def _reranked(spec: Spec) -> Iterator[Spec]:
 def _ranks(slot: Slot) -> Iterator[tuple[Dim, ...]]:
     """Other shapes that an argument of its kind often has."""
     dims = slot.dims
-    if not dims:
+    if not dims or slot.kind in ("grid", "bounds"):
         return
     if slot.kind in ("ids", "mask", "bool", "every other", "range"):
         yield from ((BATCH,), (BATCH, Dim(2), LENGTH), (BATCH, LENGTH, Dim(2)), (LENGTH,), (BATCH, Dim(1), LENGTH))
         return
+    side = math.isqrt(dims[-1].factor // 3)
+    if len(dims) == 2 and side > 1 and dims[-1] == Dim(3 * side * side):  # patches of images, flat
+        yield (dims[0], Dim(3), Dim(side), Dim(side))
     if len(dims) > 2:
         yield (dims[0], Dim(1), *dims[1:])
         yield (dims[0], Dim(2), *dims[1:])

@@ -35,7 +35,8 @@ class Slot:
     Kinds: normal (random numbers), ids (integers below `limit`), mask (ones, then zeros in the second row), additive
     (zeros), ones, zeros, bool, every other (true, false, true, ... in the last dimension), boxes (corners in the last
     dimension), patches (as normal, in the last dimension after a row and a column), range (0, 1, 2, ... in the last
-    dimension), pair (a tuple of two like normal: keys and values), grid (frames, rows and columns of patches).
+    dimension), pair (a tuple of two like normal: keys and values), grid (frames, rows and columns of patches), bounds
+    (where the only sequence of a row begins and ends).
     """
 
     kind: str
@@ -102,6 +103,8 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
         return (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone()
     if slot.kind == "pair":
         return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
+    if slot.kind == "bounds":
+        return torch.tensor([0, shape[0]], dtype=torch.int32)
     if slot.kind == "grid":
         return torch.tensor([1, GRID, GRID]).repeat(shape[0], 1)
     if slot.kind == "range":
@@ -170,11 +173,20 @@ _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
     (r"^future_time_features$", "normal", (BATCH, "future", "times")),
     (r"bool_masked_pos$", "every other", (BATCH, LENGTH)),
     (r"^(past_key_value|layer_past|past)$", "pair", (BATCH, "heads", LENGTH, Dim(HIDDEN // HEADS))),
+    (r"^(position_embeddings|rotary_pos_emb)$", "pair", (BATCH, LENGTH, "head")),
+    (r"cu_seq_?lens", "bounds", (LENGTH,)),
     (r"position_ids$", "range", (BATCH, LENGTH)),
     (r"(_ids|^ids|_index|_indices)$", "ids", (BATCH, LENGTH)),
     (r"mask$", "mask", (BATCH, LENGTH)),
     (r"^(weight|bias|gamma|beta)$", "normal", ("hidden",)),
 )
+
+
+_HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads")
+
+
+def _hidden(sizes: Sizes) -> int:
+    return sizes.hidden or sizes.get(("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim"), HIDDEN)
 
 
 def _dim(dim: str | Dim, sizes: Sizes) -> Dim:
@@ -184,12 +196,10 @@ def _dim(dim: str | Dim, sizes: Sizes) -> Dim:
         return Dim(4 * math.prod(sizes.all("conv_stride") or (200,)), "length")
     return Dim(
         {
-            "hidden": lambda: (
-                sizes.hidden
-                or sizes.get(("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim"), HIDDEN)
-            ),
+            "hidden": lambda: _hidden(sizes),
             "layers": lambda: sizes.get(("num_hidden_layers", "num_layers", "encoder_layers", "n_layer"), 2),
-            "heads": lambda: sizes.get(("num_attention_heads", "num_heads", "n_head", "n_heads"), HEADS),
+            "heads": lambda: sizes.get(_HEADS, HEADS),
+            "head": lambda: sizes.get(("head_dim",), _hidden(sizes) // sizes.get(_HEADS, HEADS)),
             "image": lambda: sizes.get(("image_size", "img_size", "input_size"), 32),
             "channels": lambda: sizes.get(("num_channels", "in_channels", "in_chans"), 3),
             "mels": lambda: sizes.get(("num_mel_bins", "feature_size", "n_mels"), 80),

@@ -1,0 +1,189 @@
+"""Bring parts of models to life where the whole takes no inputs, or never calls them.
+
+A model that is built but fails half way, or in training only, has run some of its parts already: these are run again
+on what they were given. Other parts get inputs of their own, as any layer does.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FunctionType, ModuleType
+from typing import Any
+
+from regraft.verify.child import tree
+from regraft.verify.child.drivers import inputs
+from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.reach import reach
+from regraft.verify.child.drivers.slots import Spec, make
+from regraft.verify.child.replay import Plan, Target, execute
+from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.tree import Call
+
+SIZES = ((3, 8), (1, 5), (3, 7))  # the last is the one that inputs are searched at
+CALLS = 2  # of a part, and of each class in one run
+SECONDS = 3.0  # of search for the inputs of one part
+Build = Callable[[ModuleType], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A model that either version builds; `spec` is what it takes, or came furthest with where it takes no inputs."""
+
+    name: str
+    build: Build
+    recipe: Mapping[str, Any]
+    spec: Spec | None = None
+
+
+def subjects(wholes: Iterable[Whole], session: Session) -> Iterator[Subject]:
+    """Yield parts that still unmet definitions need: first those that ran, then those that inputs are found for."""
+    built = []
+    for whole in wholes:
+        if session.done():
+            return
+        built.append((whole, _built(whole, session)))
+        yield from _useful(_ran(*built[-1], session), session)
+    for whole, model in built:
+        yield from _useful(_called_alone(whole, model, session), session)
+
+
+def of_variations(wholes: Iterable[Whole], session: Session) -> Iterator[Subject]:
+    """Yield the parts that ran of models which are built to reach lines that have not run yet."""
+    for whole in wholes:
+        for subject in _useful(_ran(whole, _built(whole, session), session), session):
+            yield replace(subject, light=True)
+
+
+def _built(whole: Whole, session: Session) -> Any:
+    with session.ledger.step("original", "", f"build {whole.name} for its parts"):
+        return seeded(0, whole.build, session.original).eval()
+
+
+def _useful(found: Iterable[Subject], session: Session) -> Iterator[Subject]:
+    for subject in found:
+        if session.done():
+            return
+        if reach(subject, session).news or _holds(subject, session):
+            yield subject
+
+
+def _holds(subject: Subject, session: Session) -> bool:
+    """Whether a definition that has not been met yet is a class of something inside."""
+    part = seeded(0, subject.build, session.original)
+    return any(type(inner).__name__ in session.wanted() for inner in part.modules())
+
+
+def _subject(whole: Whole, path: str, calls: inputs.Calls) -> Subject:
+    def build(module: ModuleType) -> Any:
+        return whole.build(module).get_submodule(path)
+
+    return Subject(f"{path} of {whole.name}", "parts", build, calls, {**whole.recipe, "part": path})
+
+
+def _ran(whole: Whole, model: Any, session: Session) -> Iterator[Subject]:
+    """Yield the outermost parts that a run completed, with what they were given."""
+    if whole.spec is None:
+        return
+    spec = whole.spec
+    with session.ledger.step("original", "", f"run {whole.name} until it fails"):
+        paths = dict.fromkeys(path for size in SIZES for path in _outermost(_watched(model, spec, size, 0, session)))
+    for path in paths:
+        sizes = tuple(size for size in SIZES if _lives(model, path, _given(model, spec, path, size, 0, session)))
+
+        @functools.cache
+        def calls(seed: int, path: str = path, sizes: tuple[tuple[int, int], ...] = sizes[:CALLS]) -> tuple[Call, ...]:
+            found = (_given(model, spec, path, size, seed, session) for size in sizes)
+            return tuple(call for call in found if call is not None)
+
+        if sizes:
+            yield _subject(whole, path, calls)
+
+
+def _lives(model: Any, path: str, call: Call | None) -> bool:
+    """Whether a part runs on a call in both modes."""
+    if call is None:
+        return False
+    part = model.get_submodule(path)
+    try:
+        return all(
+            execute(Target(part.train(training)), call, Plan(gradients=False)).error is None
+            for training in (True, False)
+        )
+    finally:
+        part.eval()
+
+
+@dataclass(slots=True)
+class _Run:
+    """The parts that were called in a run, with the first calls of each class; whether they came to their end."""
+
+    given: dict[str, Call] = field(default_factory=dict)
+    counts: dict[type, int] = field(default_factory=dict)
+    ended: dict[str, None] = field(default_factory=dict)
+
+
+def _given(model: Any, spec: Spec, path: str, size: tuple[int, int], seed: int, session: Session) -> Call | None:
+    call = _watched(model, spec, size, seed, session).given.get(path)
+    return replace(call, label=f"as within, batch {size[0]}, length {size[1]}") if call is not None else None
+
+
+def _outermost(run: _Run) -> list[str]:
+    """Paths of what came to its end inside something that did not."""
+    return [p for p in run.given if p in run.ended and not any(p.startswith(f"{other}.") for other in run.ended)]
+
+
+def _watched(model: Any, spec: Spec, size: tuple[int, int], seed: int, session: Session) -> _Run:
+    run = _Run()
+    with _watching(model, run, session):
+        execute(Target(model), make(spec, size, seed), Plan(gradients=False))
+    return run
+
+
+@contextmanager
+def _watching(model: Any, run: _Run, session: Session) -> Iterator[None]:
+    handles = []
+    for path, part in model.named_modules():
+        if path and type(part).__module__ == session.original.__name__:
+            handles.append(part.register_forward_pre_hook(functools.partial(_before, run, path), with_kwargs=True))
+            handles.append(part.register_forward_hook(functools.partial(_after, run, path)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _before(run: _Run, path: str, part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    count = run.counts.get(type(part), 0)
+    if path not in run.given and count < CALLS:
+        run.counts[type(part)] = count + 1
+        run.given[path] = tree.snapshot(args, kwargs, part)
+
+
+def _after(run: _Run, path: str, *_: Any) -> None:
+    run.ended[path] = None
+
+
+def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[Subject]:
+    """Yield a part of each class that is still unmet, or that calls an unmet function, with inputs found for it."""
+    tried = set()
+    for path, part in model.named_modules():
+        cls = type(part)
+        own = path and cls.__module__ == session.original.__name__ and cls not in tried
+        if own and (cls.__name__ in session.wanted() or _names(cls) & session.wanted()):
+            tried.add(cls)
+            try:
+                with session.ledger.step("original", "", f"look for inputs of {path} of {whole.name}"):
+                    found = inputs.find(part, inner=True, width=inputs.width_of(part), seconds=SECONDS)
+            except (inputs.NoInputs, LookupError) as error:
+                session.ledger.skip(f"{path} of {whole.name} (parts): {error}")
+                continue
+            yield _subject(whole, path, found.calls(part))
+
+
+def _names(cls: type) -> set[str]:
+    """The global names that the methods of a class read."""
+    return {name for one in vars(cls).values() if isinstance(one, FunctionType) for name in one.__code__.co_names}

@@ -1,0 +1,122 @@
+"""Parts of models that do not run as a whole: compared on what they were given, or on inputs of their own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regraft.verify import verify
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+SOURCE = """
+import torch
+from torch import nn
+
+
+class TinyConfig:
+    def __init__(self, hidden_size=64, gated=False):
+        self.hidden_size, self.gated = hidden_size, gated
+
+    def to_dict(self):
+        return dict(vars(self))
+
+    @classmethod
+    def from_dict(cls, values):
+        return cls(**{name: values[name] for name in ("hidden_size", "gated")})
+
+
+class Mixer(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.linear = nn.Linear(config.hidden_size, config.hidden_size)
+        self.gated = config.gated
+
+    def forward(self, states, table):
+        scores = self.linear(states) + table["shift"]
+        if self.gated:
+            scores = scores * torch.sigmoid(scores)
+        return torch.softmax(scores, -1)
+
+
+class Encoder(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.words = nn.Embedding(99, config.hidden_size)
+        self.mixer = Mixer(config)
+
+    def forward(self, input_ids):
+        return self.mixer(self.words(input_ids), {"shift": torch.ones(())})
+
+
+class Head(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.out = nn.Linear(config.hidden_size, 3)
+
+    def forward(self, states):
+        return torch.relu(self.out(states))
+
+
+class Whole(nn.Module):
+    config_class = TinyConfig
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+        self.head = Head(config)
+
+    def forward(self, input_ids):
+        states = self.encoder(input_ids)
+        STOP
+        return self.head(states)
+"""
+NEVER = SOURCE.replace("STOP", 'raise OSError("no such camera")')
+EVALUATION = SOURCE.replace("STOP", 'assert not self.training, "evaluation only"')
+
+
+def judged(source: str, old: str, new: str, tmp_path: Path):
+    path = tmp_path / "model.py"
+    path.write_text(source)
+    assert source.count(old) == 1
+    (verdict,) = verify(path, source.replace(old, new).encode(), time_limit=100)
+    return verdict
+
+
+@pytest.mark.parametrize("source", [NEVER, EVALUATION], ids=["never", "in evaluation only"])
+def test_a_part_that_ran_is_compared_on_what_it_was_given(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    verdict = judged(source, 'self.linear(states) + table["shift"]', 'table["shift"] + self.linear(states)', tmp_path)
+    assert (verdict.status, verdict.reason) == ("proved", "")
+    assert "parts" in verdict.evidence["drivers"]
+    assert {"eval", "train"} <= set(verdict.evidence["modes"])
+    assert len(verdict.evidence["seeds"]) == 2
+
+
+def test_a_wrong_part_is_refuted_and_reproduced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    verdict = judged(NEVER, 'self.linear(states) + table["shift"]', "self.linear(states)", tmp_path)
+    assert verdict.status == "refuted"
+    script = Path(verdict.evidence["reproducer"])
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert run.returncode == 1, run.stdout + run.stderr
+
+
+def test_a_branch_of_a_part_is_reached_through_the_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    old, new = "scores * torch.sigmoid(scores)", "torch.sigmoid(scores) * scores"
+    verdict = judged(NEVER, old, new, tmp_path)
+    assert (verdict.status, verdict.reason) == ("proved", "")
+
+
+def test_a_part_that_is_never_called_gets_inputs_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    verdict = judged(NEVER, "torch.relu(self.out(states))", "self.out(states).relu()", tmp_path)
+    assert "lines executed" in verdict.evidence["levels"]
+    assert verdict.status == "unproven"  # nothing shows how a whole model uses it
+    assert "Whole, which builds it, never ran" in verdict.reason
+    wrong = judged(NEVER, "torch.relu(self.out(states))", "self.out(states).abs()", tmp_path)
+    assert wrong.status == "refuted"
