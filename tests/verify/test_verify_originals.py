@@ -130,3 +130,42 @@ def test_a_weight_that_is_no_longer_initialised_is_refuted(tmp_path: Path, monke
     found = verdict(EMPTY, "torch.empty(16).normal_()", "torch.empty(16)", tmp_path, monkeypatch)
     assert found.status == "refuted"
     assert "bias starts with values of another distribution" in found.reason
+
+
+HOOKED = """
+import torch
+from torch import nn
+
+
+class Collects(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+        self.installed = False
+
+    def forward(self, x):
+        if not self.installed:
+            self.inner.register_forward_hook(lambda module, args, result: COLLECTED.append(result))
+            self.installed = True
+        COLLECTED.clear()
+        x = self.inner(x)
+        (only,) = COLLECTED
+        return torch.relu(x + only)
+
+
+COLLECTED = []
+"""
+
+
+def test_hooks_that_a_call_registers_are_taken_back_with_the_attribute_that_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(HOOKED)
+    (verdict,) = verify(path, HOOKED.replace("torch.relu(x + only)", "(x + only).relu()").encode())
+    assert (verdict.status, verdict.reason) == ("proved", "")
+    again = "self.inner.register_forward_pre_hook(lambda *_: None)\n            self.installed = True"
+    (verdict,) = verify(
+        path, HOOKED.replace("self.installed = True\n        COLLECTED", again + "\n        COLLECTED").encode()
+    )
+    assert verdict.status == "refuted"
+    assert "number of hooks" in verdict.reason

@@ -22,6 +22,7 @@ from regraft.verify.child.load import AGAIN, ORIGINAL, SUFFIX
 
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
+_HOOKS = tuple(name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict))
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _FIXED = frozenset({bool, int, float, str, type(None), type, FunctionType, BuiltinFunctionType, ModuleType})
 _SEQUENCES: tuple[type, ...] = (list, deque)
@@ -166,6 +167,24 @@ class _Place:
             _rewind(kept)
 
 
+class _Hooks:
+    """The hooks of one module: a call may register some, and keep in an attribute that it did."""
+
+    def __init__(self, path: str, part: Any) -> None:
+        self.path = path
+        self._kept = [(owner, dict(owner)) for owner in (getattr(part, name) for name in _HOOKS)]
+
+    def more(self) -> int:
+        """How many hooks were registered since, less those that were removed."""
+        return sum(len(owner) - len(before) for owner, before in self._kept)
+
+    def rewind(self) -> None:
+        for owner, before in self._kept:
+            if owner.keys() != before.keys():
+                owner.clear()
+                owner.update(before)
+
+
 class Watch:
     """Keeps the state of a module tree and of the file's variables; says what changed since, and takes it back."""
 
@@ -174,7 +193,9 @@ class Watch:
         self._text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace", write_through=True)
         home = scope.__name__ if scope is not None else ""
         self._places = [_Place(VARIABLE, vars(scope), home, skipped, True)] if scope is not None else []
+        self._hooks: list[_Hooks] = []
         for path, part in module.named_modules() if isinstance(module, nn.Module) else ():
+            self._hooks.append(_Hooks(path, part))
             prefix = f"{ATTRIBUTE}{path}." if path else ATTRIBUTE
             self._places.append(_Place(prefix, vars(part), home, _INTERNAL, True))
             self._places.append(_Place(prefix, part._modules, home, frozenset(), True))
@@ -197,6 +218,7 @@ class Watch:
             if place.reported:
                 for path, value in place.changed():
                     found.update(_leaves(path, value, self._scope, number_format))
+        found.update({f"{ATTRIBUTE}{one.path}, number of hooks": one.more() for one in self._hooks if one.more()})
         text = normal(self._take(), self._scope)
         if text:
             found[f"{PRINTED}text"] = " ".join(_DECIMAL.sub("#", text).split())
@@ -215,6 +237,8 @@ class Watch:
         """Put everything back as it was when the watch began."""
         for place in self._places:
             place.rewind()
+        for hooks in self._hooks:
+            hooks.rewind()
 
 
 def _leaves(
