@@ -334,10 +334,16 @@ def variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterat
     `choices` are the strings that the file compares an attribute of a name with.
     """
     found = list(_variations(config, text, choices))
-    yield from (override for name, override in found if name in text)
+    yield from (override for name, override in found if _mentions(text, name))
     if {"is_decoder", "add_cross_attention"} <= set(config):
         yield {"is_decoder": True, "add_cross_attention": True}
-    yield from (override for name, override in found if name not in text)
+    yield from (override for name, override in found if not _mentions(text, name))
+
+
+def _mentions(text: str, name: str) -> bool:
+    """Whether a text has a field's name, or its end as in `normalize_before` for `encoder_normalize_before`."""
+    _, _, end = name.partition("_")
+    return name in text or ("_" in end and end in text)
 
 
 def _variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[tuple[str, dict[str, Any]]]:
