@@ -33,6 +33,11 @@ from regraft.ops.linear_batch_norm import (
     linear_batch_norm_implementation,
     linear_batch_norm_reference,
 )
+from regraft.ops.linear_cross_entropy import (
+    linear_cross_entropy,
+    linear_cross_entropy_implementation,
+    linear_cross_entropy_reference,
+)
 from regraft.ops.linear_gelu import linear_gelu, linear_gelu_implementation, linear_gelu_reference
 from regraft.ops.linear_qkv import linear_qkv, linear_qkv_implementation, linear_qkv_reference
 from regraft.ops.memory_efficient_attention import (
@@ -63,6 +68,7 @@ __all__ = [
     "is_gelu",
     "layer_norm",
     "linear_batch_norm",
+    "linear_cross_entropy",
     "linear_gelu",
     "linear_qkv",
     "memory_efficient_attention",
@@ -82,6 +88,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "gated_activation": gated_activation_reference,
         "layer_norm": layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
+        "linear_cross_entropy": linear_cross_entropy_reference,
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
         "memory_efficient_attention": memory_efficient_attention_reference,
@@ -101,6 +108,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "gated_activation": gated_activation_implementation,
         "layer_norm": layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
+        "linear_cross_entropy": linear_cross_entropy_implementation,
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
         "memory_efficient_attention": memory_efficient_attention_implementation,
