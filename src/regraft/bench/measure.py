@@ -54,13 +54,13 @@ def interval(values: Sequence[float]) -> Interval:
     return Interval(ordered[k - 1], statistics.median(ordered), ordered[n - k])
 
 
-def step(model: Callable[..., Any], calls: Sequence[Call], training: bool) -> Step:
+def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
     """One step: all calls without gradients; with `training`, each forward and backward with fresh gradients.
 
     Differentiated is the output's `loss`, or else the sum of the mean squares of its floating tensors. No optimizer
     runs: what it costs does not depend on how the model computes.
     """
-    parameters = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+    parameters = list(model.parameters())
 
     def inference() -> None:
         with torch.no_grad():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 from regraft.bench.measure import BenchError, Call, Pair, Step, clock, compare, peak, step
 from regraft.bench.select import Choice, Goal, Worth, choose
-from regraft.bench.variants import NONE, Rules, Variants, difference
+from regraft.bench.variants import LIGER, NONE, Rules, Variants, difference
 from regraft.lock import Lock, pinned
 from regraft.scan import CompiledRule
 
@@ -30,6 +30,7 @@ class Options:
     modes: tuple[str, ...] = ("inference",)
     rounds: int = 20
     compile: bool = False
+    liger: bool = False
     verify: bool = True
     time_limit: float = 300.0
     goal: Goal | None = None
@@ -116,6 +117,8 @@ def bench(
     for mode in options.modes:
         meter = Meter(variants, calls, mode, options.rounds, device)
         result.rows += _rows(meter, equal, right, options.compile, say)
+        if options.liger:
+            result.rows += _liger_rows(meter, right, result, say)
         if options.goal is not None:
             _select(meter, right, options, result, say)
     return result
@@ -128,7 +131,7 @@ def _rows(meter: Meter, equal: Mapping[str, str], right: tuple[str, ...], compil
         say(f"measuring {meter.mode}: {name}")
         rows.append(meter.row(name, frozenset({name}), differs=differs))
     everything = frozenset(right)
-    label = f"all {len(right)} rules" if len(right) > 1 else "".join(right)
+    label = _all(right)
     if len(right) > 1:
         rows.append(meter.row(label, everything))
     if compiled:
@@ -139,6 +142,23 @@ def _rows(meter: Meter, equal: Mapping[str, str], right: tuple[str, ...], compil
             rows.append(meter.row(both, everything, compiled=(True, False)))
             rows.append(meter.row(both, everything, against="torch.compile", compiled=(True, True)))
     return rows
+
+
+def _liger_rows(meter: Meter, right: tuple[str, ...], result: Result, say: Say) -> list[Row]:
+    """Liger's own patch of the model against the original, and all rules against that."""
+    (name,) = LIGER
+    say(f"measuring {meter.mode}: {name}")
+    if not meter.variants.add_liger():
+        result.left += (f"{result.model}: Liger has no patch for models of this type",)
+        return []
+    rows = [replace(meter.row(name, LIGER), rules=())]
+    if right:
+        rows.append(meter.row(_all(right), frozenset(right), LIGER, against=name))
+    return rows
+
+
+def _all(names: tuple[str, ...]) -> str:
+    return f"all {len(names)} rules" if len(names) > 1 else "".join(names)
 
 
 def _select(meter: Meter, names: tuple[str, ...], options: Options, result: Result, say: Say) -> None:

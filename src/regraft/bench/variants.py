@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.bench.liger import liger_patched
 from regraft.bench.measure import BenchError, Call
 from regraft.live import Optimization, rewrite
 from regraft.scan import CompiledRule
@@ -18,6 +19,7 @@ from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge
 
 Rules = frozenset[str]
 NONE: Rules = frozenset()
+LIGER: Rules = frozenset({"Liger's own patch"})
 
 
 class Variants:
@@ -42,6 +44,13 @@ class Variants:
         if names not in self._made:
             self._made_by(names)
         return self._made[names]
+
+    def add_liger(self) -> bool:
+        """Make Liger's own patch the variant LIGER; False where it has none for models of this type."""
+        patched = liger_patched(_sharing(self._original))
+        if patched is not None:
+            self._made[LIGER] = patched
+        return patched is not None
 
     def _made_by(self, names: Rules) -> Optimization:
         result = rewrite(_sharing(self._original), self._of(names), False, without=self.unproved)

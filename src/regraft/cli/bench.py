@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     "--threads", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Of PyTorch, on CPU."
 )
 @click.option("--compile", "compiled", is_flag=True, help="Also against torch.compile, and both together.")
+@click.option("--liger", is_flag=True, help="Also against Liger's own patch of the model, where it has one (CUDA).")
 @click.option("--unsafe", is_flag=True, help="Also measure rules that change what callers see (safety contract).")
 @click.option(
     "--verify/--no-verify", default=True, show_default=True, help="Measure only what running both versions proves."
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def bench_command(
     target: str, packs: str | None, ignore: str, directories: tuple[Path, ...], mode: str, rounds: int, threads: int,
-    compiled: bool, unsafe: bool, verify: bool, goal: str | None, memory_limit: str | None, time_limit: str | None,
-    lock: Path, form: str,
+    compiled: bool, liger: bool, unsafe: bool, verify: bool, goal: str | None, memory_limit: str | None,
+    time_limit: str | None, lock: Path, form: str,
 ) -> None:  # fmt: skip
     """Measure what each rule is worth for a model on this machine: time and peak memory.
 
@@ -74,7 +75,8 @@ def bench_command(
     if rounds < room.FEWEST:
         raise click.UsageError(f"--rounds: an interval needs at least {room.FEWEST} pairs")
     options = room.Options(
-        modes=("inference", "training") if mode == "both" else (mode,), rounds=rounds, compile=compiled, verify=verify,
+        modes=("inference", "training") if mode == "both" else (mode,), rounds=rounds, compile=compiled, liger=liger,
+        verify=verify,
         goal=_goal(room, goal, memory_limit, time_limit),
     )  # fmt: skip
     rules = _rules(packs, ignore, directories, unsafe)
