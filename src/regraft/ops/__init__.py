@@ -22,6 +22,11 @@ from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm_implementation,
     dropout_add_layer_norm_reference,
 )
+from regraft.ops.flash_attention import (
+    flash_attention,
+    flash_attention_implementation,
+    flash_attention_reference,
+)
 from regraft.ops.gated_activation import (
     gated_activation,
     gated_activation_implementation,
@@ -63,6 +68,7 @@ __all__ = [
     "conv_batch_norm",
     "cross_entropy",
     "dropout_add_layer_norm",
+    "flash_attention",
     "gated_activation",
     "implementation",
     "is_gelu",
@@ -85,6 +91,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "conv_batch_norm": conv_batch_norm_reference,
         "cross_entropy": cross_entropy_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
+        "flash_attention": flash_attention_reference,
         "gated_activation": gated_activation_reference,
         "layer_norm": layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
@@ -105,6 +112,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "conv_batch_norm": conv_batch_norm_implementation,
         "cross_entropy": cross_entropy_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
+        "flash_attention": flash_attention_implementation,
         "gated_activation": gated_activation_implementation,
         "layer_norm": layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
