@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from regraft.cli.shared import DIRECTORIES, IGNORE, PATH, as_error, is_terminal, joined, load, paint, print_error, stop
-from regraft.lock import NAME, write
 from regraft.target import find_function
 
 if TYPE_CHECKING:
@@ -47,7 +46,10 @@ if TYPE_CHECKING:
 @click.option(
     "--time-limit", metavar="TIME", help="For the smallest: time of a step, as 80ms or 110% of the original's."
 )
-@click.option("--lock", type=PATH, default=NAME, show_default=True, metavar="PATH", help="File that --select writes.")
+@click.option(
+    "--lock", type=PATH, default="regraft.lock.toml", show_default=True, metavar="PATH",
+    help="File that --select writes.",
+)  # fmt: skip
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def bench_command(
     target: str, packs: str | None, ignore: str, directories: tuple[Path, ...], mode: str, rounds: int, threads: int,
@@ -81,6 +83,7 @@ def bench_command(
     )  # fmt: skip
     rules = _rules(packs, ignore, directories, unsafe)
     model, calls = _subject(room, target, threads)
+    from regraft.lock import write
     from regraft.verify import VerifyError
 
     try:
