@@ -70,7 +70,7 @@ MODELS: Mapping[str, Callable[[int], Made]] = {
     "distilbert": lambda layers: language("DistilBert", "ForMaskedLM", n_layers=layers),
     "gpt2": lambda layers: language("GPT2", "LMHeadModel", n_layer=layers),
     "gpt_neo": gpt_neo,
-    "t5": lambda layers: language("T5", "ForConditionalGeneration", num_layers=layers),
+    "t5": lambda layers: language("T5", "ForConditionalGeneration", num_layers=layers, decoder_start_token_id=0),
     "llama": lambda layers: language("Llama", "ForCausalLM", num_hidden_layers=layers, hidden_size=768,
                                      intermediate_size=2048, num_attention_heads=12),
     "resnet": resnet,

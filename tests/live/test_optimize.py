@@ -325,3 +325,9 @@ def test_locks_that_do_not_fit(model: Any, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir("/")
     with pytest.raises(ValueError, match=r"there is no regraft.lock.toml"):
         optimized(model, lock=True)
+
+
+def test_a_locked_rule_that_changes_what_callers_see_is_not_applied_unasked(model: Any, tmp_path: Path) -> None:
+    with pytest.warns(NothingOptimized, match="only with unsafe=True"):
+        result = optimized(model, lock=locked(tmp_path, "torch/log-softmax", "torch/linear-cross-entropy"))
+    assert {one.place for one in result.left} == {"torch/log-softmax", "torch/linear-cross-entropy"}
