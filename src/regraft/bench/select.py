@@ -102,9 +102,8 @@ class _Search:
     def __init__(self, meter: Meter, goal: Goal) -> None:
         self.meter, self.goal = meter, goal
         self.at_most = goal.at_most
-        if goal.at_most is not None and goal.relative:
-            whole = meter.bytes(NONE) if goal.kind == "fastest" else meter.pair(NONE, NONE).old.median
-            self.at_most = goal.at_most * whole
+        if goal.at_most is not None and goal.relative and goal.kind == "fastest":
+            self.at_most = goal.at_most * meter.bytes(NONE)
 
     def worth(self, new: Rules, old: Rules) -> Worth:
         return Worth(self.meter.pair(new, old), self.meter.bytes(new), self.meter.bytes(old))
@@ -115,7 +114,10 @@ class _Search:
             return True
         if self.goal.kind == "fastest":
             return self.meter.bytes(rules) <= self.at_most
-        return (known.pair if known else self.meter.pair(rules, NONE)).new.high <= self.at_most
+        if self.goal.relative and not rules:
+            return self.at_most >= 1  # of what it needs itself
+        pair = known.pair if known else self.meter.pair(rules, NONE)
+        return (1 / pair.speed.low if self.goal.relative else pair.new.high) <= self.at_most
 
     def better(self, new: Rules, old: Rules, known: Worth | None = None) -> bool:
         """Whether `new` is better than `old`, by a comparison of the two that is known already, or by a new one."""
