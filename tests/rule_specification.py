@@ -226,7 +226,9 @@ class Chooser:
         made = {output_of(node) for node in nodes}
         free = [name for node in nodes for name in variables(node.apply) if name not in made and name not in layers]
         values = {name: self.value(name, nodes) for name in dict.fromkeys(free)}
-        constants = frozenset(name for name in values if name in self.drawn and not values[name].requires_grad)
+        constants = frozenset(
+            name for name in values if name in self.drawn and not getattr(values[name], "requires_grad", True)
+        )
         return Case(nodes, values, layers, constants)
 
     def layer(self, node: Node) -> nn.Module:

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
 from regraft.rules import Rule, load_rules
-from rule_specification import SpecificationError, check_rule
+from rule_specification import Drawn, SpecificationError, check_rule
 
 RULES, _ = load_rules(["*/*"])
+CHANCE = random.Random(0)
+
+
+def rows(shape: tuple[int, ...]) -> torch.Tensor:
+    """Class numbers for as many rows as logits of a shape may have, with or without the last position."""
+    number = CHANCE.choice((2 * shape[-2], 2 * (shape[-2] - 1)))
+    return torch.randint(0, 3, (number,))
+
+
+LOGITS: Drawn = {
+    "x": lambda shape: torch.randn(CHANCE.choice(((2, shape[-2]), (2 * shape[-2],))) + shape[-1:], requires_grad=True),
+    "target": rows,
+    "classes": lambda _: CHANCE.choice((4, 6, 7)),
+}
+DRAWN: dict[str, Drawn] = {"torch/linear-cross-entropy": LOGITS}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_source_and_target_do_the_same(rule: Rule) -> None:
-    assert check_rule(rule.syntax) >= len(rule.syntax.forward)
+    assert check_rule(rule.syntax, drawn=DRAWN.get(rule.id)) >= len(rule.syntax.forward)
 
 
 def mutated(rule: Rule, old: str, new: str) -> RuleSyntax:
@@ -55,6 +74,12 @@ WRONG = {
     "offset lost": ("liger/rms-norm", "offset=1.0, ", ""),
     "factors swapped": ("liger/gated-activation", "($gate, $up, $activation)", "($up, $gate, $activation)"),
     "sine for cosine": ("liger/rotary", "rotary($x, $cos, $sin)", "rotary($x, $sin, $cos)"),
+    "shift lost": ("torch/linear-cross-entropy", "shift=True, ", ""),
+    "ignored class lost": (
+        "torch/linear-cross-entropy",
+        ", ignore_index=$ignore_index, reduction=$reduction) -> $y\nforward",
+        ", reduction=$reduction) -> $y\nforward",
+    ),
     "dtype lost": ("adopter/softmax", "softmax($x, dtype=$dtype)", "softmax($x)"),
 }
 
@@ -64,4 +89,4 @@ def test_a_wrong_rule_does_not(name: str) -> None:
     rule_id, old, new = WRONG[name]
     rule = next(one for one in RULES if one.id == rule_id)
     with pytest.raises((SpecificationError, KeyError)):
-        check_rule(mutated(rule, old, new))
+        check_rule(mutated(rule, old, new), drawn=DRAWN.get(rule_id))

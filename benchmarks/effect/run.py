@@ -1,8 +1,7 @@
 """What the rules of pack `torch` gain as single operations on CPU: each page's kind of source against its kernel.
 
-Paired and interleaved in one process, one thread: every round times the original and the kernel once, in turn, and
-gives one ratio. Printed are the median ratio (above 1: the kernel is faster) and a 95% interval of the median
-(bootstrap).
+In pairs, one thread, processor time, as `regraft bench` measures: printed are the median ratio (above 1: the kernel is
+faster) and its 95% interval. `acceptance.py` measures whole models that Regraft rewrites itself.
 
     python benchmarks/effect/run.py [--rounds 40] > benchmarks/results/effect.txt
 """
@@ -12,9 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import platform
-import random
-import statistics
-import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 
@@ -22,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from regraft.bench.measure import compare
 from regraft.ops import attention
 
 Operation = Callable[..., Tensor]
-RESAMPLES = 2000
 
 
 def hand_layer_norm(x: Tensor) -> Tensor:
@@ -51,10 +47,6 @@ def hand_softmax(x: Tensor) -> Tensor:
     return shares / shares.sum(-1, keepdim=True)
 
 
-def kernel_softmax(x: Tensor) -> Tensor:
-    return functional.softmax(x - x.amax(-1, keepdim=True), dim=-1)  # what the rule leaves
-
-
 def hand_log_softmax(x: Tensor) -> Tensor:
     return torch.log(torch.softmax(x, dim=-1))
 
@@ -74,41 +66,22 @@ CASES: tuple[tuple[str, Operation, Operation, tuple[tuple[int, ...], ...]], ...]
     ("gelu, tanh", hand_gelu_tanh, lambda x: functional.gelu(x, approximate="tanh"), WIDE),
     ("gelu, erf", hand_gelu_erf, functional.gelu, WIDE),
     ("silu", hand_silu, functional.silu, WIDE),
-    ("exp-softmax", hand_softmax, kernel_softmax, SQUARE),
+    ("exp-softmax", hand_softmax, lambda x: functional.softmax(x, dim=-1), SQUARE),
     ("log-softmax", hand_log_softmax, lambda x: functional.log_softmax(x, dim=-1), SQUARE),
     ("attention, T = 512", hand_attention, kernel_attention, ((1, 12, 512, 64),) * 3),
     ("attention, T = 2048", hand_attention, kernel_attention, ((1, 12, 2048, 64),) * 3),
 )
 
 
-def seconds(operation: Operation, inputs: tuple[Tensor, ...], training: bool) -> float:
-    """Of one call; with `training` of the backward pass, too."""
-    start = time.perf_counter()
-    made = operation(*inputs)
-    if training:
-        torch.autograd.grad(made, inputs, torch.ones_like(made))
-    return time.perf_counter() - start
+def timed(operation: Operation, inputs: tuple[Tensor, ...], training: bool) -> Callable[[], None]:
+    """One call; with `training` of the backward pass, too."""
 
+    def call() -> None:
+        made = operation(*inputs)
+        if training:
+            torch.autograd.grad(made, inputs, torch.ones_like(made))
 
-def ratios(
-    original: Operation, kernel: Operation, inputs: tuple[Tensor, ...], training: bool, rounds: int
-) -> list[float]:
-    """Original ÷ kernel of every round; which one goes first alternates."""
-    found = []
-    for number in range(rounds + 2):
-        if number % 2:
-            ours, theirs = (seconds(one, inputs, training) for one in (original, kernel))
-        else:
-            theirs, ours = (seconds(one, inputs, training) for one in (kernel, original))
-        found.append(ours / theirs)
-    return found[2:]  # the first ones warm up
-
-
-def interval(values: list[float]) -> tuple[float, float]:
-    """95% of the medians of resampled values."""
-    chance = random.Random(0)
-    medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return medians[RESAMPLES // 40], medians[-RESAMPLES // 40]
+    return call
 
 
 def main() -> None:
@@ -124,9 +97,9 @@ def main() -> None:
         cells = []
         for training in (False, True):
             inputs = tuple(torch.randn(shape, requires_grad=training) for shape in shapes)
-            found = ratios(original, kernel, inputs, training, rounds)
-            low, high = interval(found)
-            cells.append(f"{statistics.median(found):.2f} ({low:.2f}-{high:.2f})")
+            both = (timed(one, inputs, training) for one in (original, kernel))
+            speed = compare(*both, rounds, torch.device("cpu")).speed
+            cells.append(f"{speed.median:.2f} ({speed.low:.2f}-{speed.high:.2f})")
         print(f"{name:22}{cells[0]:>22}{cells[1]:>22}", flush=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from regraft.dsl import (
@@ -169,6 +169,8 @@ def test_any_text_is_a_fragment_or_a_problem_and_prints_stably(text: str) -> Non
 
 @relaxed
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda data: data.decode("latin-1")))
+@example("'\r'")
+@example('"\0"')
 def test_no_text_breaks_the_parser(text: str) -> None:
     parse_fragment(text)
     parse_transformation(text)

@@ -20,7 +20,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 import regraft  # noqa: E402
-from regraft.live import NothingOptimized  # noqa: E402
+from regraft.live import NothingOptimized, OtherConditions  # noqa: E402
+from regraft.lock import NAME, Lock, pinned, write  # noqa: E402
+from regraft.rules import load_rules  # noqa: E402
 
 CODE = """\
 import functools
@@ -115,7 +117,7 @@ def test_the_instances_stay_and_run_the_kernels(model: Any) -> None:
     result = optimized(model)
     assert {one.method: (one.rules, one.modules) for one in result.changes} == {
         "Block.forward": (("adopter/dropout-layernorm",), 2),
-        "Model.scores": ((), 1),  # it calls a function that was rewritten
+        "Model.scores": (("adopter/softmax",), 1),  # it calls a function that was rewritten
     }
     assert list(model.modules()) == parts and list(model.state_dict()) == state
     assert "dropout_add_layer_norm" in type(model.blocks[0]).forward.__wrapped__.__code__.co_names
@@ -279,3 +281,53 @@ def test_real_models(name: str) -> None:
         assert (one is None) == (other is None)
         if one is not None:
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def locked(folder: Path, *names: str, version: str = torch.__version__) -> Path:
+    rules = load_rules(names)[0] if names else ()
+    path = folder / NAME
+    write(path, Lock("m:f", "fastest", "inference", "cpu", "", version, tuple(pinned(one, {}) for one in rules)))
+    return path
+
+
+def test_the_rules_of_a_lock(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = locked(tmp_path, "adopter/softmax")
+    result = optimized(model, lock=path)
+    assert result.rules == ("adopter/softmax",) and str(path) in str(result)
+    monkeypatch.chdir(tmp_path)
+    for one in (None, True, NAME):
+        assert optimized(model, lock=one).rules == ("adopter/softmax",)
+    assert optimized(model, lock=False).rules == ("adopter/dropout-layernorm", "adopter/softmax")
+    assert optimized(model, select=["dropout-layernorm"]).lock is None
+
+
+def test_a_lock_without_rules(model: Any, tmp_path: Path) -> None:
+    with pytest.warns(NothingOptimized, match=r"regraft.lock.toml holds no rule"):
+        assert optimized(model, lock=locked(tmp_path)).changes == []
+
+
+def test_a_lock_that_was_measured_elsewhere(model: Any, tmp_path: Path) -> None:
+    with pytest.warns(OtherConditions, match="measured with PyTorch 1.0, here is"):
+        assert optimized(model, lock=locked(tmp_path, "adopter/softmax", version="1.0")).changes
+
+
+def test_locks_that_do_not_fit(model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = locked(tmp_path, "adopter/softmax")
+    with pytest.raises(ValueError, match="not by both"):
+        optimized(model, lock=path, packs=["torch"])
+    text = path.read_text()
+    path.write_text(text.replace("adopter/softmax", "adopter/gone"))
+    with pytest.raises(ValueError, match="no rule adopter/gone any more"):
+        optimized(model, lock=path)
+    path.write_text(text.replace('sha256 = "', 'sha256 = "0'))
+    with pytest.raises(ValueError, match="is not the one that was measured"):
+        optimized(model, lock=path)
+    monkeypatch.chdir("/")
+    with pytest.raises(ValueError, match=r"there is no regraft.lock.toml"):
+        optimized(model, lock=True)
+
+
+def test_a_locked_rule_that_changes_what_callers_see_is_not_applied_unasked(model: Any, tmp_path: Path) -> None:
+    with pytest.warns(NothingOptimized, match="only with unsafe=True"):
+        result = optimized(model, lock=locked(tmp_path, "torch/log-softmax", "torch/linear-cross-entropy"))
+    assert {one.place for one in result.left} == {"torch/log-softmax", "torch/linear-cross-entropy"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from regraft.ops import attention, implementation, memory_efficient_attention  # noqa: E402
+from regraft.ops import attention, flash_attention, implementation, memory_efficient_attention  # noqa: E402
+from regraft.ops.flash_attention import through_flash_attn  # noqa: E402
 from regraft.ops.memory_efficient_attention import through_xformers  # noqa: E402
 
 
@@ -135,3 +138,54 @@ def test_without_xformers_or_a_gpu_it_runs_as_attention() -> None:
     for arguments in ({"mask": mask}, {"keep": keep, "divisor": 2.0}, {"keep": keep, "fill": 1.0}):
         ours, theirs = memory_efficient_attention(*tensors, **arguments), attention(*tensors, **arguments)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def strict_flash_kernel(
+    query: Any, key: Any, value: Any, dropout_p: float = 0.0, softmax_scale: Any = None, causal: bool = False
+) -> Any:
+    """flash-attn's documented composition, with what its kernel demands of the layout."""
+    assert not causal and query.shape[3] == key.shape[3] == value.shape[3] and query.shape[2] == key.shape[2]
+    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    weights = (query @ key.transpose(-2, -1) * softmax_scale).softmax(-1)
+    return (F.dropout(weights, dropout_p) @ value).transpose(1, 2)
+
+
+def test_flash_attn_gets_its_layout() -> None:
+    query, key, _ = inputs()
+    value = torch.randn_like(key)
+    ours = through_flash_attn(strict_flash_kernel, query, key, value, 0.0, 0.5)
+    torch.testing.assert_close(ours, composition(query, key, value, 0.0, 0.5))
+    assert ours.is_contiguous()
+
+
+def test_without_flash_attn_or_a_gpu_it_runs_as_attention() -> None:
+    tensors, mask = inputs(), torch.randn(5, 7)
+    assert implementation("flash_attention", *tensors) == "torch-native"
+    for arguments in ({}, {"mask": mask}, {"divisor": 2.0}, {"p": 0.5, "training": False}):
+        ours, theirs = flash_attention(*tensors, **arguments), attention(*tensors, **arguments)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "mask", "dtype", "expected"),
+    [
+        ((64, 64, 64), False, torch.bfloat16, "flash-attn"),
+        ((64, 64, 64), False, torch.float32, "torch-native"),
+        ((64, 64, 64), True, torch.bfloat16, "torch-native"),
+        ((64, 64, 32), False, torch.bfloat16, "torch-native"),
+        ((288, 288, 288), False, torch.bfloat16, "torch-native"),
+    ],
+)
+def test_what_flash_attn_is_given(
+    sizes: tuple[int, ...], mask: bool, dtype: torch.dtype, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if on CUDA with flash-attn installed."""
+    flash = importlib.import_module("regraft.ops.flash_attention")
+    monkeypatch.setattr(flash, "_flash_kernel", lambda: strict_flash_kernel)
+    monkeypatch.setattr(flash, "attention_implementation", lambda *_, **__: "torch-native")
+    tensors = [
+        SimpleNamespace(dim=lambda: 4, shape=(1, 2, 4, size), dtype=dtype, device=torch.device("cuda"))
+        for size in sizes
+    ]
+    bias = torch.ones(4, 4, dtype=dtype) if mask else None
+    assert implementation("flash_attention", *tensors, mask=bias) == expected

@@ -270,3 +270,16 @@ class Packed(nn.Module):
 def test_packed_patches_fit_their_grid() -> None:
     found = shapes(Packed(), seconds=0)
     assert found == {"hidden_states": (48, 24), "grid_thw": (3, 3)}
+
+
+class Scored(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(self.head(x), labels)
+
+
+def test_labels_of_a_model_without_a_configuration_are_inputs() -> None:
+    assert set(shapes(Scored())) == {"x", "labels"}

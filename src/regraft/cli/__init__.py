@@ -1,4 +1,4 @@
-"""The command line: `regraft check`, `show`, `rule`, `verify`, `split`."""
+"""The command line: `regraft check`, `show`, `rule`, `verify`, `bench`, `split`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import click
 
 from regraft import __version__
+from regraft.cli.bench import bench_command
 from regraft.cli.check import check
 from regraft.cli.show import rule_command, show
 from regraft.cli.split import split_command
@@ -19,7 +20,7 @@ def main() -> None:
     """Make PyTorch models faster by rewriting their source, and prove every rewrite by running it."""
 
 
-for command in (check, show, rule_command, verify_command, split_command):
+for command in (check, show, rule_command, verify_command, bench_command, split_command):
     main.add_command(command)
 
 

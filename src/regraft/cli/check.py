@@ -24,6 +24,8 @@ from regraft.cli.shared import (
     as_error,
     is_terminal,
     load,
+    load_locked,
+    lock_file,
     paint,
     print_error,
 )
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 @SELECT
 @IGNORE
 @DIRECTORIES
+@click.option("--lock", type=PATH, metavar="PATH", help="Apply the rules of this file, which regraft bench wrote.")
+@click.option("--no-lock", is_flag=True, help="Do not look for regraft.lock.toml here or beside pyproject.toml.")
 @click.option("--diff", "show_diff", is_flag=True, help="Print what would change, as a unified diff; write nothing.")
 @click.option("--fix", is_flag=True, help="Rewrite the files.")
 @click.option(
@@ -60,8 +64,8 @@ if TYPE_CHECKING:
 @click.option("--no-cache", is_flag=True, help="Scan and verify every file, also those that were before.")
 @FORMAT
 def check(
-    paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], show_diff: bool,
-    fix: bool, out: Path | None, prove: bool | None,
+    paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], lock: Path | None,
+    no_lock: bool, show_diff: bool, fix: bool, out: Path | None, prove: bool | None,
     unproven: bool, python: str, unsafe: bool, vendor: bool, install: bool, explain: bool, jobs: int, no_cache: bool,
     form: str,
 ) -> None:  # fmt: skip
@@ -78,7 +82,8 @@ def check(
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
-    rules, problems = load(select, ignore, directories)
+    locked = lock_file(lock, not no_lock, select is not None or bool(ignore))
+    rules, problems = load(select, ignore, directories) if locked is None else load_locked(locked, directories)
     total = Collector(explain)
     total.errors += [as_error(one) for one in problems]
     done = 0

@@ -29,12 +29,12 @@ class PathType(click.Path):
 PATH = PathType(path_type=Path)
 
 
-def _joined(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> str | None:
+def joined(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> str | None:
     return ",".join(value) if value or parameter.name == "ignore" else None
 
 
 SELECT = click.option(
-    "--select", metavar="RULES", multiple=True, callback=_joined,
+    "--select", metavar="RULES", multiple=True, callback=joined,
     help="Only these rules: pack, pack/rule or rule, comma-separated; may be given several times.",
 )  # fmt: skip
 
@@ -56,7 +56,7 @@ IGNORE = click.option(
     "--ignore",
     metavar="RULES",
     multiple=True,
-    callback=_joined,
+    callback=joined,
     help="Leave these rules out; may be given several times.",
 )
 
@@ -67,16 +67,54 @@ FORMAT = click.option(
 
 
 def load(
-    select: str | None, ignore: str, directories: Sequence[Path] = ()
+    select: str | None, ignore: str, directories: Sequence[Path] = (), option: str = "--select"
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
     from regraft.rules import BUILT_IN, load_rules
     from regraft.scan import compile_rules
 
     if select is not None and not _words(select):
-        raise click.UsageError("--select names no rule")
+        raise click.UsageError(f"{option} names no rule")
     rules, problems = load_rules(_words(select or ""), _words(ignore), (BUILT_IN, *directories))
     compiled, more = compile_rules(rules)
     return compiled, [*problems, *more]
+
+
+def lock_file(explicit: Path | None, wanted: bool, chosen: bool) -> Path | None:
+    """The lock file to read: the one that is named, or that of the working directory, unless rules are chosen."""
+    from regraft.lock import nearest
+
+    if explicit is not None and (chosen or not wanted):
+        raise click.UsageError("--lock excludes --select, --ignore and --no-lock")
+    return explicit or (nearest(Path.cwd()) if wanted and not chosen else None)
+
+
+def load_locked(path: Path, directories: Sequence[Path]) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    """The rules of a lock file, which is named on stderr with what differs from where it was measured."""
+    from regraft.lock import LockError, locked_rules, notes, read
+    from regraft.rules import BUILT_IN
+    from regraft.scan import compile_rules
+
+    try:
+        lock = read(path)
+        rules, problems = locked_rules(path, lock, (BUILT_IN, *directories))
+    except LockError as error:
+        stop(str(error))
+    number = "no rule" if not rules else f"{len(rules)} rule{'s' * (len(rules) > 1)}"
+    click.echo(
+        "; ".join((f"{path}: {number}, {lock.goal} in {lock.mode}", *notes(lock, _installed("torch")))), err=True
+    )
+    compiled, more = compile_rules(rules)
+    return compiled, [*problems, *more]
+
+
+def _installed(package: str) -> str:
+    """The version that is installed here; "" where none is."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _words(text: str) -> list[str]:

@@ -12,10 +12,11 @@ from pathlib import Path
 import click
 
 from regraft.cli.shared import stop
+from regraft.target import find_function
 
 
 @click.command("split")
-@click.argument("target", metavar="MODULE:FUNCTION")
+@click.argument("target", metavar="TARGET")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory to write.")
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -24,15 +25,15 @@ from regraft.cli.shared import stop
 )  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Build the network again, also where it was split before.")
 def split_command(target: str, output: Path, form: str, unseen: str, no_cache: bool) -> None:
-    """Split the network that FUNCTION returns, as (model, calls), into compiled sub-networks and a host.
+    """Split a network into compiled sub-networks and a host.
+
+    TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function that returns (model, calls).
 
     Exit codes: 0 written, 1 the network cannot be split, 2 error.
     """
-    module, _, function = target.partition(":")
-    sys.path.insert(0, os.getcwd())
     try:
         dynamic = importlib.import_module("regraft.dynamic")
-        model, calls = getattr(importlib.import_module(module), function or "build")()
+        model, calls = find_function(target, os.getcwd())()
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:

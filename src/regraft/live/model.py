@@ -6,15 +6,17 @@ import ast
 import sys
 import types
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
-from regraft.fix import Verify, base, proved_fix
+from regraft.fix import Verify, base, definition, proved_fix
 from regraft.live.classes import Name, Rewritten, changed, functions_of, original, reaching, subclass
+from regraft.lock import locked_rules, nearest, notes, read
 from regraft.rules import load_rules
 from regraft.scan import CompiledRule, FileReport, RuleDefect, check_file, compile_rules, rewrite_file
 
@@ -23,9 +25,16 @@ class NothingOptimized(UserWarning):
     """No rule changed anything in a model; the message says why."""
 
 
+class OtherConditions(UserWarning):
+    """A lock file was measured with other versions or on another device."""
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A method that runs in a rewritten form: where it is, by which rules, in how many modules."""
+    """A method that runs in a rewritten form: where it is, by which rules, in how many modules.
+
+    The rules are those that rewrote it or a function that it calls.
+    """
 
     file: str
     method: str
@@ -44,11 +53,24 @@ class Left:
 
 @dataclass(slots=True)
 class Optimization:
-    """What `optimize` did to a model; as a context manager it ends with `restore`."""
+    """What `optimize` did to a model; as a context manager it ends with `restore`.
+
+    lock      the lock file that chose the rules
+    found     the rules that have something to rewrite in the model's files, each by itself
+    unproved  the definitions, by file and name, that verification left out
+    """
 
     model: Any
     changes: list[Change] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
+    lock: Path | None = None
+    found: set[str] = field(default_factory=set)
+    unproved: set[Name] = field(default_factory=set)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules that changed something, in order of their ids."""
+        return tuple(sorted({rule for one in self.changes for rule in one.rules}))
 
     def __enter__(self) -> Optimization:
         return self
@@ -58,9 +80,9 @@ class Optimization:
 
     def __str__(self) -> str:
         lines = [f"{type(self.model).__name__}: {len(self.changes)} methods rewritten, {len(self.left)} places left"]
+        lines += [f"  rules from {self.lock}"] if self.lock else []
         lines += [
-            f"  {Path(one.file).name} {one.method}: {', '.join(one.rules) or 'calls what was rewritten'}"
-            f" ({one.modules} modules)"
+            f"  {Path(one.file).name} {one.method}: {', '.join(one.rules)} ({one.modules} modules)"
             for one in self.changes
         ]
         lines += [f"  left {Path(one.file).name} {one.place}: {one.reason}" for one in self.left]
@@ -69,29 +91,50 @@ class Optimization:
 
 def optimize(
     model: Any, *, packs: Sequence[str] = (), select: Sequence[str] = (), ignore: Sequence[str] = (),
-    verify: bool = True, unsafe: bool = False, time_limit: float = 300.0,
+    lock: str | Path | bool | None = None, verify: bool = True, unsafe: bool = False, time_limit: float = 300.0,
 ) -> Optimization:  # fmt: skip
     """Rewrite the methods of a model's classes by the rules, in memory, for this model only.
 
     The modules stay the same objects with the same parameters, buffers and hooks; their files are not touched. With
     `verify` a method is only rewritten if running its whole file in both versions, in a child process, proves it.
-    `packs`, `select` and `ignore` choose rules as on the command line; without them these are the rules that need
-    nothing but PyTorch. `unsafe` adds rules that change what callers see.
+    `packs`, `select` and `ignore` choose rules as on the command line, `lock` names a file that `regraft bench
+    --select` wrote. Without any of them these are the rules of `regraft.lock.toml` in the working directory or its
+    project, if there is one (False: never), else those that need nothing but PyTorch. `unsafe` adds rules that change
+    what callers see.
 
-    Raises ValueError for rules that do not exist or do not load, VerifyError where nothing can be verified (no
-    PyTorch for the child process). Warns with NothingOptimized if nothing was changed.
+    Raises ValueError for rules that do not exist or do not load and for a lock that does not fit them, VerifyError
+    where nothing can be verified (no PyTorch for the child process). Warns with NothingOptimized if nothing was
+    changed, and with OtherConditions if a lock was measured under others.
     """
-    rules = _rules([*packs, *select], ignore, unsafe)
+    chosen = [*packs, *select, *ignore]
+    if chosen and lock not in (None, False):
+        raise ValueError("rules are chosen by a lock file or by packs, select and ignore, not by both")
+    path = _lock_file(lock, bool(chosen))
+    rules = _rules([*packs, *select], ignore, path, model)
+    result = rewrite(model, [one for one in rules if unsafe or not _is_contract(one)], verify, time_limit=time_limit)
+    result.lock = path
+    if path is not None and not unsafe:
+        reason = "changes what callers see: only with unsafe=True"
+        result.left += [Left(str(path), one.rule.id, reason) for one in rules if _is_contract(one)]
+    if not result.changes:
+        reasons = "; ".join(dict.fromkeys(f"{one.place}: {one.reason}" for one in result.left[:3]))
+        none = f"{path} holds no rule" if path is not None and not rules else "no rule matches its source"
+        message = f"nothing in {type(model).__name__} was rewritten: {reasons or none}"
+        warnings.warn(message, NothingOptimized, stacklevel=2)
+    return result
+
+
+def rewrite(
+    model: Any, rules: Sequence[CompiledRule], verify: bool, *, time_limit: float = 300.0,
+    without: Collection[Name] = (),
+) -> Optimization:  # fmt: skip
+    """Rewrite a model's methods by these rules, leaving out the definitions `without`, by file and name."""
     restore(model)
     result = Optimization(model)
     files = [_File(module, path, classes) for path, (module, classes) in _files(model).items()]
     for one in files:
-        one.rewrite(rules, verify, time_limit, result.left)
+        one.rewrite(rules, verify, time_limit, result, without)
     _install(model, [one for one in files if one.rewritten is not None], result)
-    if not result.changes:
-        reasons = "; ".join(dict.fromkeys(f"{one.place}: {one.reason}" for one in result.left[:3]))
-        message = f"nothing in {type(model).__name__} was rewritten: {reasons or 'no rule matches its source'}"
-        warnings.warn(message, NothingOptimized, stacklevel=2)
     return result
 
 
@@ -103,12 +146,32 @@ def restore(model: Any) -> None:
             module.__class__ = cls
 
 
-def _rules(select: Sequence[str], ignore: Sequence[str], unsafe: bool) -> tuple[CompiledRule, ...]:
-    rules, problems = load_rules(select, ignore)
+def _lock_file(lock: str | Path | bool | None, chosen: bool) -> Path | None:
+    if lock is False or (lock is None and chosen):
+        return None
+    found = nearest(Path.cwd()) if lock is None or lock is True else Path(lock)
+    if found is None and lock is True:
+        raise ValueError("there is no regraft.lock.toml in the working directory or beside its pyproject.toml")
+    return found
+
+
+def _rules(select: Sequence[str], ignore: Sequence[str], path: Path | None, model: Any) -> tuple[CompiledRule, ...]:
+    if path is None:
+        rules, problems = load_rules(select, ignore)
+    else:
+        lock = read(path)
+        rules, problems = locked_rules(path, lock)
+        device = next((one.device.type for one in model.parameters()), "")
+        for note in notes(lock, torch.__version__, device):
+            warnings.warn(f"{path}: {note}", OtherConditions, stacklevel=3)
     compiled, more = compile_rules(rules)
     for problem in (*problems, *more):
         raise ValueError(f"{problem.path}:{problem.line}: {problem.message}")
-    return tuple(one for one in compiled if unsafe or one.rule.syntax.safety != "contract")
+    return compiled
+
+
+def _is_contract(one: CompiledRule) -> bool:
+    return one.rule.syntax.safety == "contract"
 
 
 def _files(model: Any) -> dict[str, tuple[types.ModuleType, set[str]]]:
@@ -132,17 +195,23 @@ class _File:
         self.rewritten: Rewritten | None = None
         self.rules: dict[Name, tuple[str, ...]] = {}
 
-    def rewrite(self, rules: Sequence[CompiledRule], verify: bool, time_limit: float, left: list[Left]) -> None:
+    def rewrite(
+        self, rules: Sequence[CompiledRule], verify: bool, time_limit: float, result: Optimization,
+        without: Collection[Name],
+    ) -> None:  # fmt: skip
+        left = result.left
         report = check_file(Path(self.path), rules)
         if report.source is None:
             left += [Left(self.path, "", error.message) for error in report.errors]
             return
+        result.found |= {one.rule.id for one in report.findings if one.fixable}
         left += [
             Left(self.path, _place(one.cls, one.function), f"{one.rule.id}: {one.reason}")
             for one in report.findings if not one.fixable and one.cls in self.classes
         ]  # fmt: skip
         try:
-            data = self._rewritten_text(report, rules, _verifier(self.path, time_limit) if verify else None, left)
+            prove = _verifier(self.path, time_limit) if verify else None
+            data = self._rewritten_text(report, rules, prove, result, without)
         except RuleDefect as defect:
             left.append(Left(self.path, "", defect.error.message))
             return
@@ -151,7 +220,10 @@ class _File:
         if names is None:
             left.append(Left(self.path, "", "more than functions would have to change"))
         elif names:
-            names |= reaching(after, {name for owner, name in names if not owner})
+            for function in [name for owner, name in names if not owner]:
+                callers = reaching(after, {function})
+                names |= callers
+                self._count(callers, self.rules.get(("", function), ()))
             known = {ast.dump(one) for one in before.body}
             imports = [one for one in after.body if isinstance(one, ast.Import | ast.ImportFrom)]
             added = [one for one in imports if ast.dump(one) not in known]
@@ -162,18 +234,26 @@ class _File:
                 left.append(Left(self.path, "", f"cannot be defined anew: {type(problem).__name__}: {problem}"))
 
     def _rewritten_text(
-        self, report: FileReport, rules: Sequence[CompiledRule], verify: Verify | None, left: list[Left]
-    ) -> bytes:
+        self, report: FileReport, rules: Sequence[CompiledRule], verify: Verify | None, result: Optimization,
+        without: Collection[Name],
+    ) -> bytes:  # fmt: skip
         if verify is None:
-            data, applied = rewrite_file(report, rules)
+            wanted = {name for file, name in without if file == self.path}
+            data, applied = rewrite_file(report, rules, wanted=lambda one: definition(one) not in wanted)
         else:
             fix = proved_fix(report, rules, verify)
             data, applied = fix.data, fix.applied
-            left += [Left(self.path, base(one.definition), f"{one.status}: {one.reason}") for one in fix.left_out]
+            for verdict in fix.left_out:
+                name = base(verdict.definition)
+                result.left.append(Left(self.path, name, f"{verdict.status}: {verdict.reason}"))
+                result.unproved.add((self.path, name))
         for one in applied:
-            name = (one.cls or "", one.function.partition(".")[0])
-            self.rules[name] = tuple(dict.fromkeys((*self.rules.get(name, ()), one.rule.id)))
+            self._count([(one.cls or "", one.function.partition(".")[0])], (one.rule.id,))
         return data
+
+    def _count(self, names: Collection[Name], rules: Sequence[str]) -> None:
+        for name in names:
+            self.rules[name] = tuple(dict.fromkeys((*self.rules.get(name, ()), *rules)))
 
     def _live(self, report: FileReport, names: set[Name], left: list[Left]) -> Iterator[Name]:
         """Those of the functions that run as their file says, and not as something else has made them since."""

@@ -22,6 +22,11 @@ from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm_implementation,
     dropout_add_layer_norm_reference,
 )
+from regraft.ops.flash_attention import (
+    flash_attention,
+    flash_attention_implementation,
+    flash_attention_reference,
+)
 from regraft.ops.gated_activation import (
     gated_activation,
     gated_activation_implementation,
@@ -32,6 +37,11 @@ from regraft.ops.linear_batch_norm import (
     linear_batch_norm,
     linear_batch_norm_implementation,
     linear_batch_norm_reference,
+)
+from regraft.ops.linear_cross_entropy import (
+    linear_cross_entropy,
+    linear_cross_entropy_implementation,
+    linear_cross_entropy_reference,
 )
 from regraft.ops.linear_gelu import linear_gelu, linear_gelu_implementation, linear_gelu_reference
 from regraft.ops.linear_qkv import linear_qkv, linear_qkv_implementation, linear_qkv_reference
@@ -58,11 +68,13 @@ __all__ = [
     "conv_batch_norm",
     "cross_entropy",
     "dropout_add_layer_norm",
+    "flash_attention",
     "gated_activation",
     "implementation",
     "is_gelu",
     "layer_norm",
     "linear_batch_norm",
+    "linear_cross_entropy",
     "linear_gelu",
     "linear_qkv",
     "memory_efficient_attention",
@@ -79,9 +91,11 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "conv_batch_norm": conv_batch_norm_reference,
         "cross_entropy": cross_entropy_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
+        "flash_attention": flash_attention_reference,
         "gated_activation": gated_activation_reference,
         "layer_norm": layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
+        "linear_cross_entropy": linear_cross_entropy_reference,
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
         "memory_efficient_attention": memory_efficient_attention_reference,
@@ -98,9 +112,11 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "conv_batch_norm": conv_batch_norm_implementation,
         "cross_entropy": cross_entropy_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
+        "flash_attention": flash_attention_implementation,
         "gated_activation": gated_activation_implementation,
         "layer_norm": layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
+        "linear_cross_entropy": linear_cross_entropy_implementation,
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
         "memory_efficient_attention": memory_efficient_attention_implementation,

@@ -87,10 +87,10 @@ def takes(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) -> bool:
         return False
     if not first.is_cuda and any(one.dtype == torch.bfloat16 for one in given):
         return False
-    return not _is_transformed() and liger("rms_norm") is not None
+    return not is_transformed() and liger("rms_norm") is not None
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     return bool(
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from regraft.target import load_source
 
 SUFFIX = "__regraft"
 AGAIN = "__again"
@@ -51,17 +52,6 @@ def load_again(original: Path) -> ModuleType:
     """Import the original a second time, as a sibling module."""
     _, name = package_of(original)
     return load_source(original, name + AGAIN)
-
-
-def load_source(path: Path, name: str) -> ModuleType:
-    """Import one file under a name of our choice."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"cannot load {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def plain(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from regraft.target import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.compare import unlike
 from regraft.verify.child.contract import signature_difference
@@ -135,7 +136,7 @@ def _factory(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
     if not request["driver"]:
         return None
     try:
-        return user.find(request["driver"], request["folder"])
+        return find_function(request["driver"], request["folder"])
     except Exception as error:  # noqa: BLE001 - importing the caller's file; reported to the caller
         ledger.fatal = {"what": "driver", "reason": f"the driver cannot be loaded: {_brief(error)}"}
         return None

@@ -246,8 +246,8 @@ def _runs(model: Any, call: Call) -> bool:
 def _labels(model: Any, spec: Spec, sizes: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
     """Return the kind of labels that the model takes, as a tuple of none or one."""
     accepted = set(signature(model).parameters)
-    if not accepted & {"labels", "start_positions"}:
-        return ()
+    if not accepted & {"labels", "start_positions"} or not hasattr(model, "config"):
+        return ()  # without a configuration they are arguments like others
     for kind in ("tokens", "classes", "span", "both"):
         call = _with_labels(make(spec, sizes[-1], 0), model, sizes[-1], kind, 0)
         if set(call.kwargs) <= accepted and _runs(model, call):

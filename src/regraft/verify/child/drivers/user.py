@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +10,6 @@ import torch
 
 from regraft.verify.child import tree
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.load import load_source
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, seeded
 from regraft.verify.child.tree import Call
@@ -37,19 +33,6 @@ def subjects(spec: str, folder: str, function: Factory, session: Session) -> Ite
         return function(module)[0]
 
     yield Subject(spec, "user", build, lambda _: calls, {"kind": "user", "driver": spec, "folder": folder})
-
-
-def find(spec: str, folder: str) -> Factory:
-    """Return the function that `package.module:function` or `path/to/file.py:function` names, seen from `folder`."""
-    where, _, name = spec.rpartition(":")
-    if not where or not name:
-        raise ValueError(f"a driver is written module:function, not {spec!r}")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    path = Path(folder, where)
-    module = load_source(path, f"{path.stem}__driver") if where.endswith(".py") else importlib.import_module(where)
-    found: Factory = getattr(module, name)
-    return found
 
 
 def _call(entry: Any, number: int) -> Call:

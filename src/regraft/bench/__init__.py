@@ -1,0 +1,20 @@
+"""What rules are worth on this machine: paired timings, peak memory, and the choice that pays."""
+
+from regraft.bench.measure import FEWEST, BenchError
+from regraft.bench.run import Options, Result, bench, calls_of, lock_of
+from regraft.bench.select import Goal, limit
+from regraft.bench.table import as_json, as_text
+
+__all__ = [
+    "FEWEST",
+    "BenchError",
+    "Goal",
+    "Options",
+    "Result",
+    "as_json",
+    "as_text",
+    "bench",
+    "calls_of",
+    "limit",
+    "lock_of",
+]

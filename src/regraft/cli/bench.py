@@ -1,0 +1,145 @@
+"""`regraft bench`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from regraft.cli.shared import DIRECTORIES, IGNORE, PATH, as_error, is_terminal, joined, load, paint, print_error, stop
+from regraft.target import find_function
+
+if TYPE_CHECKING:
+    from regraft.scan import CompiledRule
+
+
+@click.command("bench")
+@click.argument("target", metavar="TARGET")
+@click.option(
+    "--packs", metavar="RULES", multiple=True, callback=joined,
+    help="Rules to measure: pack, pack/rule or rule, comma-separated; those that need only PyTorch if not given.",
+)  # fmt: skip
+@IGNORE
+@DIRECTORIES
+@click.option("--mode", type=click.Choice(["inference", "training", "both"]), default="inference", show_default=True)
+@click.option("--rounds", default=20, show_default=True, metavar="N", help="Pairs of each comparison.")
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Of PyTorch, on CPU."
+)
+@click.option("--compile", "compiled", is_flag=True, help="Also against torch.compile, and both together.")
+@click.option("--liger", is_flag=True, help="Also against Liger's own patch of the model, where it has one (CUDA).")
+@click.option("--unsafe", is_flag=True, help="Also measure rules that change what callers see (safety contract).")
+@click.option(
+    "--verify/--no-verify", default=True, show_default=True, help="Measure only what running both versions proves."
+)
+@click.option(
+    "--select", "goal", is_flag=False, flag_value="fastest", type=click.Choice(["fastest", "smallest"]),
+    help="Choose the rules that pay and write them to the lock file; alone it means fastest.",
+)  # fmt: skip
+@click.option("--memory-limit", metavar="SIZE", help="For the fastest: peak memory, as 2GiB or 90% of the original's.")
+@click.option(
+    "--time-limit", metavar="TIME", help="For the smallest: time of a step, as 80ms or 110% of the original's."
+)
+@click.option(
+    "--lock", type=PATH, default="regraft.lock.toml", show_default=True, metavar="PATH",
+    help="File that --select writes.",
+)  # fmt: skip
+@click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def bench_command(
+    target: str, packs: str | None, ignore: str, directories: tuple[Path, ...], mode: str, rounds: int, threads: int,
+    compiled: bool, liger: bool, unsafe: bool, verify: bool, goal: str | None, memory_limit: str | None,
+    time_limit: str | None, lock: Path, form: str,
+) -> None:  # fmt: skip
+    """Measure what each rule is worth for a model on this machine: time and peak memory.
+
+    TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function without arguments that returns (model, inputs). Inputs
+    are a dictionary of keyword arguments, a tuple of positional ones, a single one, or a list of several such calls,
+    which have to be repeatable.
+
+    Exit codes: 0 measured, 1 no choice keeps the limit, 2 error.
+    """
+    if goal is not None and mode == "both":
+        raise click.UsageError("--select chooses for one mode: --mode inference or --mode training")
+    if memory_limit and goal != "fastest":
+        raise click.UsageError("--memory-limit goes with --select fastest")
+    if time_limit and goal != "smallest":
+        raise click.UsageError("--time-limit goes with --select smallest")
+    if importlib.util.find_spec("torch") is None:
+        stop("bench needs torch, which is not installed in this environment")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler would speak whenever it starts and stops
+    room = importlib.import_module("regraft.bench")
+    if rounds < room.FEWEST:
+        raise click.UsageError(f"--rounds: an interval needs at least {room.FEWEST} pairs")
+    options = room.Options(
+        modes=("inference", "training") if mode == "both" else (mode,), rounds=rounds, compile=compiled, liger=liger,
+        verify=verify,
+        goal=_goal(room, goal, memory_limit, time_limit),
+    )  # fmt: skip
+    rules = _rules(packs, ignore, directories, unsafe)
+    model, calls = _subject(room, target, threads)
+    from regraft.lock import write
+    from regraft.verify import VerifyError
+
+    try:
+        result = room.bench(model, calls, rules, options, _say)
+    except (room.BenchError, VerifyError) as problem:
+        stop(f"{target}: {problem}")
+    if result.chosen is not None:
+        try:
+            write(lock, room.lock_of(result, target, options, rules))
+        except OSError as problem:
+            stop(f"{lock}: cannot be written: {problem.strerror or problem}")
+    if form == "json":
+        click.echo(json.dumps(room.as_json(result, options, target), indent=1))
+    else:
+        click.echo("\n".join(room.as_text(result, options, paint)))
+        if result.chosen is not None:
+            click.echo(f"wrote {lock}")
+    sys.exit(0 if result.limit_kept else 1)
+
+
+def _goal(room: Any, kind: str | None, memory: str | None, seconds: str | None) -> Any:
+    if kind is None:
+        return None
+    text, name = (memory, "memory") if kind == "fastest" else (seconds, "time")
+    try:
+        return room.Goal(kind, *(room.limit(text, name) if text else ()))
+    except ValueError as problem:
+        raise click.UsageError(f"--{name}-limit: {problem}") from problem
+
+
+def _rules(packs: str | None, ignore: str, directories: tuple[Path, ...], unsafe: bool) -> tuple[CompiledRule, ...]:
+    rules, problems = load(packs, ignore, directories, option="--packs")
+    for one in problems:
+        print_error(as_error(one))
+    if problems:
+        sys.exit(2)
+    return tuple(one for one in rules if unsafe or one.rule.syntax.safety != "contract")
+
+
+def _subject(room: Any, target: str, threads: int) -> tuple[Any, Any]:
+    """The model and its calls, as the user's function gives them."""
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    try:
+        made = find_function(target, os.getcwd())()
+    except Exception as problem:  # noqa: BLE001  whatever the user's function raises
+        stop(f"{target}: {type(problem).__name__}: {problem}")
+    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], torch.nn.Module):
+        stop(f"{target}: returns {type(made).__name__}, not (model, inputs)")
+    calls = room.calls_of(made[1])
+    if not calls:
+        stop(f"{target}: the list of inputs is empty")
+    return made[0], calls
+
+
+def _say(text: str) -> None:
+    if is_terminal(sys.stderr):
+        click.echo(text, err=True)

@@ -1,0 +1,73 @@
+"""The core of attention through flash-attn, where it is installed and takes the arguments; else as `attention`."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from regraft.ops.attention import attention, attention_implementation, attention_reference, mask_and_rate
+
+_MAX_HEAD = 256
+
+
+def flash_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
+    dropout: Any = None, p: float = 0.0, training: bool = False, scale: float = 1.0, divisor: float = 1.0,
+    factor: float = 1.0,
+) -> torch.Tensor:  # fmt: skip
+    """What `attention` computes, with the same arguments and shapes, by `flash_attn.flash_attn_func`.
+
+    flash-attn takes half precision on CUDA, `(batch, heads, length, size)` with sizes of heads up to 256, equal for
+    query, key and value, and no mask; anything else, also where it is not installed, runs as `attention` does.
+    """
+    scales = (scale, divisor, factor)
+    name = flash_attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
+    kernel = _flash_kernel()
+    if name != "flash-attn" or kernel is None:
+        return attention(
+            query, key, value, mask=mask, dropout=dropout, p=p, training=training, scale=scale, divisor=divisor,
+            factor=factor,
+        )  # fmt: skip
+    _, rate = mask_and_rate(query, None, None, None, dropout, p if training else 0.0)
+    return through_flash_attn(kernel, query, key, value, rate, scale / divisor / factor)
+
+
+def through_flash_attn(
+    kernel: Callable[..., torch.Tensor], query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, p: float,
+    scale: float,
+) -> torch.Tensor:  # fmt: skip
+    """Call flash-attn's kernel, whose layout is `(batch, length, heads, size)`.
+
+    Source: https://github.com/Dao-AILab/flash-attention, `flash_attn/flash_attn_interface.py`
+    """
+    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    return kernel(query, key, value, dropout_p=p, softmax_scale=scale, causal=False).transpose(1, 2).contiguous()
+
+
+flash_attention_reference = attention_reference
+
+
+def flash_attention_implementation(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
+    dropout: Any = None, scales: tuple[Any, ...] = (),
+) -> str:  # fmt: skip
+    """Name of what runs for these arguments: "flash-attn", "torch-native" or "reference"."""
+    name = attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
+    alike = query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]
+    alike = alike and query.shape[-1] == key.shape[-1] == value.shape[-1] <= _MAX_HEAD
+    fits = name == "torch-native" and mask is None and alike and query.dtype in (torch.float16, torch.bfloat16)
+    return "flash-attn" if fits and query.device.type == "cuda" and _flash_kernel() is not None else name
+
+
+@functools.cache
+def _flash_kernel() -> Callable[..., torch.Tensor] | None:
+    """flash-attn's kernel; None where the package is missing or does not load with this PyTorch."""
+    try:
+        kernel: Callable[..., torch.Tensor] = importlib.import_module("flash_attn").flash_attn_func
+    except (ImportError, OSError):
+        return None
+    return kernel

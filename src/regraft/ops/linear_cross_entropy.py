@@ -1,0 +1,96 @@
+"""Cross entropy of what a Linear layer gives, without its logits in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from regraft.ops.liger import is_transformed
+from regraft.ops.plain import is_plain
+
+CHUNK = 256  # rows of logits that exist at once
+
+
+def linear_cross_entropy(
+    x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
+    classes: int | None = None, ignore_index: int = -100, reduction: str = "mean", layer: Any = None,
+) -> torch.Tensor:  # fmt: skip
+    """`cross_entropy(linear(x), target)` by PyTorch's `linear_cross_entropy`, CHUNK rows at a time.
+
+    Shapes: `x` is `(..., H)`, the logits `(..., C)`. `shift` leaves out the last position of the last but one
+    dimension of the logits; `flat` views them as `(-1, classes)`, by default as `(-1, C)`. `target` is `(N)` then.
+    `linear` and `layer` (a `torch.nn.CrossEntropyLoss`, with its settings) are the model's own modules. Gradients are
+    computed in the forward pass: a second backward pass and second derivatives raise RuntimeError. What the chunked
+    kernel does not compute, or not faster, runs as the original does: other dtypes than float32, class weights, label
+    smoothing, no more rows than CHUNK, no more classes than `H`, modules that are not plain, and what traces.
+    """
+    given: dict[str, Any] = {"shift": shift, "flat": flat, "classes": classes, "layer": layer}
+    given |= {"ignore_index": ignore_index, "reduction": reduction}
+    if linear_cross_entropy_implementation(x, target, linear, **given) != "torch-native":
+        return linear_cross_entropy_reference(x, target, linear, **given)
+    if layer is not None:
+        ignore_index, reduction = layer.ignore_index, layer.reduction
+    rows = (x[..., :-1, :] if shift else x).reshape(-1, x.shape[-1])
+    options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK)
+    loss = functional.linear_cross_entropy(
+        rows, linear.weight, target, linear_bias=linear.bias, ignore_index=ignore_index, reduction=reduction,
+        options=options,
+    )  # fmt: skip
+    result: torch.Tensor = _Once.apply(loss)
+    return result
+
+
+def linear_cross_entropy_reference(
+    x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
+    classes: int | None = None, layer: Any = None, **options: Any,
+) -> torch.Tensor:  # fmt: skip
+    """The composition that the op replaces, with the modules called as the model calls them."""
+    logits = linear(x)
+    logits = logits[..., :-1, :] if shift else logits
+    if flat:
+        logits = logits.reshape(-1, logits.shape[-1] if classes is None else classes)
+    result: torch.Tensor = (
+        functional.cross_entropy(logits, target, **options) if layer is None else layer(logits, target)
+    )
+    return result
+
+
+def linear_cross_entropy_implementation(
+    x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
+    classes: int | None = None, layer: Any = None, ignore_index: int = -100, reduction: str = "mean",
+) -> str:  # fmt: skip
+    """Name of what runs for these arguments: "torch-native" or "reference"."""
+    if not hasattr(nn, "LinearCrossEntropyOptions") or is_transformed() or not is_plain(linear, nn.Linear):
+        return "reference"
+    if layer is not None:
+        if not is_plain(layer, nn.CrossEntropyLoss) or layer.weight is not None or layer.label_smoothing:
+            return "reference"
+        reduction = layer.reduction
+    given = (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
+    if any(one.dtype != torch.float32 or one.device != x.device for one in given):
+        return "reference"
+    if type(x) not in (torch.Tensor, nn.Parameter) or type(target) is not torch.Tensor or target.device != x.device:
+        return "reference"
+    if x.dim() < 2 or (x.dim() > 2 and not flat) or x.shape[-1] != linear.in_features:
+        return "reference"
+    rows = x[..., 0].numel() // x.shape[-2] * (x.shape[-2] - shift) if x.shape[-2] else 0
+    fits = target.dtype == torch.int64 and target.shape == (rows,) and reduction in ("mean", "sum")
+    fits = fits and classes in (None, linear.out_features) and not torch.is_autocast_enabled(x.device.type)
+    return "torch-native" if fits and rows > CHUNK and linear.out_features > linear.in_features else "reference"
+
+
+class _Once(torch.autograd.Function):  # type: ignore[misc]
+    """The same value; its gradient cannot be differentiated again, which the kernel would not say."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: torch.Tensor) -> torch.Tensor:
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise RuntimeError("derivative for linear_cross_entropy_backward is not implemented")
+        return gradient

@@ -1,0 +1,207 @@
+"""`regraft bench` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("torch")
+
+from regraft.cli import main
+from regraft.lock import NAME, read
+
+MODEL = """\
+import math
+
+import torch
+from torch import nn
+
+
+class Gelu(nn.Module):
+    def forward(self, x):
+        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+class Act(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.dense = nn.Linear(d, d)
+
+    def forward(self, x):
+        return torch.softmax(self.dense(x), dim=-1)
+
+
+class Model(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.gelu = Gelu()
+        self.act = Act(d)
+
+    def forward(self, x):
+        return self.act(self.gelu(self.gelu(self.gelu(x))))
+
+
+class Plain(nn.Module):
+    def forward(self, x):
+        return x + 1
+"""
+TARGETS = """\
+import torch
+from model import Model, Plain
+
+
+def build():
+    return Model(64), torch.randn(64, 64, 64)
+
+
+def twice():
+    return Model(64), [{"x": torch.randn(8, 64)}, (torch.randn(4, 64),)]
+
+
+def plain():
+    return Plain(), torch.randn(4)
+
+
+def wrong():
+    return Model(64), torch.randn(4, 3)
+
+
+def alone():
+    return Model(64)
+
+
+def empty():
+    return Model(64), []
+
+
+def broken():
+    raise KeyError("weights")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "targets.py").write_text(TARGETS)
+    return tmp_path
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder as working directory of this process, whose modules are forgotten afterwards."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield folder
+    for name in ("model", "targets"):
+        sys.modules.pop(name, None)
+
+
+def run(folder: Path, target: str, *options: str) -> Any:
+    command = [sys.executable, "-m", "regraft", "bench", target, "--rounds", "6", *options]
+    environment = {**os.environ, "REGRAFT_CACHE_DIR": str(folder / "cache")}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_what_gains_is_chosen_proved_and_locked(folder: Path) -> None:
+    result = run(folder, "targets.py:build", "--select", "--output-format", "json", "--rounds", "12")
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    data = json.loads(result.stdout)
+    assert data["verified"] and data["threads"] == 1 and data["level"] == 0.95
+    rows = {row["name"]: row for row in data["rows"]}
+    assert set(rows) == {"torch/gelu", "adopter/softmax", "all 2 rules"}
+    assert all(row["differs"] == "" for row in rows.values())
+    speed = rows["torch/gelu"]["pair"]["speed"]
+    assert 1 < speed["low"] <= speed["median"] <= speed["high"]
+    assert rows["torch/gelu"]["bytes"] < rows["torch/gelu"]["bytes_against"]
+    lock = read(folder / NAME)
+    chosen = [one.id for one in lock.rules]
+    assert "torch/gelu" in chosen and data["chosen"]["rules"] == chosen
+    assert all(one.measured["speed"][0] > 1 for one in lock.rules)
+    assert (lock.target, lock.goal, lock.mode, lock.device) == ("targets.py:build", "fastest", "inference", "cpu")
+    check = [sys.executable, "-m", "regraft", "check", "--output-format", "json", "model.py"]
+    found = json.loads(subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False).stdout)
+    assert {one["rule"] for one in found["findings"]} == set(chosen)
+
+
+def test_both_modes_as_a_table_and_several_calls(folder: Path) -> None:
+    result = run(folder, "targets:twice", "--mode", "both", "--packs", "torch", "--no-verify")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("Model on cpu (") and "1 thread," in lines[0] and "medians of 6 pairs" in lines[0]
+    assert [line.split()[0] for line in lines if line] == [
+        "Model", "inference", "original", "torch/gelu", "training", "original", "torch/gelu",
+    ]  # fmt: skip
+    assert not (folder / NAME).exists()
+
+
+def test_against_torch_compile(folder: Path) -> None:
+    result = run(folder, "targets:build", "--packs", "torch", "--no-verify", "--compile", "--output-format", "json")
+    assert result.returncode == 0, result.stderr
+    assert [(row["name"], row["against"]) for row in json.loads(result.stdout)["rows"]] == [
+        ("torch/gelu", "original"), ("torch.compile", "original"),
+        ("torch/gelu + torch.compile", "original"), ("torch/gelu + torch.compile", "torch.compile"),
+    ]  # fmt: skip
+
+
+def test_a_limit_that_nothing_keeps(folder: Path) -> None:
+    result = run(folder, "targets:build", "--packs", "torch", "--no-verify", "--select", "--memory-limit", "1kB")
+    assert result.returncode == 1 and "no subset of the rules keeps the limit" in result.stdout
+    assert not (folder / NAME).exists()
+
+
+def test_nothing_to_rewrite(folder: Path) -> None:
+    result = run(folder, "targets:plain", "--select", "smallest", "--lock", "other.toml")
+    assert result.returncode == 0 and "no rule; none is proved to gain here" in result.stdout
+    assert read(folder / "other.toml").rules == ()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("targets", "is not written MODULE:FUNCTION"),
+        ("targets:missing", "targets has no function missing"),
+        ("missing:build", "ModuleNotFoundError: No module named 'missing'"),
+        ("missing.py:build", "FileNotFoundError"),
+        ("targets:broken", "KeyError: 'weights'"),
+        ("targets:alone", "returns Model, not (model, inputs)"),
+        ("targets:empty", "the list of inputs is empty"),
+        ("targets:wrong", "the model does not run: RuntimeError"),
+    ],
+)
+def test_targets_that_cannot_be_measured(here: Path, target: str, message: str) -> None:
+    result = CliRunner().invoke(main, ["bench", target, "--no-verify", "--packs", "torch"])
+    assert result.exit_code == 2 and message in result.stderr
+    assert "Traceback" not in result.stderr and result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--select", "slowest"], "is not one of"),
+        (["--select", "--mode", "both"], "--select chooses for one mode"),
+        (["--memory-limit", "1GB"], "--memory-limit goes with --select fastest"),
+        (["--select", "--time-limit", "1s"], "--time-limit goes with --select smallest"),
+        (["--select", "--memory-limit", "much"], "is not a number above 0"),
+        (["--rounds", "5"], "an interval needs at least 6 pairs"),
+        (["--packs", ","], "--packs names no rule"),
+        (["--packs", "nothing"], "no rule is called so"),
+        (["--threads", "0"], "is not in the range"),
+    ],
+)
+def test_options_that_do_not_fit(here: Path, options: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["bench", "targets:build", *options])
+    assert result.exit_code == 2 and message in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_lock_that_cannot_be_written(here: Path) -> None:
+    result = CliRunner().invoke(main, ["bench", "targets:plain", "--select", "--lock", "missing/lock.toml"])
+    assert result.exit_code == 2 and "missing/lock.toml: cannot be written: No such file" in result.stderr

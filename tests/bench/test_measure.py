@@ -1,0 +1,132 @@
+"""Intervals, pairs and peak memory."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+
+from regraft.bench.measure import FEWEST, LEVEL, BenchError, clock, compare, interval, peak, step  # noqa: E402
+
+CPU = torch.device("cpu")
+MIB = 2**20
+
+
+@pytest.mark.parametrize("n", range(FEWEST, 60))
+def test_the_interval_is_the_narrowest_of_its_level(n: int) -> None:
+    found = interval([float(one) for one in range(1, n + 1)])
+    k = int(found.low)
+    assert found.high == n + 1 - k and found.low <= found.median <= found.high
+
+    def missed(k: int) -> float:
+        return 2 * sum(math.comb(n, i) for i in range(k)) / 2**n
+
+    assert missed(k) <= 1 - LEVEL < missed(k + 1)
+
+
+def test_the_interval_holds_the_median_as_often_as_it_says() -> None:
+    chance = random.Random(0)
+    hits = 0
+    for _ in range(2000):
+        found = interval([chance.lognormvariate(0.0, 1.0) for _ in range(12)])
+        hits += found.low <= 1.0 <= found.high
+    assert hits >= LEVEL * 2000 - 30
+
+
+def test_too_few_values_have_no_interval() -> None:
+    with pytest.raises(ValueError, match="needs 6 values, not 5"):
+        interval([1.0] * 5)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def busy(seconds: float) -> None:
+    """Take so much time of the processor."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_one_thread_is_measured_in_time_of_the_processor() -> None:
+    assert clock(CPU) == "processor time" and clock(torch.device("cuda")) == "elapsed time"
+    torch.set_num_threads(2)
+    assert clock(CPU) == "elapsed time"
+
+
+def test_a_step_that_takes_twice_as_long() -> None:
+    pair = compare(lambda: busy(0.01), lambda: busy(0.005), 9, CPU)
+    assert pair.speed.low > 1.2 and pair.speed.median < 3
+    assert 0.004 <= pair.new.median < pair.old.median
+
+
+def test_the_two_steps_alternate() -> None:
+    order: list[str] = []
+
+    def old() -> None:
+        order.append("old")
+        busy(0.03)
+
+    def new() -> None:
+        order.append("new")
+        busy(0.03)
+
+    compare(old, new, 6, CPU)
+    assert order[-12:] in (["new", "old", "old", "new"] * 3, ["old", "new", "new", "old"] * 3)
+
+
+def test_peak_memory_counts_what_lives_at_once() -> None:
+    x = torch.randn(512, 512)
+    one = x.nbytes
+    assert peak(lambda: (x + 1) * 2, CPU) == pytest.approx(2 * one, rel=0.01)
+    assert peak(lambda: [x + 1, x + 2, x + 3], CPU) == pytest.approx(3 * one, rel=0.01)
+    assert peak(lambda: (x + 1, None)[1] or x + 2, CPU) == pytest.approx(one, rel=0.01)
+
+
+def test_peak_memory_of_inference_and_training() -> None:
+    layer, x = nn.Linear(512, 512), torch.randn(512, 512)
+    inference, training = (peak(step(layer, [((x,), {})], one), CPU) for one in (False, True))
+    assert inference == pytest.approx(MIB, rel=0.01)
+    assert training > 2 * inference and layer.weight.grad is None
+
+
+class Loss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.seen: list[object] = []
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        loss = (self.weight * x).sum()
+        loss.register_hook(self.seen.append)
+        return {"loss": loss, "logits": self.weight * x * 100}
+
+
+def test_the_loss_of_the_output_is_differentiated() -> None:
+    model = Loss()
+    seen: list[torch.Tensor] = []
+    model.weight.register_hook(seen.append)
+    step(model, [((), {"x": torch.ones(3)})], True)()
+    assert torch.equal(seen[0], torch.ones(3))
+
+
+def test_a_model_without_gradients_has_no_training_step() -> None:
+    with pytest.raises(BenchError, match="has a gradient"):
+        compare(*[step(nn.ReLU(), [((torch.ones(2),), {})], True)] * 2, 6, CPU)
+
+
+def test_a_model_that_does_not_run() -> None:
+    with pytest.raises(BenchError, match="does not run: RuntimeError"):
+        compare(*[step(nn.Linear(2, 2), [((torch.ones(3),), {})], False)] * 2, 6, CPU)

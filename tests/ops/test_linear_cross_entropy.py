@@ -1,0 +1,125 @@
+"""The kernel of `linear_cross_entropy` against the composition, and when which of them runs."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from regraft.bench.measure import peak, step  # noqa: E402
+from regraft.ops import REFERENCES, implementation, linear_cross_entropy  # noqa: E402
+from regraft.ops.linear_cross_entropy import CHUNK  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not hasattr(nn, "LinearCrossEntropyOptions"), reason="needs torch >= 2.13")
+reference = REFERENCES["linear_cross_entropy"]
+WIDTH, CLASSES, BATCH = 16, 50, 4
+
+
+def case(length: int = CHUNK, bias: bool = True) -> tuple[torch.Tensor, torch.Tensor, nn.Linear]:
+    torch.manual_seed(0)
+    x = torch.randn(BATCH, length, WIDTH, requires_grad=True)
+    target = torch.randint(0, CLASSES, (BATCH, length))
+    target[0, 3] = -100
+    return x, target, nn.Linear(WIDTH, CLASSES, bias=bias)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shift", [True, False])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"reduction": "sum"}, {"ignore_index": 3}, {"classes": CLASSES},
+        {"layer": nn.CrossEntropyLoss(ignore_index=2)},
+    ],
+)  # fmt: skip
+def test_the_kernel_computes_what_the_composition_does(bias: bool, shift: bool, options: dict[str, object]) -> None:
+    x, target, linear = case(bias=bias)
+    wanted = (target[:, 1:] if shift else target).reshape(-1).clamp(min=0 if options else -100)
+    given = {"shift": shift, "flat": True, **options}
+    assert implementation("linear_cross_entropy", x, wanted, linear, **given) == "torch-native"
+    inputs = (x, *linear.parameters())
+    results = []
+    for one in (linear_cross_entropy, reference):
+        loss = one(x, wanted, linear, **given)
+        results.append((loss, *torch.autograd.grad(loss * 3, inputs)))
+    for mine, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_as_they_are() -> None:
+    x, target, linear = case()
+    rows, wanted = x.reshape(-1, WIDTH), target.reshape(-1)
+    assert implementation("linear_cross_entropy", rows, wanted, linear) == "torch-native"
+    expected = functional.cross_entropy(linear(rows), wanted)
+    torch.testing.assert_close(linear_cross_entropy(rows, wanted, linear), expected)
+
+
+def test_nothing_but_ignored_rows_is_not_a_number_as_before() -> None:
+    x, target, linear = case()
+    nothing = torch.full_like(target, -100).reshape(-1)
+    assert linear_cross_entropy(x, nothing, linear, flat=True).isnan()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, t, m: (x.bfloat16(), t, m.bfloat16(), {}),
+        lambda x, t, m: (x[:1], t[: x.shape[1]], m, {}),  # no more rows than a chunk
+        lambda x, t, m: (x, t, nn.Linear(WIDTH, WIDTH), {"classes": WIDTH}),
+        lambda x, t, m: (x, t, m, {"classes": CLASSES // 2}),
+        lambda x, t, m: (x, t, m, {"reduction": "none"}),
+        lambda x, t, m: (x, t, m, {"layer": nn.CrossEntropyLoss(label_smoothing=0.1)}),
+        lambda x, t, m: (x, t, m, {"layer": nn.CrossEntropyLoss(weight=torch.rand(CLASSES))}),
+        lambda x, t, m: (x, t, nn.Sequential(m), {}),
+        lambda x, t, m: (x, t.view(BATCH, -1), m, {}),
+    ],
+)
+def test_what_the_kernel_is_not_given(change) -> None:  # type: ignore[no-untyped-def]
+    x, target, linear = case()
+    x, target, linear, options = change(x, target.reshape(-1), linear)
+    assert implementation("linear_cross_entropy", x, target, linear, flat=True, **options) == "reference"
+
+
+def test_hooks_are_called() -> None:
+    x, target, linear = case()
+    seen: list[int] = []
+    linear.register_forward_hook(lambda *_: seen.append(1))
+    linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
+    assert seen == [1]
+
+
+def test_what_cannot_be_differentiated_again_says_so() -> None:
+    x, target, linear = case()
+    loss = linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
+    with pytest.raises(RuntimeError, match="linear_cross_entropy_backward is not implemented"):
+        torch.autograd.grad(loss, x, create_graph=True)
+    loss = linear_cross_entropy(x, target.reshape(-1), linear, flat=True)
+    torch.autograd.grad(loss, x, retain_graph=True)
+    with pytest.raises(RuntimeError, match="called twice"):
+        torch.autograd.grad(loss, x)
+
+
+def test_compiled_and_exported_it_is_the_composition() -> None:
+    x, target, linear = case()
+    compiled = torch.compile(linear_cross_entropy, backend="eager", fullgraph=True)
+    expected = reference(x, target.reshape(-1), linear, flat=True)
+    torch.testing.assert_close(compiled(x, target.reshape(-1), linear, flat=True), expected)
+
+
+def test_training_takes_less_memory() -> None:
+    class Head(nn.Module):
+        def __init__(self, loss: object) -> None:
+            super().__init__()
+            self.head, self.of = nn.Linear(32, 4000), loss
+
+        def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            return self.of(x, target, self.head)  # type: ignore[operator, no-any-return]
+
+    call = (torch.randn(2048, 32), torch.randint(0, 4000, (2048,))), {}
+    before, after = (
+        peak(step(Head(one), [call], True), torch.device("cpu")) for one in (reference, linear_cross_entropy)
+    )
+    assert after < 0.4 * before
