@@ -19,7 +19,7 @@ import onnxruntime
 import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
-from regraft.dynamic.check import check, examples
+from regraft.dynamic.check import check, check_file, examples
 from regraft.dynamic.check import unseen as not_taken
 from regraft.dynamic.compile import compile_region
 from regraft.dynamic.errors import Unsplittable
@@ -30,6 +30,8 @@ from regraft.dynamic.network import arguments, check_calls, check_state, inputs,
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Step, close_sides, number_sides
+from regraft.dynamic.single import FILE, SingleFile, note
+from regraft.dynamic.single import single_file as as_file
 from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
 from regraft.dynamic.stored import find, keep, key_of
@@ -43,12 +45,14 @@ def split(
     compiler: str = "onnxruntime",
     unseen: str = "refuse",
     cache: bool = True,
-) -> SplitModel:
+    single_file: bool = False,
+) -> SplitModel | SingleFile:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts of arguments).
 
     unseen: what becomes of a side that no checked input takes. "refuse": the network is not split. "raise": the host
     raises RuntimeError where it would be taken; the report lists it. cache: whether a network that was split before,
-    with equal weights, sources, calls and versions, is taken from the user's cache directory.
+    with equal weights, sources, calls and versions, is taken from the user's cache directory. single_file: give one
+    ONNX file, with `If` and `Loop` in the place of the host; what ONNX cannot express is refused.
     Raises Unsplittable with file, line and reason where the network cannot be split or the result differs.
     """
     started = time.monotonic()
@@ -66,20 +70,21 @@ def split(
         )
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    key = key_of(model, calls, (compiler, unseen)) if cache else None
+    key = key_of(model, calls, (compiler, unseen, f"single_file={single_file}")) if cache else None
     stored = find(key) if key is not None else None
     if stored is not None:
         with contextlib.suppress(ValueError, OSError, KeyError):  # a damaged entry is built again
-            return load_split(stored)
-    made = build(model, path, parameters, calls, unseen, started)
+            return load_split(stored / FILE if single_file else stored)
+    made = build(model, path, parameters, calls, unseen, single_file, started)
     if key is not None:
         keep(key, made.directory)
     return made
 
 
 def build(
-    model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], unseen: str, started: float
-) -> SplitModel:
+    model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], unseen: str,
+    single_file: bool, started: float,
+) -> SplitModel | SingleFile:  # fmt: skip
     check_calls(model, path, calls)
     specialiser = Specialiser(model)
     steps = specialiser.network(calls)
@@ -100,20 +105,27 @@ def build(
     host = functools.partial(host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands))
     report = Report(len(regions), len(artifacts.models), islands, len(sides), 0, (), 0, (), 0.0)
     write(directory, host(), manifest, report)
-    made = SplitModel(directory, report, scratch)
-    state = State(model)
-    found = check(model, made, calls, Recorder(path, regions, modules), steps, sides)
-    check_state(model, state)
+    recorder, state = Recorder(path, regions, modules), State(model)
+    found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
     missing = not_taken(sides, found.taken)
     if missing and unseen == "refuse":
         raise missing[0]
     close_sides(steps, found.taken)
+    one = as_file(path, steps, regions, directory, manifest) if single_file else None
+    if one is not None:
+        onnx.save(one, directory / FILE)
+        found = check_file(model, SingleFile(directory / FILE, report), calls, recorder, steps, found)
+    check_state(model, state)
     report = replace(
-        report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=found.equal,
+        report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=len(found.equal),
         at_threshold=tuple(found.at_threshold), seconds=round(time.monotonic() - started, 2),
     )  # fmt: skip
     write(directory, host(), manifest, report)
-    return SplitModel(directory, report, scratch)
+    if one is None:
+        return SplitModel(directory, report, scratch)
+    note(one, report=dataclasses.asdict(report))
+    onnx.save(one, directory / FILE)
+    return SingleFile(directory / FILE, report, scratch)
 
 
 def write(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:

@@ -19,9 +19,9 @@ SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)  # of inputs that shall reach 
 
 @dataclass
 class Checked:
-    """Inputs that were equal, the sides that they took, and inputs whose decisions differ at a threshold."""
+    """Inputs that were equal, by number, the sides that they took, and inputs that a threshold decides otherwise."""
 
-    equal: int = 0
+    equal: set[int] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)
     at_threshold: list[str] = field(default_factory=list)
 
@@ -34,7 +34,7 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
     """
     found = Checked()
     for number, call in enumerate(examples(calls)):
-        if found.equal >= CHECKED and number >= len(calls):
+        if len(found.equal) >= CHECKED and number >= len(calls):
             break
         try:
             traced = attempt(lambda call=call: recorder.record(steps, call))  # type: ignore[misc]
@@ -56,7 +56,7 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
             if wrong:
                 raise Unsplittable(recorder.path, 0, f"the split network differs from the original: {wrong}")
             found.taken.update(made.host.trace)
-            found.equal += 1
+            found.equal.add(number)
             continue
         where = sides[(recorder.trace[place : place + 1] or made.host.trace[place : place + 1])[0]]
         attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
@@ -64,6 +64,30 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
             raise Unsplittable(where.path, where.line, "the split network decides differently from the original here")
         found.at_threshold.append(f"input {number}: {where.path}:{where.line}")
     return found
+
+
+def check_file(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], recorder: Recorder, steps: list[Step],
+               found: Checked) -> Checked:  # fmt: skip
+    """The same for the single file, on the inputs that were equal before; its decisions show in its results only."""
+    again = Checked(taken=found.taken, at_threshold=list(found.at_threshold))
+    for number, call in enumerate(examples(calls)):
+        if number > max(found.equal, default=-1):
+            break
+        if number not in found.equal:
+            continue
+        with torch.no_grad():
+            expected = attempt(lambda call=call: model(**call))  # type: ignore[misc]
+        got = attempt(lambda call=call: made(**call))  # type: ignore[misc]
+        raised = isinstance(expected, Exception) and isinstance(got, Exception)  # ONNX Runtime has its own exceptions
+        wrong = "" if raised else difference(got, expected)
+        if wrong:
+            attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
+            if not any(recorder.near):
+                raise Unsplittable(recorder.path, 0, f"the single file differs from the original: {wrong}")
+            again.at_threshold.append(f"input {number}, in the single file")
+            continue
+        again.equal.add(number)
+    return again
 
 
 def attempt(call: Callable[[], Any]) -> Any:

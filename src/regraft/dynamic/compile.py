@@ -23,7 +23,7 @@ from regraft.dynamic.explore import RegionModule
 from regraft.dynamic.record import to_numpy, to_torch
 from regraft.dynamic.residual import Region
 
-OPSET = 17
+OPSET = 18  # both exporters write it
 
 
 Sample = tuple[torch.Tensor, ...]
@@ -127,6 +127,7 @@ def exported(region: Region, module: RegionModule) -> bytes:
             program = torch.onnx.export(
                 module, largest(region), dynamo=True, input_names=list(region.inputs), verbose=False,
                 output_names=[f"{key}_out" for key in region.outputs], dynamic_shapes=(open_shapes(region),),
+                opset_version=OPSET,
             )  # fmt: skip
         return bytes(program.model_proto.SerializeToString())
     except Exception as problem:

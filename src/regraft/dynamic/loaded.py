@@ -11,6 +11,7 @@ from typing import Any
 
 from regraft.dynamic.artifacts import digest
 from regraft.dynamic.record import to_numpy, to_torch
+from regraft.dynamic.single import SingleFile
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,19 @@ class SplitModel:
         shutil.copytree(self.directory, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def load_split(directory: str | Path) -> SplitModel:
-    """What `save` wrote; a changed file raises ValueError."""
+def load_split(directory: str | Path) -> SplitModel | SingleFile:
+    """What `save` wrote, a directory or a single file; a changed file of a directory raises ValueError."""
+    if Path(directory).is_file():
+        made = SingleFile(Path(directory))
+        made.report = report_of(made.facts["report"])
+        return made
     manifest = json.loads((Path(directory) / "manifest.json").read_text("utf-8"))
     host = (Path(directory) / "host.py").read_bytes()
     if digest(host) != manifest["host"]:
         raise ValueError("host.py is not the file that the manifest describes")
-    fields: dict[str, Any] = {
-        key: tuple(one) if isinstance(one, list) else one for key, one in manifest["report"].items()
-    }
-    return SplitModel(Path(directory), Report(**fields))
+    return SplitModel(Path(directory), report_of(manifest["report"]))
+
+
+def report_of(fields: dict[str, Any]) -> Report:
+    made: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in fields.items()}
+    return Report(**made)
