@@ -1,4 +1,4 @@
-"""Latency of dynamic networks: eager and split, interleaved in one process, one thread, batch 1.
+"""Latency of dynamic networks: eager, split and as a single file, interleaved in one process, one thread, batch 1.
 
 Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile]
 
@@ -36,6 +36,22 @@ def fastest(variants: dict, calls: list, repeats: int = 40) -> dict[str, float]:
     return {name: statistics.median(times) * 1e3 for name, times in best.items()}
 
 
+def as_file(model, calls, networks):
+    """The network as one ONNX file, or why it is refused."""
+    try:
+        return regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False, single_file=True)
+    except regraft.dynamic.Unsplittable as problem:
+        return f"refused: {pathlib.Path(problem.path).name}:{problem.line}: {problem.reason[:160]}"
+
+
+def shown_file(single) -> str:
+    if isinstance(single, str):
+        return single
+    size = single.path.stat().st_size / 1024
+    at = len(single.report.at_threshold)
+    return f"equal on {single.report.inputs_checked}, at a threshold {at}, {size:.0f} KiB"
+
+
 @torch.no_grad()
 def measure(name: str, networks, options) -> float | None:
     """Split one network, compare, measure, print a line; eager divided by split, None where it is refused."""
@@ -49,6 +65,9 @@ def measure(name: str, networks, options) -> float | None:
         return None
     build = time.process_time() - started
     variants = {"eager": model, "split": made}
+    single = as_file(model, calls, networks)
+    if not isinstance(single, str):
+        variants["single"] = single
     if options.compile:
         variants["compile"] = torch.compile(model)
     calls = [tuple(call) for call in calls[:12]]
@@ -65,7 +84,7 @@ def measure(name: str, networks, options) -> float | None:
         f"  models {report.models:2}  islands {len(report.islands)}  sides run {report.sides_run}/{report.sides}"
         f"  equal on {report.inputs_checked}  at a threshold {len(report.at_threshold)}"
         f"  build {report.seconds:5.2f} s (CPU {build:.2f} s)"
-        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)",
+        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)  single file {shown_file(single)}",
         flush=True,
     )
     return times["eager"] / times["split"]

@@ -18,13 +18,19 @@ from regraft.cli.shared import stop
 @click.argument("target", metavar="MODULE:FUNCTION")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory or file to write.")
 @click.option("--single-file", is_flag=True, help="Write one ONNX file, with If and Loop in the place of the host.")
+@click.option(
+    "--compiler", type=click.Choice(["onnxruntime", "openvino", "aotinductor"]), default="onnxruntime",
+    show_default=True, help="What runs the sub-networks.",
+)  # fmt: skip
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--unseen", type=click.Choice(["refuse", "raise"]), default="refuse", show_default=True,
     help="What becomes of a side of a decision that no checked input takes: no split, or an error where it is taken.",
 )  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Build the network again, also where it was split before.")
-def split_command(target: str, output: Path, single_file: bool, form: str, unseen: str, no_cache: bool) -> None:
+def split_command(
+    target: str, output: Path, single_file: bool, compiler: str, form: str, unseen: str, no_cache: bool
+) -> None:
     """Split the network that FUNCTION returns, as (model, calls), into compiled sub-networks and a host.
 
     Exit codes: 0 written, 1 the network cannot be split, 2 error.
@@ -37,10 +43,14 @@ def split_command(target: str, output: Path, single_file: bool, form: str, unsee
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
-        made = dynamic.split(model, calls, unseen=unseen, cache=not no_cache, single_file=single_file)
+        made = dynamic.split(
+            model, calls, compiler=compiler, unseen=unseen, cache=not no_cache, single_file=single_file
+        )
     except dynamic.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)
+    except (ValueError, ImportError) as problem:
+        stop(str(problem))
     made.save(output)
     report = dataclasses.asdict(made.report)
     if form == "json":

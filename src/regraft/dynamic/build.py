@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnxruntime
 import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
 from regraft.dynamic.check import check, check_file, examples
 from regraft.dynamic.check import unseen as not_taken
 from regraft.dynamic.compile import compile_region
+from regraft.dynamic.compilers import Compiler, compiler_named
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
@@ -49,6 +49,7 @@ def split(
 ) -> SplitModel | SingleFile:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts of arguments).
 
+    compiler: "onnxruntime", "openvino" or "aotinductor"; what it cannot take or gets wrong stays eager, and is listed.
     unseen: what becomes of a side that no checked input takes. "refuse": the network is not split. "raise": the host
     raises RuntimeError where it would be taken; the report lists it. cache: whether a network that was split before,
     with equal weights, sources, calls and versions, is taken from the user's cache directory. single_file: give one
@@ -58,8 +59,9 @@ def split(
     started = time.monotonic()
     if unseen not in ("refuse", "raise"):
         raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
-    if compiler != "onnxruntime":
-        raise ValueError(f"unknown compiler {compiler!r}; there is onnxruntime")
+    chosen = compiler_named(compiler)
+    if single_file and compiler != "onnxruntime":
+        raise ValueError("a single file is for ONNX Runtime; leave the compiler out")
     path, parameters = locate(model)
     if not example_inputs:
         raise Unsplittable(path, 0, "splitting needs at least one example call")
@@ -70,12 +72,12 @@ def split(
         )
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    key = key_of(model, calls, (compiler, unseen, f"single_file={single_file}")) if cache else None
+    key = key_of(model, calls, (compiler, chosen.version, unseen, f"single_file={single_file}")) if cache else None
     stored = find(key) if key is not None else None
     if stored is not None:
         with contextlib.suppress(ValueError, OSError, KeyError):  # a damaged entry is built again
             return load_split(stored / FILE if single_file else stored)
-    made = build(model, path, parameters, calls, unseen, single_file, started)
+    made = build(model, path, parameters, calls, unseen, single_file, chosen, started)
     if key is not None:
         keep(key, made.directory)
     return made
@@ -83,7 +85,7 @@ def split(
 
 def build(
     model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], unseen: str,
-    single_file: bool, started: float,
+    single_file: bool, compiler: Compiler, started: float,
 ) -> SplitModel | SingleFile:  # fmt: skip
     check_calls(model, path, calls)
     specialiser = Specialiser(model)
@@ -97,13 +99,23 @@ def build(
     scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
     directory = Path(scratch.name)
     artifacts = Artifacts(directory)
-    entries = [compile_region(region, module, artifacts) for region, module in zip(regions, modules, strict=True)]
+    pairs = zip(regions, modules, strict=True)
+    entries = [compile_region(region, module, artifacts, compiler) for region, module in pairs]
     islands = tuple(entry["reason"] for entry in entries if "reason" in entry)
     sides = number_sides(steps)
-    versions = {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__}
-    manifest = {"versions": versions, "inputs": inputs(calls), "regions": entries, **artifacts.manifest()}
-    host = functools.partial(host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands))
-    report = Report(len(regions), len(artifacts.models), islands, len(sides), 0, (), 0, (), 0.0)
+    versions = {"torch": torch.__version__, "onnx": onnx.__version__, compiler.name: compiler.version}
+    manifest = {
+        "compiler": compiler.name,
+        "versions": versions,
+        "inputs": inputs(calls),
+        "regions": entries,
+        **artifacts.manifest(),
+    }
+    host = functools.partial(
+        host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands), compiler
+    )
+    models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
+    report = Report(len(regions), len(models), islands, len(sides), 0, (), 0, (), 0.0)
     write(directory, host(), manifest, report)
     recorder, state = Recorder(path, regions, modules), State(model)
     found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)

@@ -1,9 +1,10 @@
-"""The host: readable Python that carries the control flow and needs only NumPy and ONNX Runtime."""
+"""The host: readable Python that carries the control flow and needs only NumPy and the compiler's runtime."""
 
 from __future__ import annotations
 
 import ast
 
+from regraft.dynamic.compilers import Compiler
 from regraft.dynamic.residual import Branch, HostStep, Loop, RegionStep, Step
 
 HEAD = '''"""The control flow of {name}; its sub-networks are the files beside it."""
@@ -13,7 +14,6 @@ import json
 from pathlib import Path
 
 import numpy
-import onnxruntime
 {imports}
 
 class Host:
@@ -23,13 +23,7 @@ class Host:
         self.directory = Path(directory or Path(__file__).parent)
         manifest = json.loads((self.directory / "manifest.json").read_text("utf-8"))
         self.inputs = manifest["inputs"]
-        self.models = [self.read(one) for one in manifest["models"]]
-        data = self.read(manifest["weights"])
-        self.weights = [
-            numpy.frombuffer(data, dtype, numpy.prod(shape, dtype=int), offset).reshape(shape)
-            for dtype, shape, offset in manifest["weights"]["arrays"]
-        ]
-        self.made = {{}}  # sub-networks of equal structure and equal weights are one session
+        self.prepare(manifest)
         self.regions = [self.region(entry) for entry in manifest["regions"]]
         self.trace = []  # the sides that the last call took, in order
 
@@ -41,16 +35,7 @@ class Host:
 
     def region(self, entry):
         inputs = [(f"i{{place}}", place) for place in entry["used"]]
-{island}        key = (entry["model"], *entry["weights"])
-        if key not in self.made:
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = 1
-            options.log_severity_level = 3
-            values = [onnxruntime.OrtValue.ortvalue_from_numpy(self.weights[one]) for one in entry["weights"]]
-            options.add_external_initializers([f"w{{number}}" for number in range(len(values))], values)
-            model = self.models[entry["model"]]
-            self.made[key] = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        return self.made[key].run, inputs
+        return {compiled}, inputs
 
     def check(self, **given):
         for name, value in given.items():
@@ -73,10 +58,6 @@ class Host:
 
 '''
 
-ISLAND_CALL = """        if "file" in entry:
-            return self.island(entry), inputs
-"""
-
 ISLAND = """    def island(self, entry):
         self.read(entry)
         network = torch.export.load(self.directory / entry["file"]).module()
@@ -90,15 +71,24 @@ ISLAND = """    def island(self, entry):
 """
 
 
-def host_source(name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool) -> str:
+def host_source(
+    name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool, compiler: Compiler
+) -> str:
     """The text of host.py; where there are islands, it needs torch, too. `names` are those of the parameters."""
     writer = _Writer()
     body = writer.steps(steps, 2)
     header = ", ".join(["self", *parameters])
     given = ", ".join(f"{one}={one}" for one in names)
-    head = HEAD.format(name=name, imports="import torch\n" if islands else "", island=ISLAND_CALL if islands else "")
+    modules = sorted({compiler.module, *(["torch"] if islands else [])})
+    imports = "".join(f"import {one}\n" for one in modules)
+    compiled = (
+        'self.island(entry) if "reason" in entry else self.compiled(entry)' if islands else "self.compiled(entry)"
+    )
+    head = HEAD.format(name=name, imports=imports, compiled=compiled)
     return (
-        (head + ISLAND if islands else head)
+        head
+        + compiler.host
+        + (ISLAND if islands else "")
         + f"    def forward({header}):\n        self.check({given})\n        self.trace = []\n"
         + "\n".join(body)
         + "\n"
