@@ -1,6 +1,6 @@
 """Latency of dynamic networks: eager, split and as a single file, interleaved in one process, one thread, batch 1.
 
-Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile]
+Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile] [--compiler NAME...]
 
 where each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split does with sides
 that no input takes.
@@ -53,8 +53,8 @@ def shown_file(single) -> str:
 
 
 @torch.no_grad()
-def measure(name: str, networks, options) -> float | None:
-    """Split one network, compare, measure, print a line; eager divided by split, None where it is refused."""
+def measure(name: str, networks, options) -> dict[str, float] | None:
+    """Split one network, compare, measure, print a line; eager divided by each variant, None where it is refused."""
     model, calls = networks.build(name, 24)
     started = time.process_time()
     try:
@@ -64,12 +64,18 @@ def measure(name: str, networks, options) -> float | None:
         print(f"{name:20} refused: {place}:{problem.line}: {problem.reason[:160]}", flush=True)
         return None
     build = time.process_time() - started
-    variants = {"eager": model, "split": made}
+    variants, notes = {"eager": model, "split": made}, []
     single = as_file(model, calls, networks)
     if not isinstance(single, str):
         variants["single"] = single
     if options.compile:
         variants["compile"] = torch.compile(model)
+    for compiler in options.compiler:
+        other = regraft.split(
+            model, calls, compiler=compiler, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False
+        )
+        variants[compiler] = other
+        notes.append(f"{compiler}: islands {len(other.report.islands)}, build {other.report.seconds} s")
     calls = [tuple(call) for call in calls[:12]]
     for run in variants.values():
         for call in calls:
@@ -84,10 +90,11 @@ def measure(name: str, networks, options) -> float | None:
         f"  models {report.models:2}  islands {len(report.islands)}  sides run {report.sides_run}/{report.sides}"
         f"  equal on {report.inputs_checked}  at a threshold {len(report.at_threshold)}"
         f"  build {report.seconds:5.2f} s (CPU {build:.2f} s)"
-        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)  single file {shown_file(single)}",
+        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)  single file {shown_file(single)}"
+        + "".join(f"  {one}" for one in notes),
         flush=True,
     )
-    return times["eager"] / times["split"]
+    return {key: times["eager"] / one for key, one in times.items()}
 
 
 def main() -> None:
@@ -95,6 +102,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="+")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--compiler", nargs="+", default=[])
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, ", end="")
@@ -107,7 +115,11 @@ def main() -> None:
         spec.loader.exec_module(networks)
         ratios += [measure(name, networks, options) for name in networks.NAMES if name in (options.only or [name])]
     split = [one for one in ratios if one is not None]
-    print(f"split {len(split)} of {len(ratios)}, geometric mean eager/split {statistics.geometric_mean(split):.2f}")
+    print(f"split {len(split)} of {len(ratios)}; geometric means, eager divided by: ", end="")
+    for key in dict.fromkeys(key for one in split for key in one if key != "eager"):
+        found = [one[key] for one in split if key in one]
+        print(f"{key} {statistics.geometric_mean(found):.2f} ({len(found)} networks)", end="  ")
+    print()
 
 
 if __name__ == "__main__":
