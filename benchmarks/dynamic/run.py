@@ -1,6 +1,7 @@
 """Latency of dynamic networks: eager, split and as a single file, interleaved in one process, one thread, batch 1.
 
 Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile] [--compiler NAME...]
+       or with --batch SAMPLES
 
 where each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split does with sides
 that no input takes.
@@ -71,9 +72,13 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
     if options.compile:
         variants["compile"] = torch.compile(model)
     for compiler in options.compiler:
-        other = regraft.split(
-            model, calls, compiler=compiler, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False
-        )
+        try:
+            other = regraft.split(
+                model, calls, compiler=compiler, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False
+            )
+        except regraft.dynamic.Unsplittable as problem:
+            notes.append(f"{compiler} refused: {problem.reason[-160:]}")
+            continue
         variants[compiler] = other
         notes.append(f"{compiler}: islands {len(other.report.islands)}, build {other.report.seconds} s")
     calls = [tuple(call) for call in calls[:12]]
@@ -97,23 +102,56 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
     return {key: times["eager"] / one for key, one in times.items()}
 
 
+@torch.no_grad()
+def measure_batch(name: str, networks, options) -> dict[str, float] | None:
+    """Milliseconds for a batch whose samples decide for themselves, against the same samples one by one."""
+    model, calls = networks.build(name, 24)
+    try:
+        made = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False)
+        batched = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False, batched=True)
+    except regraft.dynamic.Unsplittable as problem:
+        print(
+            f"{name:20} refused: {pathlib.Path(problem.path).name}:{problem.line}: {problem.reason[:160]}", flush=True
+        )
+        return None
+    calls = calls[: options.batch]
+    whole = tuple(torch.cat(column) for column in zip(*calls, strict=True))
+    variants = {
+        "eager": lambda: [model(*call) for call in calls],
+        "split": lambda: [made(*call) for call in calls],
+        "batched": lambda: batched(*whole),
+    }
+    times = fastest(variants, [()])
+    shown = "  ".join(f"{key} {value:7.3f}" for key, value in times.items())
+    print(
+        f"{name:20} {shown}  eager/batched {times['eager'] / times['batched']:5.2f}"
+        f"  split/batched {times['split'] / times['batched']:5.2f}  equal on {batched.report.inputs_checked}"
+        f"  one by one {len(batched.report.one_by_one)} of {batched.report.subnetworks}",
+        flush=True,
+    )
+    return {key: times["eager"] / one for key, one in times.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("networks", nargs="+")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--compiler", nargs="+", default=[])
+    parser.add_argument("--batch", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, ", end="")
-    print(f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, batch 1, milliseconds")
+    print(f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, ", end="")
+    print(f"batch {options.batch or 1}, milliseconds")
     ratios = []
     for number, path in enumerate(options.networks):
         spec = importlib.util.spec_from_file_location(f"networks_{number}", path)
         networks = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = networks
         spec.loader.exec_module(networks)
-        ratios += [measure(name, networks, options) for name in networks.NAMES if name in (options.only or [name])]
+        run = measure_batch if options.batch else measure
+        ratios += [run(name, networks, options) for name in networks.NAMES if name in (options.only or [name])]
     split = [one for one in ratios if one is not None]
     print(f"split {len(split)} of {len(ratios)}; geometric means, eager divided by: ", end="")
     for key in dict.fromkeys(key for one in split for key in one if key != "eager"):

@@ -18,6 +18,7 @@ from regraft.cli.shared import stop
 @click.argument("target", metavar="MODULE:FUNCTION")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory or file to write.")
 @click.option("--single-file", is_flag=True, help="Write one ONNX file, with If and Loop in the place of the host.")
+@click.option("--batched", is_flag=True, help="Take any number of samples, each of which goes its own way.")
 @click.option(
     "--compiler", type=click.Choice(["onnxruntime", "openvino", "aotinductor"]), default="onnxruntime",
     show_default=True, help="What runs the sub-networks.",
@@ -29,7 +30,7 @@ from regraft.cli.shared import stop
 )  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Build the network again, also where it was split before.")
 def split_command(
-    target: str, output: Path, single_file: bool, compiler: str, form: str, unseen: str, no_cache: bool
+    target: str, output: Path, single_file: bool, batched: bool, compiler: str, form: str, unseen: str, no_cache: bool
 ) -> None:
     """Split the network that FUNCTION returns, as (model, calls), into compiled sub-networks and a host.
 
@@ -44,8 +45,14 @@ def split_command(
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
         made = dynamic.split(
-            model, calls, compiler=compiler, unseen=unseen, cache=not no_cache, single_file=single_file
-        )
+            model,
+            calls,
+            compiler=compiler,
+            unseen=unseen,
+            cache=not no_cache,
+            single_file=single_file,
+            batched=batched,
+        )  # fmt: skip
     except dynamic.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)

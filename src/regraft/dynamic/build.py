@@ -10,7 +10,7 @@ import itertools
 import json
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,20 @@ import onnx
 import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
-from regraft.dynamic.check import check, check_file, examples
+from regraft.dynamic.batch import compile_parts, has_samples
+from regraft.dynamic.check import check, check_batches, check_file, examples
 from regraft.dynamic.check import unseen as not_taken
 from regraft.dynamic.compile import compile_region
 from regraft.dynamic.compilers import Compiler, compiler_named
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
+from regraft.dynamic.host_batched import batched_source
 from regraft.dynamic.loaded import Report, SplitModel, load_split
 from regraft.dynamic.network import arguments, check_calls, check_state, inputs, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import Step, close_sides, number_sides
+from regraft.dynamic.residual import Region, Step, close_sides, number_sides
 from regraft.dynamic.single import FILE, SingleFile, note
 from regraft.dynamic.single import single_file as as_file
 from regraft.dynamic.specialise import Specialiser
@@ -39,6 +41,16 @@ from regraft.dynamic.stored import find, keep, key_of
 PERTURBED = 40  # inputs that are run for samples of other sizes
 
 
+@dataclass(frozen=True)
+class Options:
+    """How a network is split; see `split`."""
+
+    compiler: Compiler
+    unseen: str
+    single_file: bool
+    batched: bool
+
+
 def split(
     model: torch.nn.Module,
     example_inputs: list[Any],
@@ -46,6 +58,7 @@ def split(
     unseen: str = "refuse",
     cache: bool = True,
     single_file: bool = False,
+    batched: bool = False,
 ) -> SplitModel | SingleFile:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts of arguments).
 
@@ -53,15 +66,19 @@ def split(
     unseen: what becomes of a side that no checked input takes. "refuse": the network is not split. "raise": the host
     raises RuntimeError where it would be taken; the report lists it. cache: whether a network that was split before,
     with equal weights, sources, calls and versions, is taken from the user's cache directory. single_file: give one
-    ONNX file, with `If` and `Loop` in the place of the host; what ONNX cannot express is refused.
+    ONNX file, with `If` and `Loop` in the place of the host; what ONNX cannot express is refused. batched: the result
+    takes any number of samples along the first dimension of its inputs, which is 1 in the examples, and gives a list:
+    for each sample what the network gives for it alone.
     Raises Unsplittable with file, line and reason where the network cannot be split or the result differs.
     """
     started = time.monotonic()
     if unseen not in ("refuse", "raise"):
         raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
-    chosen = compiler_named(compiler)
-    if single_file and compiler != "onnxruntime":
-        raise ValueError("a single file is for ONNX Runtime; leave the compiler out")
+    chosen = Options(compiler_named(compiler), unseen, single_file, batched)
+    if (single_file or batched) and compiler != "onnxruntime":
+        raise ValueError("single files and batches are for ONNX Runtime; leave the compiler out")
+    if single_file and batched:
+        raise ValueError("a single file takes one sample")
     path, parameters = locate(model)
     if not example_inputs:
         raise Unsplittable(path, 0, "splitting needs at least one example call")
@@ -70,23 +87,26 @@ def split(
         raise Unsplittable(
             path, 0, "the example calls differ in types, dimensions or constants, which is not supported"
         )
+    if batched and not all(has_samples(one) for one in calls[0].values() if isinstance(one, torch.Tensor)):
+        raise Unsplittable(path, 0, "batches need example calls of one sample: inputs whose first dimension is 1")
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    key = key_of(model, calls, (compiler, chosen.version, unseen, f"single_file={single_file}")) if cache else None
+    key = key_of(model, calls, (repr(chosen),)) if cache else None
     stored = find(key) if key is not None else None
     if stored is not None:
         with contextlib.suppress(ValueError, OSError, KeyError):  # a damaged entry is built again
             return load_split(stored / FILE if single_file else stored)
-    made = build(model, path, parameters, calls, unseen, single_file, chosen, started)
+    made = build(model, path, parameters, calls, chosen, started)
     if key is not None:
         keep(key, made.directory)
     return made
 
 
 def build(
-    model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], unseen: str,
-    single_file: bool, compiler: Compiler, started: float,
+    model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], options: Options,
+    started: float,
 ) -> SplitModel | SingleFile:  # fmt: skip
+    compiler = options.compiler
     check_calls(model, path, calls)
     specialiser = Specialiser(model)
     steps = specialiser.network(calls)
@@ -120,13 +140,25 @@ def build(
     recorder, state = Recorder(path, regions, modules), State(model)
     found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
     missing = not_taken(sides, found.taken)
-    if missing and unseen == "refuse":
+    if missing and options.unseen == "refuse":
         raise missing[0]
     close_sides(steps, found.taken)
-    one = as_file(path, steps, regions, directory, manifest) if single_file else None
+    one = as_file(path, steps, regions, directory, manifest) if options.single_file else None
     if one is not None:
         onnx.save(one, directory / FILE)
         found = check_file(model, SingleFile(directory / FILE, report), calls, recorder, steps, found)
+    if options.batched:
+        scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
+        directory, source = Path(scratch.name), functools.partial(batched_source, type(model).__name__, parameters)
+        artifacts = Artifacts(directory)
+        batches = [compile_parts(region, model, specialiser.globals, artifacts) for region in regions]
+        tensors = [key for key, one in calls[0].items() if isinstance(one, torch.Tensor)]
+        host = functools.partial(source, list(calls[0]), tensors, steps, compiler)
+        manifest = {**any_number(manifest), "regions": entries, "batches": batches, **artifacts.manifest()}
+        alone = tuple(place(region) for region, one in zip(regions, batches, strict=True) if "together" not in one)
+        report = replace(report, models=len(artifacts.models), one_by_one=alone)
+        write(directory, host(), manifest, report)
+        found = check_batches(model, SplitModel(directory, report), calls, recorder, steps, found)
     check_state(model, state)
     report = replace(
         report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=len(found.equal),
@@ -138,6 +170,19 @@ def build(
     note(one, report=dataclasses.asdict(report))
     onnx.save(one, directory / FILE)
     return SingleFile(directory / FILE, report, scratch)
+
+
+def any_number(known: dict[str, Any]) -> dict[str, Any]:
+    """What a call has to give, with any number of samples."""
+    free = {
+        key: {**one, "shape": [None, *one["shape"][1:]]} if "shape" in one else one
+        for key, one in known["inputs"].items()
+    }
+    return {**known, "inputs": free}
+
+
+def place(region: Region) -> str:
+    return f"{region.place[0]}:{region.place[1]}"
 
 
 def write(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:

@@ -24,8 +24,7 @@ class Host:
         manifest = json.loads((self.directory / "manifest.json").read_text("utf-8"))
         self.inputs = manifest["inputs"]
         self.prepare(manifest)
-        self.regions = [self.region(entry) for entry in manifest["regions"]]
-        self.trace = []  # the sides that the last call took, in order
+{load}        self.trace = []  # the sides that the last call took, in order
 
     def read(self, entry):
         data = (self.directory / entry["file"]).read_bytes()
@@ -71,11 +70,15 @@ ISLAND = """    def island(self, entry):
 """
 
 
+LOAD = """        self.regions = [self.region(entry) for entry in manifest["regions"]]
+"""
+
+
 def host_source(
     name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool, compiler: Compiler
 ) -> str:
     """The text of host.py; where there are islands, it needs torch, too. `names` are those of the parameters."""
-    writer = _Writer()
+    writer = Writer()
     body = writer.steps(steps, 2)
     header = ", ".join(["self", *parameters])
     given = ", ".join(f"{one}={one}" for one in names)
@@ -84,7 +87,7 @@ def host_source(
     compiled = (
         'self.island(entry) if "reason" in entry else self.compiled(entry)' if islands else "self.compiled(entry)"
     )
-    head = HEAD.format(name=name, imports=imports, compiled=compiled)
+    head = HEAD.format(name=name, imports=imports, compiled=compiled, load=LOAD)
     return (
         head
         + compiler.host
@@ -95,7 +98,12 @@ def host_source(
     )
 
 
-class _Writer:
+class Writer:
+    """The steps as text. trace: the list of the sides taken; call: a region's call, of its number and its inputs."""
+
+    def __init__(self, trace: str = "self.trace", call: str = "self.run({})") -> None:
+        self.trace, self.call = trace, call
+
     def steps(self, steps: list[Step], depth: int) -> list[str]:
         lines = [line for step in steps for line in self.step(step, depth)]
         return lines or ["    " * depth + "pass"]
@@ -104,7 +112,7 @@ class _Writer:
         pad = "    " * depth
         if isinstance(step, RegionStep):
             outputs = ", ".join(step.outputs) + ("," if len(step.outputs) == 1 else "")
-            return [f"{pad}{outputs} = self.run({', '.join([str(step.number), *step.inputs])})"]
+            return [f"{pad}{outputs} = {self.call.format(', '.join([str(step.number), *step.inputs]))}"]
         if isinstance(step, HostStep):
             return [pad + ast.unparse(ast.fix_missing_locations(step.statement))]
         if isinstance(step, Loop):
@@ -122,7 +130,7 @@ class _Writer:
             word = "if" if number == 0 else "elif"
             lines.append("    " * depth + (f"{word} {ast.unparse(test)}:" if test is not None else "else:"))
             if step.numbers[number] >= 0:
-                lines.append("    " * (depth + 1) + f"self.trace.append({step.numbers[number]})")
+                lines.append("    " * (depth + 1) + f"{self.trace}.append({step.numbers[number]})")
             if body:
                 lines.extend(self.steps(body, depth + 1))
         return lines

@@ -21,7 +21,8 @@ class Report:
     models: different structures among the sub-networks, each compiled once. islands: sub-networks that torch runs.
     unseen: sides that no input took, where the host raises.
     inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
-    differently, where the value compared lies at its threshold. seconds: the whole build.
+    differently, where the value compared lies at its threshold. seconds: the whole build. one_by_one: places of the
+    sub-networks that a batch runs through sample by sample.
     """
 
     subnetworks: int
@@ -33,6 +34,7 @@ class Report:
     inputs_checked: int
     at_threshold: tuple[str, ...]
     seconds: float
+    one_by_one: tuple[str, ...] = ()
 
 
 class SplitModel:
