@@ -46,6 +46,20 @@ class Tokens(torch.nn.Module):
         return x, x.argmax()
 
 
+class Turns(torch.nn.Module):
+    """What one region gives is transposed in memory where the next one takes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = torch.nn.Conv2d(1, 4, 3), torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        y = self.conv(x).flatten(2).transpose(1, 2)
+        if y.sum() > 0:
+            return self.out(y)
+        return y
+
+
 KINDS = [
     networks.Exits,
     networks.Skips,
@@ -104,15 +118,14 @@ def test_what_openvino_would_compute_with_fewer_bits_stays_eager_or_raises():
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs g++")
-@pytest.mark.parametrize("kind", [networks.Gate])
-def test_aotinductor_gives_what_the_original_gives(kind, tmp_path):
+def test_aotinductor_gives_what_the_original_gives(tmp_path):
     torch.manual_seed(0)
-    model, calls = kind().eval(), [(torch.ones(1),)]
+    model, calls = Turns().eval(), [(torch.randn(1, 1, 5, 5),)]
     result = regraft.split(model, calls, compiler="aotinductor", cache=False)
     assert result.report.inputs_checked == 200 and not result.report.islands
     result.save(tmp_path)
     loaded = regraft.load_split(tmp_path)
-    for x in (torch.ones(1), -torch.ones(1)):
+    for x in torch.randn(10, 1, 1, 5, 5):
         assert difference(loaded(x), model(x)) == ""
     assert "onnx" not in (tmp_path / "host.py").read_text()
 

@@ -63,7 +63,8 @@ ISLAND = """    def island(self, entry):
 
         @torch.no_grad()
         def run(_, values):
-            return [one.numpy() for one in network(*(torch.from_numpy(numpy.array(one)) for one in values.values()))]
+            given = (torch.from_numpy(numpy.array(one, order="C")) for one in values.values())
+            return [one.numpy() for one in network(*given)]
 
         return run
 

@@ -24,7 +24,7 @@ HOST = """    def prepare(self, manifest):
 
         @torch.no_grad()
         def run(_, values):
-            made = network(*(torch.from_numpy(numpy.array(one)) for one in values.values()))
+            made = network(*(torch.from_numpy(numpy.array(one, order="C")) for one in values.values()))
             return [one.numpy() for one in (made if isinstance(made, (tuple, list)) else [made])]
 
         return run
