@@ -278,6 +278,17 @@ class Twice(Base):
         return x, one, two
 
 
+class Largest(Base):
+    """Beyond 64 bits after one step, from a constant."""
+
+    def forward(self, x):
+        n, turns, last = 2**63 - 1, 0, x.sum().item()
+        while turns < last:
+            turns = turns + 1
+            n = n + turns
+        return x, n
+
+
 class Sorted(Base):
     def forward(self, x):
         order = sorted(x[0].tolist())
@@ -292,5 +303,6 @@ class Powers(Base):
 
 REFUSED = {
     TwoTypes: r"a number \(float\)|float", TwoStructures: "tuple of 2", TwoDtypes: "float64",
-    Maybe: "None", Ways: "'down'", Runaway: "runs over it", Twice: "held twice", Sorted: "sorted", Powers: "Pow",
+    Maybe: "None", Ways: "'down'", Runaway: "runs over it", Twice: "held twice",
+    Largest: "9223372036854775807", Sorted: "sorted", Powers: "Pow",
 }  # fmt: skip

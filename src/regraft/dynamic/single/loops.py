@@ -169,6 +169,8 @@ def widened(template: Value) -> Value:
 
 def watched(graph: Graph, value: Value, most: int) -> Value:
     """Whole numbers that fit when they are carried on."""
+    if isinstance(value, Const) and type(value.value) is int and bound(value) > most:
+        raise Disagree(f"the whole number {value.value}, which a loop carries,")
     if isinstance(value, Number) and value.kind == "int" and bound(value) > most:
         return numbers.narrowed(graph, value, WIDE)
     if isinstance(value, Items):
