@@ -174,6 +174,11 @@ def test_the_cache_keeps_file_and_directory_apart():
         one, several = (regraft.split(model, calls, single_file=single) for single in (True, False))
         assert one.path.name == "network.onnx" and (several.directory / "host.py").exists()
         assert difference(one(*calls[0]), several(*calls[0])) == ""
+    one.path.write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="cannot load"):
+        regraft.load_split(one.path)
+    again = regraft.split(model, calls, single_file=True)
+    assert again.path != one.path and difference(again(*calls[0]), several(*calls[0])) == ""
 
 
 def test_other_files_are_no_network(tmp_path):

@@ -125,7 +125,10 @@ class SingleFile:
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 4
-        self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        try:
+            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as problem:
+            raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
         known = facts_of(self.session, path)
         self.inputs, self.result, self.facts = known["inputs"], known["result"], known
         self.wanted = [one.name for one in self.session.get_inputs()]
