@@ -146,7 +146,11 @@ def build(
     one = as_file(path, steps, regions, directory, manifest) if options.single_file else None
     if one is not None:
         onnx.save(one, directory / FILE)
-        found = check_file(model, SingleFile(directory / FILE, report), calls, recorder, steps, found)
+        try:
+            file = SingleFile(directory / FILE, report)
+        except ValueError as problem:
+            raise Unsplittable(path, 0, f"as a single file: {problem}") from problem
+        found = check_file(model, file, calls, recorder, steps, found)
     if options.batched:
         scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
         directory, source = Path(scratch.name), functools.partial(batched_source, type(model).__name__, parameters)

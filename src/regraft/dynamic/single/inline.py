@@ -9,6 +9,7 @@ import numpy
 import onnx
 
 from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.export import OPSET
 from regraft.dynamic.residual import Region, RegionStep
 from regraft.dynamic.single.graph import Graph, Node, dtype_of
 from regraft.dynamic.single.join import Disagree, name_of
@@ -27,11 +28,10 @@ class Regions:
             numpy.frombuffer(data, dtype, int(numpy.prod(shape, dtype=int)), offset).reshape(shape)
             for dtype, shape, offset in manifest["weights"]["arrays"]
         ]
-        self.opsets = {
-            one.domain: max(other.version for model in self.models for other in model.opset_import if
-                            other.domain == one.domain)
-            for model in self.models for one in model.opset_import
-        }  # fmt: skip
+        self.opsets = {"": OPSET}  # also where there are no regions
+        for model in self.models:
+            for one in model.opset_import:
+                self.opsets[one.domain] = max(one.version, self.opsets.get(one.domain, 0))
 
     def place(self, number: int) -> tuple[str, int]:
         return self.regions[number].place
