@@ -26,7 +26,7 @@ lint: $(READY)
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) torch==2.13.0
-	$(PIP) -e '.[dev,verify,split,liger]' transformers==5.23.0
+	$(PIP) -e '.[dev,verify,split,openvino,liger]' transformers==5.23.0
 	@touch $@
 
 clean:

@@ -1,6 +1,7 @@
-"""Latency of dynamic networks: eager and split, interleaved in one process, one thread, batch 1.
+"""Latency of dynamic networks: eager, split and as a single file, interleaved in one process, one thread, batch 1.
 
-Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile]
+Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile] [--compiler NAME...]
+       or with --batch SAMPLES
 
 where each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split does with sides
 that no input takes.
@@ -36,9 +37,25 @@ def fastest(variants: dict, calls: list, repeats: int = 40) -> dict[str, float]:
     return {name: statistics.median(times) * 1e3 for name, times in best.items()}
 
 
+def as_file(model, calls, networks):
+    """The network as one ONNX file, or why it is refused."""
+    try:
+        return regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False, single_file=True)
+    except regraft.dynamic.Unsplittable as problem:
+        return f"refused: {pathlib.Path(problem.path).name}:{problem.line}: {problem.reason[:160]}"
+
+
+def shown_file(single) -> str:
+    if isinstance(single, str):
+        return single
+    size = single.path.stat().st_size / 1024
+    at = len(single.report.at_threshold)
+    return f"equal on {single.report.inputs_checked}, at a threshold {at}, {size:.0f} KiB"
+
+
 @torch.no_grad()
-def measure(name: str, networks, options) -> float | None:
-    """Split one network, compare, measure, print a line; eager divided by split, None where it is refused."""
+def measure(name: str, networks, options) -> dict[str, float] | None:
+    """Split one network, compare, measure, print a line; eager divided by each variant, None where it is refused."""
     model, calls = networks.build(name, 24)
     started = time.process_time()
     try:
@@ -48,9 +65,22 @@ def measure(name: str, networks, options) -> float | None:
         print(f"{name:20} refused: {place}:{problem.line}: {problem.reason[:160]}", flush=True)
         return None
     build = time.process_time() - started
-    variants = {"eager": model, "split": made}
+    variants, notes = {"eager": model, "split": made}, []
+    single = as_file(model, calls, networks)
+    if not isinstance(single, str):
+        variants["single"] = single
     if options.compile:
         variants["compile"] = torch.compile(model)
+    for compiler in options.compiler:
+        try:
+            other = regraft.split(
+                model, calls, compiler=compiler, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False
+            )
+        except regraft.dynamic.Unsplittable as problem:
+            notes.append(f"{compiler} refused: {problem.reason[-160:]}")
+            continue
+        variants[compiler] = other
+        notes.append(f"{compiler}: islands {len(other.report.islands)}, build {other.report.seconds} s")
     calls = [tuple(call) for call in calls[:12]]
     for run in variants.values():
         for call in calls:
@@ -65,10 +95,41 @@ def measure(name: str, networks, options) -> float | None:
         f"  models {report.models:2}  islands {len(report.islands)}  sides run {report.sides_run}/{report.sides}"
         f"  equal on {report.inputs_checked}  at a threshold {len(report.at_threshold)}"
         f"  build {report.seconds:5.2f} s (CPU {build:.2f} s)"
-        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)",
+        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)  single file {shown_file(single)}"
+        + "".join(f"  {one}" for one in notes),
         flush=True,
     )
-    return times["eager"] / times["split"]
+    return {key: times["eager"] / one for key, one in times.items()}
+
+
+@torch.no_grad()
+def measure_batch(name: str, networks, options) -> dict[str, float] | None:
+    """Milliseconds for a batch whose samples decide for themselves, against the same samples one by one."""
+    model, calls = networks.build(name, 24)
+    try:
+        made = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False)
+        batched = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False, batched=True)
+    except regraft.dynamic.Unsplittable as problem:
+        print(
+            f"{name:20} refused: {pathlib.Path(problem.path).name}:{problem.line}: {problem.reason[:160]}", flush=True
+        )
+        return None
+    calls = calls[: options.batch]
+    whole = tuple(torch.cat(column) for column in zip(*calls, strict=True))
+    variants = {
+        "eager": lambda: [model(*call) for call in calls],
+        "split": lambda: [made(*call) for call in calls],
+        "batched": lambda: batched(*whole),
+    }
+    times = fastest(variants, [()])
+    shown = "  ".join(f"{key} {value:7.3f}" for key, value in times.items())
+    print(
+        f"{name:20} {shown}  eager/batched {times['eager'] / times['batched']:5.2f}"
+        f"  split/batched {times['split'] / times['batched']:5.2f}  equal on {batched.report.inputs_checked}"
+        f"  one by one {len(batched.report.one_by_one)} of {batched.report.subnetworks}",
+        flush=True,
+    )
+    return {key: times["eager"] / one for key, one in times.items()}
 
 
 def main() -> None:
@@ -76,19 +137,27 @@ def main() -> None:
     parser.add_argument("networks", nargs="+")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--compiler", nargs="+", default=[])
+    parser.add_argument("--batch", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, ", end="")
-    print(f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, batch 1, milliseconds")
+    print(f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, ", end="")
+    print(f"batch {options.batch or 1}, milliseconds")
     ratios = []
     for number, path in enumerate(options.networks):
         spec = importlib.util.spec_from_file_location(f"networks_{number}", path)
         networks = importlib.util.module_from_spec(spec)
         sys.modules[spec.name] = networks
         spec.loader.exec_module(networks)
-        ratios += [measure(name, networks, options) for name in networks.NAMES if name in (options.only or [name])]
+        run = measure_batch if options.batch else measure
+        ratios += [run(name, networks, options) for name in networks.NAMES if name in (options.only or [name])]
     split = [one for one in ratios if one is not None]
-    print(f"split {len(split)} of {len(ratios)}, geometric mean eager/split {statistics.geometric_mean(split):.2f}")
+    print(f"split {len(split)} of {len(ratios)}; geometric means, eager divided by: ", end="")
+    for key in dict.fromkeys(key for one in split for key in one if key != "eager"):
+        found = [one[key] for one in split if key in one]
+        print(f"{key} {statistics.geometric_mean(found):.2f} ({len(found)} networks)", end="  ")
+    print()
 
 
 if __name__ == "__main__":

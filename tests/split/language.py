@@ -94,6 +94,18 @@ class Returns(Layers):
         return y, way, other, sign(y)
 
 
+def doubled(x, least):
+    return x * 2 if x.sum() > least else x
+
+
+doubled.__module__ = "torchother"  # a package that only starts like torch
+
+
+class Foreign(Layers):
+    def forward(self, x):
+        return doubled(self.a(x), 0.3)
+
+
 class Lists(Layers):
     def forward(self, x):
         places = (x > 0).int().tolist()

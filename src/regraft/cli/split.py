@@ -17,14 +17,22 @@ from regraft.target import find_function
 
 @click.command("split")
 @click.argument("target", metavar="TARGET")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory to write.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory or file to write.")
+@click.option("--single-file", is_flag=True, help="Write one ONNX file, with If and Loop in the place of the host.")
+@click.option("--batched", is_flag=True, help="Take any number of samples, each of which goes its own way.")
+@click.option(
+    "--compiler", type=click.Choice(["onnxruntime", "openvino", "aotinductor"]), default="onnxruntime",
+    show_default=True, help="What runs the sub-networks.",
+)  # fmt: skip
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--unseen", type=click.Choice(["refuse", "raise"]), default="refuse", show_default=True,
     help="What becomes of a side of a decision that no checked input takes: no split, or an error where it is taken.",
 )  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Build the network again, also where it was split before.")
-def split_command(target: str, output: Path, form: str, unseen: str, no_cache: bool) -> None:
+def split_command(
+    target: str, output: Path, single_file: bool, batched: bool, compiler: str, form: str, unseen: str, no_cache: bool
+) -> None:
     """Split a network into compiled sub-networks and a host.
 
     TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function that returns (model, calls).
@@ -37,10 +45,15 @@ def split_command(target: str, output: Path, form: str, unseen: str, no_cache: b
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
-        made = dynamic.split(model, calls, unseen=unseen, cache=not no_cache)
+        made = dynamic.split(
+            model, calls, compiler=compiler, unseen=unseen, cache=not no_cache, single_file=single_file,
+            batched=batched,
+        )  # fmt: skip
     except dynamic.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)
+    except (ValueError, ImportError) as problem:
+        stop(str(problem))
     made.save(output)
     report = dataclasses.asdict(made.report)
     if form == "json":

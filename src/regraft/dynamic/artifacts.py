@@ -22,6 +22,7 @@ class Artifacts:
         self.directory = directory
         self.models: dict[str, dict[str, Any]] = {}
         self.weights: dict[str, tuple[str, list[int], int]] = {}  # dtype, shape, offset
+        self.files: dict[str, str] = {}
         self.data = bytearray()
 
     def add(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
@@ -37,6 +38,26 @@ class Artifacts:
             self.models[key] = {"file": file, "sha256": key}
         used = [number for number, one in enumerate(inputs) if one in given]
         return {"model": list(self.models).index(key), "weights": bound, "used": used}
+
+    def add_whole(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
+        """Keep a region's model as a file that says where its weights lie; regions of equal weights share it."""
+        bound = self.bound(model.graph)
+        given = {one.name for one in model.graph.input}
+        rename(model.graph, {key: f"i{number}" for number, key in enumerate(inputs)})
+        places = [*self.weights.values()]
+        external = [one for one in model.graph.initializer if one.external_data]
+        for tensor, number in zip(external, bound, strict=True):
+            dtype, shape, offset = places[number]
+            size = numpy.dtype(dtype).itemsize * int(numpy.prod(shape, dtype=int))
+            tensor.external_data.add(key="offset", value=str(offset))
+            tensor.external_data.add(key="length", value=str(size))
+        data = model.SerializeToString(deterministic=True)
+        key = digest(data)
+        if key not in self.files:
+            self.files[key] = f"region_{len(self.files)}.onnx"
+            (self.directory / self.files[key]).write_bytes(data)
+        used = [number for number, one in enumerate(inputs) if one in given]
+        return {"file": self.files[key], "sha256": key, "used": used}
 
     def bound(self, graph: onnx.GraphProto) -> list[int]:
         """Take the weights out of the graph; their numbers, in the order of the graph's initializers."""

@@ -10,31 +10,45 @@ import itertools
 import json
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
-import onnxruntime
 import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
-from regraft.dynamic.check import check, examples
+from regraft.dynamic.batch import compile_parts, has_samples
+from regraft.dynamic.check import check, check_batches, check_file, examples
 from regraft.dynamic.check import unseen as not_taken
 from regraft.dynamic.compile import compile_region
+from regraft.dynamic.compilers import Compiler, compiler_named
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
+from regraft.dynamic.host_batched import batched_source
 from regraft.dynamic.loaded import Report, SplitModel, load_split
 from regraft.dynamic.network import arguments, check_calls, check_state, inputs, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import Step, close_sides, number_sides
+from regraft.dynamic.residual import Region, Step, close_sides, number_sides
+from regraft.dynamic.single import FILE, SingleFile, note
+from regraft.dynamic.single import single_file as as_file
 from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
 from regraft.dynamic.stored import find, keep, key_of
 
 PERTURBED = 40  # inputs that are run for samples of other sizes
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a network is split; see `split`."""
+
+    compiler: Compiler
+    unseen: str
+    single_file: bool
+    batched: bool
 
 
 def split(
@@ -43,19 +57,28 @@ def split(
     compiler: str = "onnxruntime",
     unseen: str = "refuse",
     cache: bool = True,
-) -> SplitModel:
+    single_file: bool = False,
+    batched: bool = False,
+) -> SplitModel | SingleFile:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts of arguments).
 
+    compiler: "onnxruntime", "openvino" or "aotinductor"; what it cannot take or gets wrong stays eager, and is listed.
     unseen: what becomes of a side that no checked input takes. "refuse": the network is not split. "raise": the host
     raises RuntimeError where it would be taken; the report lists it. cache: whether a network that was split before,
-    with equal weights, sources, calls and versions, is taken from the user's cache directory.
+    with equal weights, sources, calls and versions, is taken from the user's cache directory. single_file: give one
+    ONNX file, with `If` and `Loop` in the place of the host; what ONNX cannot express is refused. batched: the result
+    takes any number of samples along the first dimension of its inputs, which is 1 in the examples, and gives a list:
+    for each sample what the network gives for it alone.
     Raises Unsplittable with file, line and reason where the network cannot be split or the result differs.
     """
     started = time.monotonic()
     if unseen not in ("refuse", "raise"):
         raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
-    if compiler != "onnxruntime":
-        raise ValueError(f"unknown compiler {compiler!r}; there is onnxruntime")
+    chosen = Options(compiler_named(compiler), unseen, single_file, batched)
+    if (single_file or batched) and compiler != "onnxruntime":
+        raise ValueError("single files and batches are for ONNX Runtime; leave the compiler out")
+    if single_file and batched:
+        raise ValueError("a single file takes one sample")
     path, parameters = locate(model)
     if not example_inputs:
         raise Unsplittable(path, 0, "splitting needs at least one example call")
@@ -64,22 +87,26 @@ def split(
         raise Unsplittable(
             path, 0, "the example calls differ in types, dimensions or constants, which is not supported"
         )
+    if batched and not all(has_samples(one) for one in calls[0].values() if isinstance(one, torch.Tensor)):
+        raise Unsplittable(path, 0, "batches need example calls of one sample: inputs whose first dimension is 1")
     if model.training:
         raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    key = key_of(model, calls, (compiler, unseen)) if cache else None
+    key = key_of(model, calls, (repr(chosen),)) if cache else None
     stored = find(key) if key is not None else None
     if stored is not None:
         with contextlib.suppress(ValueError, OSError, KeyError):  # a damaged entry is built again
-            return load_split(stored)
-    made = build(model, path, parameters, calls, unseen, started)
+            return load_split(stored / FILE if single_file else stored)
+    made = build(model, path, parameters, calls, chosen, started)
     if key is not None:
         keep(key, made.directory)
     return made
 
 
 def build(
-    model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], unseen: str, started: float
-) -> SplitModel:
+    model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], options: Options,
+    started: float,
+) -> SplitModel | SingleFile:  # fmt: skip
+    compiler = options.compiler
     check_calls(model, path, calls)
     specialiser = Specialiser(model)
     steps = specialiser.network(calls)
@@ -92,28 +119,74 @@ def build(
     scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
     directory = Path(scratch.name)
     artifacts = Artifacts(directory)
-    entries = [compile_region(region, module, artifacts) for region, module in zip(regions, modules, strict=True)]
+    pairs = zip(regions, modules, strict=True)
+    entries = [compile_region(region, module, artifacts, compiler) for region, module in pairs]
     islands = tuple(entry["reason"] for entry in entries if "reason" in entry)
     sides = number_sides(steps)
-    versions = {"torch": torch.__version__, "onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__}
-    manifest = {"versions": versions, "inputs": inputs(calls), "regions": entries, **artifacts.manifest()}
-    host = functools.partial(host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands))
-    report = Report(len(regions), len(artifacts.models), islands, len(sides), 0, (), 0, (), 0.0)
+    versions = {"torch": torch.__version__, "onnx": onnx.__version__, compiler.name: compiler.version}
+    manifest = {
+        "compiler": compiler.name,
+        "versions": versions,
+        "inputs": inputs(calls),
+        "regions": entries,
+        **artifacts.manifest(),
+    }
+    host = functools.partial(
+        host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands), compiler
+    )
+    models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
+    report = Report(len(regions), len(models), islands, len(sides), 0, (), 0, (), 0.0)
     write(directory, host(), manifest, report)
-    made = SplitModel(directory, report, scratch)
-    state = State(model)
-    found = check(model, made, calls, Recorder(path, regions, modules), steps, sides)
-    check_state(model, state)
+    recorder, state = Recorder(path, regions, modules), State(model)
+    found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
     missing = not_taken(sides, found.taken)
-    if missing and unseen == "refuse":
+    if missing and options.unseen == "refuse":
         raise missing[0]
     close_sides(steps, found.taken)
+    one = as_file(path, steps, regions, directory, manifest) if options.single_file else None
+    if one is not None:
+        onnx.save(one, directory / FILE)
+        try:
+            file = SingleFile(directory / FILE, report)
+        except ValueError as problem:
+            raise Unsplittable(path, 0, f"as a single file: {problem}") from problem
+        found = check_file(model, file, calls, recorder, steps, found)
+    if options.batched:
+        scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
+        directory, source = Path(scratch.name), functools.partial(batched_source, type(model).__name__, parameters)
+        artifacts = Artifacts(directory)
+        batches = [compile_parts(region, model, specialiser.globals, artifacts) for region in regions]
+        tensors = [key for key, one in calls[0].items() if isinstance(one, torch.Tensor)]
+        host = functools.partial(source, list(calls[0]), tensors, steps, compiler)
+        manifest = {**any_number(manifest), "regions": entries, "batches": batches, **artifacts.manifest()}
+        alone = tuple(place(region) for region, one in zip(regions, batches, strict=True) if "together" not in one)
+        report = replace(report, models=len(artifacts.models), one_by_one=alone)
+        write(directory, host(), manifest, report)
+        found = check_batches(model, SplitModel(directory, report), calls, recorder, steps, found)
+    check_state(model, state)
     report = replace(
-        report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=found.equal,
+        report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=len(found.equal),
         at_threshold=tuple(found.at_threshold), seconds=round(time.monotonic() - started, 2),
     )  # fmt: skip
     write(directory, host(), manifest, report)
-    return SplitModel(directory, report, scratch)
+    if one is None:
+        return SplitModel(directory, report, scratch)
+    note(one, report=dataclasses.asdict(report))
+    onnx.save(one, directory / FILE)
+    return SingleFile(directory / FILE, report, scratch)
+
+
+def any_number(known: dict[str, Any]) -> dict[str, Any]:
+    """What a call has to give, with any number of samples."""
+    free = {
+        key: {**one, "shape": [None, *one["shape"][1:]]} if "shape" in one else one
+        for key, one in known["inputs"].items()
+    }
+    return {**known, "inputs": free}
+
+
+def place(region: Region) -> str:
+    return f"{region.place[0]}:{region.place[1]}"
 
 
 def write(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:

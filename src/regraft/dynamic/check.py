@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +15,15 @@ from regraft.dynamic.record import Recorder, TooLong
 from regraft.dynamic.residual import Side, Step
 
 CHECKED = 200  # inputs on which the result is compared with the original
+BATCH = 8  # samples of a batch that is checked
 SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)  # of inputs that shall reach other sides
 
 
 @dataclass
 class Checked:
-    """Inputs that were equal, the sides that they took, and inputs whose decisions differ at a threshold."""
+    """Inputs that were equal, by number, the sides that they took, and inputs that a threshold decides otherwise."""
 
-    equal: int = 0
+    equal: set[int] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)
     at_threshold: list[str] = field(default_factory=list)
 
@@ -34,7 +36,7 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
     """
     found = Checked()
     for number, call in enumerate(examples(calls)):
-        if found.equal >= CHECKED and number >= len(calls):
+        if len(found.equal) >= CHECKED and number >= len(calls):
             break
         try:
             traced = attempt(lambda call=call: recorder.record(steps, call))  # type: ignore[misc]
@@ -56,7 +58,7 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
             if wrong:
                 raise Unsplittable(recorder.path, 0, f"the split network differs from the original: {wrong}")
             found.taken.update(made.host.trace)
-            found.equal += 1
+            found.equal.add(number)
             continue
         where = sides[(recorder.trace[place : place + 1] or made.host.trace[place : place + 1])[0]]
         attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
@@ -64,6 +66,72 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
             raise Unsplittable(where.path, where.line, "the split network decides differently from the original here")
         found.at_threshold.append(f"input {number}: {where.path}:{where.line}")
     return found
+
+
+def check_file(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], recorder: Recorder, steps: list[Step],
+               found: Checked) -> Checked:  # fmt: skip
+    """The same for the single file, on the inputs that were equal before; its decisions show in its results only."""
+    again = Checked(taken=found.taken, at_threshold=list(found.at_threshold))
+    for number, call in enumerate(examples(calls)):
+        if number > max(found.equal, default=-1):
+            break
+        if number not in found.equal:
+            continue
+        with torch.no_grad():
+            expected = attempt(lambda call=call: model(**call))  # type: ignore[misc]
+        got = attempt(lambda call=call: made(**call))  # type: ignore[misc]
+        raised = isinstance(expected, Exception) and isinstance(got, Exception)  # ONNX Runtime has its own exceptions
+        wrong = "" if raised else difference(got, expected)
+        if wrong:
+            attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
+            if not any(recorder.near):
+                raise Unsplittable(recorder.path, 0, f"the single file differs from the original: {wrong}")
+            again.at_threshold.append(f"input {number}, in the single file")
+            continue
+        again.equal.add(number)
+    return again
+
+
+def check_batches(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], recorder: Recorder,
+                  steps: list[Step], found: Checked) -> Checked:  # fmt: skip
+    """The inputs that were equal alone, now in batches: each sample's result has to be that of the original alone."""
+    again = Checked(taken=found.taken, at_threshold=list(found.at_threshold))
+    batch: dict[int, dict[str, Any]] = {}
+    last = max(found.equal, default=-1)
+    for number, call in enumerate(itertools.islice(examples(calls), last + 1)):
+        if number in found.equal:
+            batch[number] = call
+        sizes = {tuple(one.shape for one in each.values() if isinstance(one, torch.Tensor)) for each in batch.values()}
+        if len(batch) == BATCH or len(sizes) > 1 or number == last:
+            held = batch.pop(number) if len(sizes) > 1 else None
+            check_batch(model, made, batch, recorder, steps, again)
+            batch = {number: held} if held is not None else {}
+    if batch:
+        check_batch(model, made, batch, recorder, steps, again)
+    return again
+
+
+def check_batch(model: torch.nn.Module, made: Any, batch: dict[int, dict[str, Any]], recorder: Recorder,
+                steps: list[Step], again: Checked) -> None:  # fmt: skip
+    with torch.no_grad():
+        alone = {number: attempt(lambda call=call: model(**call)) for number, call in batch.items()}  # type: ignore[misc]
+    batch = {number: call for number, call in batch.items() if not isinstance(alone[number], Exception)}
+    if not batch:
+        return
+    first = next(iter(batch.values()))
+    several = {
+        key: torch.cat([call[key] for call in batch.values()]) if isinstance(value, torch.Tensor) else value
+        for key, value in first.items()
+    }
+    for (number, call), got in zip(batch.items(), made(**several), strict=True):
+        wrong = difference(got, alone[number])
+        if wrong:
+            attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
+            if not any(recorder.near):
+                raise Unsplittable(recorder.path, 0, f"a sample in a batch differs from the original alone: {wrong}")
+            again.at_threshold.append(f"input {number}, in a batch")
+        else:
+            again.equal.add(number)
 
 
 def attempt(call: Callable[[], Any]) -> Any:

@@ -74,4 +74,4 @@ def holds_tensor(value: Any) -> bool:
 
 def is_torch(function: Any) -> bool:
     module = getattr(function, "__module__", None) or getattr(type(function), "__module__", "") or ""
-    return module.split(".")[0] == "torch" or str(module).startswith("torch") or function in vars(torch).values()
+    return str(module).partition(".")[0] == "torch" or function in vars(torch).values()

@@ -1,9 +1,10 @@
-"""The host: readable Python that carries the control flow and needs only NumPy and ONNX Runtime."""
+"""The host: readable Python that carries the control flow and needs only NumPy and the compiler's runtime."""
 
 from __future__ import annotations
 
 import ast
 
+from regraft.dynamic.compilers import Compiler
 from regraft.dynamic.residual import Branch, HostStep, Loop, RegionStep, Step
 
 HEAD = '''"""The control flow of {name}; its sub-networks are the files beside it."""
@@ -13,7 +14,6 @@ import json
 from pathlib import Path
 
 import numpy
-import onnxruntime
 {imports}
 
 class Host:
@@ -23,15 +23,8 @@ class Host:
         self.directory = Path(directory or Path(__file__).parent)
         manifest = json.loads((self.directory / "manifest.json").read_text("utf-8"))
         self.inputs = manifest["inputs"]
-        self.models = [self.read(one) for one in manifest["models"]]
-        data = self.read(manifest["weights"])
-        self.weights = [
-            numpy.frombuffer(data, dtype, numpy.prod(shape, dtype=int), offset).reshape(shape)
-            for dtype, shape, offset in manifest["weights"]["arrays"]
-        ]
-        self.made = {{}}  # sub-networks of equal structure and equal weights are one session
-        self.regions = [self.region(entry) for entry in manifest["regions"]]
-        self.trace = []  # the sides that the last call took, in order
+        self.prepare(manifest)
+{load}        self.trace = []  # the sides that the last call took, in order
 
     def read(self, entry):
         data = (self.directory / entry["file"]).read_bytes()
@@ -41,16 +34,7 @@ class Host:
 
     def region(self, entry):
         inputs = [(f"i{{place}}", place) for place in entry["used"]]
-{island}        key = (entry["model"], *entry["weights"])
-        if key not in self.made:
-            options = onnxruntime.SessionOptions()
-            options.intra_op_num_threads = 1
-            options.log_severity_level = 3
-            values = [onnxruntime.OrtValue.ortvalue_from_numpy(self.weights[one]) for one in entry["weights"]]
-            options.add_external_initializers([f"w{{number}}" for number in range(len(values))], values)
-            model = self.models[entry["model"]]
-            self.made[key] = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        return self.made[key].run, inputs
+        return {compiled}, inputs
 
     def check(self, **given):
         for name, value in given.items():
@@ -73,39 +57,54 @@ class Host:
 
 '''
 
-ISLAND_CALL = """        if "file" in entry:
-            return self.island(entry), inputs
-"""
-
 ISLAND = """    def island(self, entry):
         self.read(entry)
         network = torch.export.load(self.directory / entry["file"]).module()
 
         @torch.no_grad()
         def run(_, values):
-            return [one.numpy() for one in network(*(torch.from_numpy(numpy.array(one)) for one in values.values()))]
+            given = (torch.from_numpy(numpy.array(one, order="C")) for one in values.values())
+            return [one.numpy() for one in network(*given)]
 
         return run
 
 """
 
 
-def host_source(name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool) -> str:
+LOAD = """        self.regions = [self.region(entry) for entry in manifest["regions"]]
+"""
+
+
+def host_source(
+    name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool, compiler: Compiler
+) -> str:
     """The text of host.py; where there are islands, it needs torch, too. `names` are those of the parameters."""
-    writer = _Writer()
+    writer = Writer()
     body = writer.steps(steps, 2)
     header = ", ".join(["self", *parameters])
     given = ", ".join(f"{one}={one}" for one in names)
-    head = HEAD.format(name=name, imports="import torch\n" if islands else "", island=ISLAND_CALL if islands else "")
+    modules = sorted({compiler.module, *(["torch"] if islands else [])})
+    imports = "".join(f"import {one}\n" for one in modules)
+    compiled = (
+        'self.island(entry) if "reason" in entry else self.compiled(entry)' if islands else "self.compiled(entry)"
+    )
+    head = HEAD.format(name=name, imports=imports, compiled=compiled, load=LOAD)
     return (
-        (head + ISLAND if islands else head)
+        head
+        + compiler.host
+        + (ISLAND if islands else "")
         + f"    def forward({header}):\n        self.check({given})\n        self.trace = []\n"
         + "\n".join(body)
         + "\n"
     )
 
 
-class _Writer:
+class Writer:
+    """The steps as text. trace: the list of the sides taken; call: a region's call, of its number and its inputs."""
+
+    def __init__(self, trace: str = "self.trace", call: str = "self.run({})") -> None:
+        self.trace, self.call = trace, call
+
     def steps(self, steps: list[Step], depth: int) -> list[str]:
         lines = [line for step in steps for line in self.step(step, depth)]
         return lines or ["    " * depth + "pass"]
@@ -114,7 +113,7 @@ class _Writer:
         pad = "    " * depth
         if isinstance(step, RegionStep):
             outputs = ", ".join(step.outputs) + ("," if len(step.outputs) == 1 else "")
-            return [f"{pad}{outputs} = self.run({', '.join([str(step.number), *step.inputs])})"]
+            return [f"{pad}{outputs} = {self.call.format(', '.join([str(step.number), *step.inputs]))}"]
         if isinstance(step, HostStep):
             return [pad + ast.unparse(ast.fix_missing_locations(step.statement))]
         if isinstance(step, Loop):
@@ -132,7 +131,7 @@ class _Writer:
             word = "if" if number == 0 else "elif"
             lines.append("    " * depth + (f"{word} {ast.unparse(test)}:" if test is not None else "else:"))
             if step.numbers[number] >= 0:
-                lines.append("    " * (depth + 1) + f"self.trace.append({step.numbers[number]})")
+                lines.append("    " * (depth + 1) + f"{self.trace}.append({step.numbers[number]})")
             if body:
                 lines.extend(self.steps(body, depth + 1))
         return lines

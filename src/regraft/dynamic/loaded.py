@@ -11,6 +11,7 @@ from typing import Any
 
 from regraft.dynamic.artifacts import digest
 from regraft.dynamic.record import to_numpy, to_torch
+from regraft.dynamic.single import SingleFile
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Report:
     models: different structures among the sub-networks, each compiled once. islands: sub-networks that torch runs.
     unseen: sides that no input took, where the host raises.
     inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
-    differently, where the value compared lies at its threshold. seconds: the whole build.
+    differently, where the value compared lies at its threshold. seconds: the whole build. one_by_one: places of the
+    sub-networks that a batch runs through sample by sample.
     """
 
     subnetworks: int
@@ -32,6 +34,7 @@ class Report:
     inputs_checked: int
     at_threshold: tuple[str, ...]
     seconds: float
+    one_by_one: tuple[str, ...] = ()
 
 
 class SplitModel:
@@ -56,13 +59,19 @@ class SplitModel:
         shutil.copytree(self.directory, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def load_split(directory: str | Path) -> SplitModel:
-    """What `save` wrote; a changed file raises ValueError."""
+def load_split(directory: str | Path) -> SplitModel | SingleFile:
+    """What `save` wrote, a directory or a single file; a changed file of a directory raises ValueError."""
+    if Path(directory).is_file():
+        made = SingleFile(Path(directory))
+        made.report = report_of(made.facts["report"])
+        return made
     manifest = json.loads((Path(directory) / "manifest.json").read_text("utf-8"))
     host = (Path(directory) / "host.py").read_bytes()
     if digest(host) != manifest["host"]:
         raise ValueError("host.py is not the file that the manifest describes")
-    fields: dict[str, Any] = {
-        key: tuple(one) if isinstance(one, list) else one for key, one in manifest["report"].items()
-    }
-    return SplitModel(Path(directory), Report(**fields))
+    return SplitModel(Path(directory), report_of(manifest["report"]))
+
+
+def report_of(fields: dict[str, Any]) -> Report:
+    made: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in fields.items()}
+    return Report(**made)

@@ -18,9 +18,10 @@ class TensorStep:
 
 @dataclass
 class HostStep:
-    """One statement that stays in the host."""
+    """One statement that stays in the host. place: file and line in the source, where there is one."""
 
     statement: ast.stmt
+    place: tuple[str, int] = ("", 0)
 
 
 @dataclass

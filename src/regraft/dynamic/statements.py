@@ -49,6 +49,9 @@ class Statements(Assignments):
         except Choice as choice:
             self.steps[:], self.names = steps, names
             self.choose(node, choice)
+        for step in self.steps[len(steps) :]:
+            if isinstance(step, HostStep) and not step.place[1]:
+                step.place = self.frame.path, getattr(node, "lineno", 0)
 
     def choose(self, node: ast.stmt, choice: Choice) -> None:
         """One arm for each module that the index may name."""

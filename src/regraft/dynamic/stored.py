@@ -66,7 +66,7 @@ def key_of(model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[s
 
 def sources(model: torch.nn.Module) -> list[bytes]:
     """This package's own files, all loaded files of the user, and the versions of the packages of the modules."""
-    files = set(OWN.glob("*.py"))
+    files = set(OWN.rglob("*.py"))
     for one in list(sys.modules.values()):
         path = getattr(one, "__file__", None)
         if path and path.endswith(".py") and os.path.isabs(path) and not path.startswith(SITE):

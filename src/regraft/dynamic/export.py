@@ -1,0 +1,116 @@
+"""A region as an ONNX model, which ONNX Runtime has run with the results of torch."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import onnx
+import onnxruntime
+import torch
+
+from regraft.dynamic.artifacts import rename
+from regraft.dynamic.explore import RegionModule
+from regraft.dynamic.record import to_numpy
+from regraft.dynamic.residual import Region
+from regraft.dynamic.samples import Sample, Untaken, compare, first_line, largest, open_shapes, varying
+
+OPSET = 18  # both exporters write it
+
+
+def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
+    """The region's model, which was run on all samples and gave what torch gives.
+
+    The tracing exporter takes a fiftieth of the time; the one of torch.export sees through what depends on sizes.
+    """
+    try:
+        return verified(region, module, traced(region, module))
+    except Untaken as problem:
+        try:
+            return verified(region, module, exported(region, module))
+        except Untaken:
+            raise problem from None
+
+
+def verified(region: Region, module: RegionModule, data: bytes) -> onnx.ModelProto:
+    try:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = 1, 4
+        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except Exception as problem:
+        raise Untaken(f"ONNX Runtime cannot run it: {first_line(problem)}") from problem
+    wanted = {one.name for one in session.get_inputs()}
+
+    def run(sample: Sample) -> list[Any]:
+        given = zip(region.inputs, sample, strict=True)
+        return list(session.run(None, {key: to_numpy(one) for key, one in given if key in wanted}))
+
+    compare(region, module, run, "ONNX Runtime")
+    return onnx.load_from_string(data)
+
+
+def traced(region: Region, module: RegionModule) -> bytes:
+    """The trace on the largest sample; where Python decides by sizes, it has to be that of every sample."""
+    axes = varying(region)
+    data, fixed = trace(region, module, largest(region), axes)
+    if axes and fixed:
+        form = canonical(data, region)
+        for sample in region.samples:
+            if canonical(trace(region, module, sample, axes)[0], region) != form:
+                raise Untaken(f"it differs with the sizes of its inputs: {fixed}")
+    return data
+
+
+def trace(region: Region, module: RegionModule, sample: Sample, axes: dict[str, dict[int, str]]) -> tuple[bytes, str]:
+    """The region traced on a sample; and what became fixed in the trace, if anything did."""
+    buffer = io.BytesIO()
+    try:
+        with warnings.catch_warnings(record=True) as said, exporting():
+            warnings.simplefilter("always")
+            torch.onnx.export(
+                module, sample, buffer, dynamo=False, input_names=list(region.inputs),
+                output_names=[f"{key}_out" for key in region.outputs], opset_version=OPSET, dynamic_axes=axes,
+            )  # fmt: skip
+    except Exception as problem:
+        raise Untaken(f"ONNX cannot express it: {first_line(problem)}") from problem
+    fixed = [one for one in said if issubclass(one.category, torch.jit.TracerWarning)]
+    return buffer.getvalue(), f"{fixed[0].filename}:{fixed[0].lineno}" if fixed else ""
+
+
+def exported(region: Region, module: RegionModule) -> bytes:
+    try:
+        with warnings.catch_warnings(), exporting():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                module, largest(region), dynamo=True, input_names=list(region.inputs), verbose=False,
+                output_names=[f"{key}_out" for key in region.outputs], dynamic_shapes=(open_shapes(region),),
+                opset_version=OPSET,
+            )  # fmt: skip
+        return bytes(program.model_proto.SerializeToString())
+    except Exception as problem:
+        raise Untaken(f"ONNX cannot express it: {first_line(problem)}") from problem
+
+
+def canonical(data: bytes, region: Region) -> bytes:
+    model = onnx.load_from_string(data)
+    rename(model.graph, {key: f"i{number}" for number, key in enumerate(region.inputs)})
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+@contextlib.contextmanager
+def exporting() -> Iterator[None]:
+    """Without gradients and the exporters' own output; layers of Transformer compute with operations that ONNX has."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    logging.disable(logging.WARNING)
+    try:  # where the tracing exporter fails it prints its graph, whatever is asked
+        with torch.no_grad(), mock.patch.object(torch._C, "_jit_onnx_log"):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        torch.backends.mha.set_fastpath_enabled(before)

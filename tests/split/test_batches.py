@@ -1,0 +1,120 @@
+"""Batches: every sample goes its own way, and its result is that of the network for it alone."""
+
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("onnxruntime")
+
+import regraft  # noqa: E402
+from regraft.dynamic import Unsplittable  # noqa: E402
+from regraft.dynamic.check import difference  # noqa: E402
+from split import batches, illformed, language, networks, single  # noqa: E402
+
+
+def batched(kind, calls=None):
+    torch.manual_seed(0)
+    model = kind().eval()
+    calls = calls or [(torch.randn(1, 8 if kind is networks.Decoder else 6),) for _ in range(8)]
+    return model, calls, regraft.split(model, calls, batched=True, cache=False, unseen="raise")
+
+
+KINDS = [
+    batches.Leaves, batches.Flattens, batches.Centres, batches.Keeps, batches.Sorts, networks.Skips, networks.Decoder,
+    networks.Experts, language.Continue, language.Named, single.NestedReturn, single.Structures, single.Lists,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_batch_gives_what_each_sample_gives_alone(kind):
+    model, calls, result = batched(kind)
+    assert result.report.inputs_checked + len(result.report.at_threshold) >= 190
+    for size in (0, 1, 2, 7):
+        rows = torch.randn(size, calls[0][0].shape[1]) * 1.5
+        with torch.no_grad():
+            alone = [model(row[None]) for row in rows]
+        got = result(rows)
+        assert len(got) == size and not any(map(difference, got, alone))
+
+
+def test_samples_that_leave_are_taken_out_and_the_rest_run_together():
+    model, calls, result = batched(batches.Leaves)
+    rows = torch.cat([call[0] for call in calls] * 3)
+    steps = [model(row[None])[1] for row in rows]
+    assert len(set(steps)) > 2
+    sizes = []
+    session = result.host.parts
+    for one in session:
+        if "together" in one:
+            run, inputs, entry = one["together"]
+
+            def counted(_, values, run=run):
+                sizes.append(max(map(len, values.values())))
+                return run(_, values)
+
+            one["together"] = (counted, inputs, entry)
+    result(rows)
+    assert sizes[0] == len(rows) and min(sizes) < len(rows) and sum(sizes) < 4 * sum(steps)
+    assert len(sizes) <= 4 * max(steps)  # not once for each sample
+
+
+def test_what_mixes_samples_runs_one_by_one_and_is_reported():
+    for kind in (batches.Sorts, batches.Keeps):
+        report = batched(kind)[2].report
+        assert report.one_by_one and all("batches.py:" in one for one in report.one_by_one)
+    assert not batched(networks.Skips)[2].report.one_by_one
+    report = batched(batches.Centres)[2].report
+    assert len(report.one_by_one) == 1 < report.subnetworks  # the layer before the mean runs on all
+
+
+def test_several_inputs_and_constants(tmp_path):
+    calls = [(torch.randn(1, 6), torch.randn(1, 6)) for _ in range(8)]
+    model, _, result = batched(batches.Two, calls)
+    result.save(tmp_path)
+    loaded = regraft.load_split(tmp_path)
+    assert loaded.report == result.report
+    x, y = (torch.cat(column) for column in zip(*calls, strict=True))
+    with torch.no_grad():
+        assert not any(map(difference, loaded(x, y=y), [model(*call) for call in calls]))
+    for args, reason in (((x, y[:3]), "different numbers"), ((x, y, 3.0), "scale is 3.0"), ((x[:, :2], y), "any, 6")):
+        with pytest.raises(ValueError, match=reason):
+            loaded(*args)
+    text = (tmp_path / "host.py").read_text()
+    assert "torch" not in text and "regraft" not in text
+    program = (
+        "import numpy; from host import Host; x = numpy.ones((4, 6), 'float32'); print(len(Host().forward(x, x)))"
+    )
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip() == "4"
+
+
+def test_what_cannot_be_batched_is_refused():
+    torch.manual_seed(0)
+    model = batches.Leaves().eval()
+    with pytest.raises(Unsplittable, match="first dimension is 1"):
+        regraft.split(model, [(torch.randn(2, 6),)], batched=True)
+    with pytest.raises(Unsplittable, match="cannot be part of batches") as caught:
+        batched(networks.Bessel)
+    assert caught.value.path.endswith("networks.py") and caught.value.line > 0
+    with pytest.raises(Unsplittable, match="random"):
+        batched(illformed.Noise)
+    for options in ({"single_file": True}, {"compiler": "aotinductor"}):
+        with pytest.raises(ValueError, match=r"one sample|ONNX Runtime"):
+            regraft.split(model, [(torch.randn(1, 6),)], batched=True, **options)
+
+
+def test_the_check_finds_samples_that_mix(monkeypatch):
+    monkeypatch.setattr(regraft.dynamic.batch, "mixes", lambda *_: False)
+    with pytest.raises(Unsplittable, match="a sample in a batch differs from the original alone"):
+        batched(batches.Centres)
+
+
+def test_a_sub_network_that_does_not_keep_its_samples_is_an_error():
+    _, _, result = batched(networks.Skips)
+    parts = next(one for one in result.host.parts if "together" in one)
+    run, inputs, entry = parts["together"]
+    parts["together"] = (lambda _, values: [one[:-1] for one in run(_, values)], inputs, entry)
+    with pytest.raises(RuntimeError, match="one result for each sample"):
+        result(torch.randn(4, 6))

@@ -1,0 +1,193 @@
+"""Split networks as one ONNX file: equal to the original, or refused with a reason."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+onnxruntime = pytest.importorskip("onnxruntime")
+onnx = pytest.importorskip("onnx")
+
+import regraft  # noqa: E402
+from regraft.dynamic import Unsplittable  # noqa: E402
+from regraft.dynamic.check import difference  # noqa: E402
+from split import language, networks, single, sizes  # noqa: E402
+
+
+def made(kind, calls=None, **options):
+    torch.manual_seed(0)
+    model = kind().eval()
+    if calls is None:
+        calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(12)]
+    return model, regraft.split(model, calls, single_file=True, cache=False, **options)
+
+
+LANGUAGE = [
+    language.Conditional, language.Both, language.Continue, language.Returns, language.Lists, language.Records,
+    language.Named, language.Arguments, language.State, language.Constants, sizes.Filters, sizes.Grows, sizes.Places,
+    sizes.Pairs, sizes.Changes, sizes.Experts, sizes.Lengths, sizes.Greedy, sizes.Cuts, networks.Exits, networks.Skips,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [*single.GOOD, *LANGUAGE], ids=lambda kind: kind.__name__)
+def test_the_single_file_gives_what_the_original_gives(kind, tmp_path):
+    model, result = made(kind, unseen="raise")
+    assert result.report.inputs_checked + len(result.report.at_threshold) >= 190
+    result.save(tmp_path / "net.onnx")
+    onnx.checker.check_model(str(tmp_path / "net.onnx")) if kind not in (single.Shapes, sizes.Cuts) else None
+    loaded = regraft.load_split(tmp_path / "net.onnx")
+    assert loaded.report == result.report and loaded.report.sides_run == result.report.sides_run
+    for call in model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(8)]:
+        with torch.no_grad():
+            expected, got = model(*call), loaded(*call)
+        assert difference(got, expected) == ""
+
+
+@pytest.mark.parametrize("kind", single.REFUSED, ids=lambda kind: kind.__name__)
+def test_what_one_file_cannot_express_is_refused_though_it_can_be_split(kind):
+    torch.manual_seed(0)
+    model, calls = kind().eval(), [(torch.randn(1, 6),) for _ in range(12)]
+    regraft.split(model, calls, cache=False)
+    with pytest.raises(Unsplittable, match=single.REFUSED[kind]) as caught:
+        regraft.split(model, calls, cache=False, single_file=True)
+    assert caught.value.path.endswith("single.py") and caught.value.line > 0
+
+
+def test_a_whole_number_beyond_64_bits_is_an_error_not_another_number():
+    model, result = made(single.Counts, [(torch.tensor([turns]),) for turns in (3, 0, 9)])
+    for turns in (0, 5, 12):
+        assert difference(result(torch.tensor([turns])), model(torch.tensor([turns]))) == ""
+    assert model(torch.tensor([13]))[0] == 29**13 > 2**63
+    with pytest.raises(Exception, match="OverflowError: a whole number of Python that does not fit"):
+        result(torch.tensor([13]))
+
+
+def test_what_the_network_raises_the_file_raises():
+    model, result = made(networks.Rare, [(torch.randn(1, 6),)], unseen="raise")
+    assert difference(result(torch.ones(1, 6)), model(torch.ones(1, 6))) == ""
+    with pytest.raises(Exception, match=r"networks.py:\d+: raise RuntimeError.*never checked"):
+        result(torch.ones(1, 6) * 1e12)
+    model, result = made(single.Asserts)
+    assert difference(result(torch.ones(1, 6)), model(torch.ones(1, 6))) == ""
+    with pytest.raises(Exception, match=r"single.py:\d+: raise AssertionError"):
+        result(torch.full((1, 6), 50.0))
+
+
+def test_each_weight_is_there_once_and_shared_ones_are_outside(tmp_path):
+    model, result = made(networks.Tower, [(torch.randn(1, 6),)], unseen="raise")
+    weights = sum(one.numel() * one.element_size() for one in model.parameters())
+    assert result.path.stat().st_size < weights + 12 * 4096
+    model, result = made(single.Shared)
+    graph = onnx.load(result.path).graph
+    names = [one.name for inner in graphs(graph) for one in inner.initializer]
+    assert len(names) == len(set(names))
+    assert any(list(one.dims) in ([6, 6],) for one in graph.initializer)  # used in both sides
+    stored = [onnx.numpy_helper.to_array(one).tobytes() for inner in graphs(graph) for one in inner.initializer]
+    assert sum(len(one) == 6 * 6 * 4 for one in stored) == len({one for one in stored if len(one) == 6 * 6 * 4}) == 2
+
+
+def graphs(graph):
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from graphs(attribute.g)
+
+
+def test_a_chain_of_forty_decisions_is_no_deeper_than_files_may_be():
+    _, result = made(single.Many, unseen="raise")
+    assert depth(onnx.load(result.path).graph) <= 30
+
+
+def depth(graph):
+    return 1 + max((depth(one.g) for node in graph.node for one in node.attribute if one.HasField("g")), default=0)
+
+
+def test_parameters_may_have_any_name_and_keep_their_constants():
+    torch.manual_seed(0)
+    calls = [(torch.randn(1, 6), torch.randn(1, 6), 3.0) for _ in range(4)]
+    model, result = made(single.Named, calls)
+    for call in calls:
+        assert difference(result(*call), model(*call)) == ""
+        assert difference(result(w0=3.0, v0=call[1], result=call[0]), model(*call)) == ""
+    x = calls[0][0]
+    for call, kind in (((x, x, 2.0), ValueError), ((x,), TypeError), ((x, x, 3.0, 1), TypeError)):
+        with pytest.raises(kind):
+            result(*call)
+    for call in ((x[:, :5], x, 3.0), (x.double(), x, 3.0)):
+        with pytest.raises(Exception, match=r"INVALID_ARGUMENT"):
+            result(*call)
+
+
+def test_an_island_is_refused():
+    with pytest.raises(Unsplittable, match="that torch runs") as caught:
+        made(networks.Bessel)
+    assert caught.value.path.endswith("networks.py") and caught.value.line > 0
+
+
+def test_the_check_finds_a_file_that_is_wrong(monkeypatch):
+    original = regraft.dynamic.build.as_file
+
+    def wrong(*args):
+        model = original(*args)
+        for inner in graphs(model.graph):
+            for node in inner.node:
+                node.op_type = {"Greater": "Less", "Less": "Greater"}.get(node.op_type, node.op_type)
+        return model
+
+    monkeypatch.setattr(regraft.dynamic.build, "as_file", wrong)
+    with pytest.raises(Unsplittable, match="the single file differs from the original"):
+        made(networks.Skips)
+
+
+def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path):
+    (tmp_path / "nets.py").write_text(
+        "import torch\nfrom split import illformed, networks, single\n"
+        "def good():\n    return networks.Decoder().eval(), [(torch.ones(1, 8),), (torch.zeros(1, 8),)]\n"
+        "def bad():\n    return single.TwoTypes().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
+    )
+    tests = os.path.dirname(os.path.dirname(networks.__file__))
+
+    def run(name):
+        command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", "net.onnx", "--single-file"]
+        environment = {**os.environ, "PYTHONPATH": tests}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    refused = run("bad")
+    assert refused.returncode == 1 and "single.py:" in refused.stderr and not (tmp_path / "net.onnx").exists()
+    assert run("good").returncode == 0
+    session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
+    (words,) = session.run(None, {"h": numpy.ones((1, 8), "float32")})
+    assert words.dtype == "int64" and words.shape[0] <= 12
+    facts = json.loads(session.get_modelmeta().custom_metadata_map["regraft"])
+    assert facts["result"] == {"tensor": "result"} and facts["report"]["inputs_checked"] == 200
+
+
+def test_the_cache_keeps_file_and_directory_apart():
+    torch.manual_seed(0)
+    model, calls = networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(4)]
+    for _ in range(2):
+        one, several = (regraft.split(model, calls, single_file=single) for single in (True, False))
+        assert one.path.name == "network.onnx" and (several.directory / "host.py").exists()
+        assert difference(one(*calls[0]), several(*calls[0])) == ""
+    one.path.write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="cannot load"):
+        regraft.load_split(one.path)
+    again = regraft.split(model, calls, single_file=True)
+    assert again.path != one.path and difference(again(*calls[0]), several(*calls[0])) == ""
+
+
+def test_other_files_are_no_network(tmp_path):
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    values = [onnx.helper.make_tensor_value_info(key, 1, [1]) for key in "xy"]
+    graph = onnx.helper.make_graph([node], "other", values[:1], values[1:])
+    onnx.save(
+        onnx.helper.make_model(graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 18)]),
+        tmp_path / "other.onnx",
+    )
+    with pytest.raises(ValueError, match="no network that was split"):
+        regraft.load_split(tmp_path / "other.onnx")
