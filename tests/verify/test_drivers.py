@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 
 from regraft.verify.changes import find_changes  # noqa: E402
 from regraft.verify.child import weights  # noqa: E402
-from regraft.verify.child.drivers import inputs, repair, tiny  # noqa: E402
+from regraft.verify.child.drivers import fit, inputs, repair, tiny, vary  # noqa: E402
 from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
 
 
@@ -118,21 +118,21 @@ def test_slots_by_name(name, inner, kind, rank):
 def test_repairs_try_what_the_error_names_first():
     original = {"num_layers": 24, "hidden_size": 768, "window": None, "kinds": ["a"] * 24}
     small = tiny.shrink(original, tiny.SCALES[0])
-    assert next(tiny.repairs(original, small, "ValueError: `window` needs to be set"))["window"] == 2
-    assert {**small, "num_layers": 24} in tiny.repairs(original, small, "IndexError: list index out of range")
+    assert next(fit.repairs(original, small, "ValueError: `window` needs to be set"))["window"] == 2
+    assert {**small, "num_layers": 24} in fit.repairs(original, small, "IndexError: list index out of range")
 
 
 def test_models_that_are_too_large_are_cut_down():
     small = {"width": 2.0, "repeats": [16, 32], "size": 64}
-    found = list(tiny.repairs(small, small, "it still has 99 parameters when its configuration is shrunk"))
+    found = list(fit.repairs(small, small, "it still has 99 parameters when its configuration is shrunk"))
     assert found[0]["width"] == 0.5
     assert found[1]["repeats"] == [4, 8]
 
 
 def test_strings_are_varied_by_what_the_file_compares_them_with():
-    choices = tiny.compared_strings("if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n")
+    choices = vary.compared_strings("if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n")
     assert choices["kind"] == ("plain", "sum", "mean")
-    assert {"kind": "mean"} in tiny.variations({"kind": "plain"}, "", choices)
+    assert {"kind": "mean"} in vary.variations({"kind": "plain"}, "", choices)
 
 
 SOURCE = """import torch
@@ -201,20 +201,20 @@ def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:
 
 def test_repairs_exchange_the_sizes_that_an_error_names() -> None:
     wide, small = {"inner": {"mit_size": 512}, "inner_config": {"mit_size": 512}}, {"inner_config": {"mit_size": 20}}
-    tried = list(tiny.repairs(wide, small, "The size of tensor a (32) must match the size of tensor b (20)"))
+    tried = list(fit.repairs(wide, small, "The size of tensor a (32) must match the size of tensor b (20)"))
     assert {"inner_config": {"mit_size": 32}} in tried
 
 
 def test_repairs_give_a_backbone_all_its_stages_back() -> None:
     backbone = {"depths": [2, 2, 6, 2], "num_layers": 4, "out_features": ["stage1", "stage2", "stage3", "stage4"]}
     wide = {"backbone_config": backbone}
-    first = next(iter(tiny.repairs(wide, tiny.shrink(wide, tiny.SCALES[0]), "size of tensor a (4) and b (12)")))
+    first = next(iter(fit.repairs(wide, tiny.shrink(wide, tiny.SCALES[0]), "size of tensor a (4) and b (12)")))
     assert first["backbone_config"] == backbone
 
 
 def test_repairs_set_an_attribute_that_a_configuration_misses() -> None:
     text = "AttributeError: 'SmallConfig' object has no attribute 'initializer_range'"
-    assert {"d": 1, "initializer_range": 0.02} in list(tiny.repairs({"d": 1}, {"d": 1}, text))
+    assert {"d": 1, "initializer_range": 0.02} in list(fit.repairs({"d": 1}, {"d": 1}, text))
 
 
 class Video:
@@ -283,3 +283,71 @@ class Scored(nn.Module):
 
 def test_labels_of_a_model_without_a_configuration_are_inputs() -> None:
     assert set(shapes(Scored())) == {"x", "labels"}
+
+
+def test_a_layer_of_each_kind_and_a_whole_pattern_are_kept() -> None:
+    listed = {"num_hidden_layers": 8, "layer_types": ["slow", "slow", "fast", "wide", "slow", "slow", "slow", "slow"]}
+    small = tiny.shrink(listed, tiny.SCALES[0])
+    assert (small["num_hidden_layers"], small["layer_types"]) == (3, ["slow", "fast", "wide"])
+    repeated = {"num_hidden_layers": 26, "block_types": ["recurrent", "recurrent", "attention"]}
+    small = tiny.shrink(repeated, tiny.SCALES[0])
+    assert (small["num_hidden_layers"], small["block_types"]) == (3, repeated["block_types"])
+    many = {"num_hidden_layers": 8, "layer_types": list("abcdefgh")}
+    assert tiny.shrink(many, tiny.SCALES[0])["num_hidden_layers"] == tiny.LAYERS
+
+
+def test_repairs_follow_the_line_that_raised_and_the_strings_of_the_file() -> None:
+    small = {"num_layers": 3, "mlp_kinds": None, "limit": None}
+    text = "TypeError: 'NoneType' object is not subscriptable"
+    tried = list(
+        fit.repairs(small, small, text, "if config.mlp_kinds[index] == 'dense':", {"mlp_kinds": ("dense", "moe")})
+    )
+    assert {**small, "mlp_kinds": ["dense", "moe", "dense"]} in tried
+    assert next(fit.repairs(small, small, "RuntimeError: no", "x.clamp(max=config.limit)"))["limit"] == 2
+
+
+def test_repairs_give_a_plain_backbone_where_a_package_is_missing() -> None:
+    small = {"use_timm_backbone": True, "backbone_config": None}
+    tried = list(fit.repairs(small, small, "ImportError: TimmBackbone requires the timm library"))
+    assert {"use_timm_backbone": False, "backbone_config": fit.BACKBONE} in tried
+
+
+def test_repairs_fill_mappings_and_empty_lists_and_double_sizes() -> None:
+    small = {"table": None, "factors": [], "head_width": 8}
+    wide = {**small, "head_width": 64}
+    assert {**small, "table": {}} in fit.repairs(
+        wide, small, "AttributeError: 'NoneType' object has no attribute 'get'"
+    )
+    assert {**small, "factors": [1.0]} in fit.repairs(wide, small, "ValueError: expected a non-empty list")
+    assert {**small, "head_width": 16} in fit.repairs(wide, small, "ValueError: dimensions do not match")
+
+
+class Masked(nn.Module):
+    """Takes sound of a length that divides, and a mask of that length."""
+
+    def forward(self, input_features, input_features_mask):  # type: ignore[no-untyped-def]
+        batch, _, length = input_features.shape
+        if length % 40:
+            raise ValueError(f"a multiple of 2 windows (40) is needed, but got {length}.")
+        return input_features * input_features_mask.view(batch, 1, length)
+
+
+def test_a_mask_gets_the_length_that_it_is_viewed_with() -> None:
+    assert shapes(Masked()) == {"input_features": (3, 80, 40), "input_features_mask": (3, 40)}
+
+
+class Unpacked(nn.Module):
+    """Takes the patches of all images as images, beside their grid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = type("Config", (), {"patch_size": 4, "in_channels": 3})()
+        self.proj = nn.Conv2d(3, 8, 4)
+
+    def forward(self, pixel_values, grid_thw):  # type: ignore[no-untyped-def]
+        parts = self.proj(pixel_values).flatten(1).split([int(t * h * w) for t, h, w in grid_thw])
+        return torch.stack([part.mean(0) for part in parts])
+
+
+def test_flat_patches_become_images_beside_their_grid() -> None:
+    assert shapes(Unpacked()) == {"pixel_values": (48, 3, 4, 4), "grid_thw": (3, 3)}

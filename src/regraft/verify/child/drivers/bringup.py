@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.drivers import inputs, repair, tiny
+from regraft.verify.child.drivers import fit, inputs, repair, tiny, vary
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.replay import bare, frames_of
 from regraft.verify.child.session import Session, seeded
@@ -89,7 +89,7 @@ def _much_further(trial: Trial, best: Trial) -> bool:
 
 
 def repaired(
-    cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session, choices: tiny.Choices
+    cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session, choices: vary.Choices
 ) -> Trial:
     """Repair a configuration, or the inputs for it, as long as each repair leads further."""
     deadline = session.ledger.share(REPAIR_SECONDS)
@@ -97,7 +97,7 @@ def repaired(
         last = best.error.furthest.error if isinstance(best.error, inputs.NoInputs) else best.error
         assert last is not None
         line = _raising_line(last, session.original)
-        repairs = tiny.repairs(original, best.values, brief(last, 2000), line, choices)
+        repairs = fit.repairs(original, best.values, brief(last, 2000), line, choices)
         better = next(_better(cls, config_class, best, repairs, session, deadline), None)
         if better is None:
             return best

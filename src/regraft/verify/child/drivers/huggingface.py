@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from regraft.verify.child.drivers import bringup, inputs, parts, tiny
+from regraft.verify.child.drivers import bringup, inputs, parts, vary
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import Trial, builder
 from regraft.verify.child.drivers.reach import reach
@@ -68,7 +68,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     """
     failed: dict[str, Trial] = {}
     ready: list[Candidate] = []
-    choices = tiny.compared_strings(source)
+    choices = vary.compared_strings(source)
     quick = sorted(_quick(session, failed), key=lambda c: (-_use(c, session), c.size, c.cls))
     for candidate in itertools.chain(quick, _mended(session, failed, ready, choices)):
         ready.append(candidate)
@@ -108,7 +108,7 @@ def _quick(session: Session, failed: dict[str, Trial]) -> Iterator[Candidate]:
 
 
 def _mended(
-    session: Session, failed: dict[str, Trial], ready: list[Candidate], choices: tiny.Choices
+    session: Session, failed: dict[str, Trial], ready: list[Candidate], choices: vary.Choices
 ) -> Iterator[Candidate]:
     """Yield the models among `failed` that repairs bring to life; what works for one is tried for the next."""
     known = {type(candidate.config): candidate.values for candidate in ready}
@@ -197,7 +197,7 @@ def _wholes(ready: list[Candidate], failed: Mapping[str, Trial], session: Sessio
 
 
 def _varied_wholes(
-    wholes: tuple[parts.Whole, ...], session: Session, text: str, choices: tiny.Choices
+    wholes: tuple[parts.Whole, ...], session: Session, text: str, choices: vary.Choices
 ) -> Iterator[parts.Whole]:
     """Other configurations of the models that do not run to their end."""
     deadline = session.ledger.share(SEARCH_SECONDS)
@@ -216,7 +216,7 @@ def _varied_wholes(
                 )
 
 
-def _explored(ready: list[Candidate], session: Session, text: str, choices: tiny.Choices) -> Iterator[Candidate]:
+def _explored(ready: list[Candidate], session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:
     """Yield other configurations and calls that reach lines that have not run yet, and variations of these in turn."""
     deadline = session.ledger.share(SEARCH_SECONDS)
     lacking = {change.definition for change in session.uncovered()}
@@ -230,7 +230,7 @@ def _explored(ready: list[Candidate], session: Session, text: str, choices: tiny
                 pool.append(other)
 
 
-def _others(candidate: Candidate, session: Session, text: str, choices: tiny.Choices) -> Iterator[Candidate]:
+def _others(candidate: Candidate, session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:
     for attention, override in _overrides(candidate.values, candidate.attention, text, choices):
         other = _varied(candidate, override, attention, session)
         if other is not None:
@@ -240,10 +240,10 @@ def _others(candidate: Candidate, session: Session, text: str, choices: tiny.Cho
 
 
 def _overrides(
-    values: Mapping[str, Any], attention: str, text: str, choices: tiny.Choices
+    values: Mapping[str, Any], attention: str, text: str, choices: vary.Choices
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from ((other, {}) for other in ATTENTIONS if other != attention)
-    yield from ((attention, override) for override in tiny.variations(values, text, choices))
+    yield from ((attention, override) for override in vary.variations(values, text, choices))
 
 
 def _varied(candidate: Candidate, override: Mapping[str, Any], attention: str, session: Session) -> Candidate | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from regraft.verify.child.drivers import inputs, repair, tiny
+from regraft.verify.child.drivers import inputs, repair, tiny, vary
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import refuse_large
 from regraft.verify.child.drivers.guess import HIDDEN, value_for
@@ -57,7 +57,7 @@ class _Source:
 
     text: str
     whole: str
-    choices: tiny.Choices
+    choices: vary.Choices
     configs: tuple[Any, ...]
 
 
@@ -77,7 +77,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     `text` is the source of the changed definitions, `source` the original's: the attributes that it reads from
     `config` are what a made-up one offers. `configs` are configurations that built whole models of the file.
     """
-    given = _Source(text, source, tiny.compared_strings(source), tuple(configs))
+    given = _Source(text, source, vary.compared_strings(source), tuple(configs))
     for change in session.uncovered():
         value = getattr(session.original, change.definition, None)
         if change not in session.uncovered():
@@ -195,12 +195,12 @@ def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
 
 def _variations(values: Mapping[str, Any], given: _Source) -> Iterator[dict[str, Any]]:
     plain = {key: value for key, value in values.items() if not _is_config(value)}
-    for override in tiny.variations(plain, given.text, given.choices):
+    for override in vary.variations(plain, given.text, given.choices):
         yield {**values, **override}
     for key, value in values.items():
         if _is_config(value):
             fields = vars(value) if isinstance(value, SimpleNamespace) else value.to_dict()
-            for override in tiny.variations(fields, given.text, given.choices):
+            for override in vary.variations(fields, given.text, given.choices):
                 yield {**values, key: _with(value, override)}
 
 

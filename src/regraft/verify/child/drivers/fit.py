@@ -1,0 +1,170 @@
+"""Change a shrunk configuration after the error that it leads to, until it builds a model that runs."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from regraft.verify.child.drivers.guess import HIDDEN
+from regraft.verify.child.drivers.tiny import DERIVED, NARROWEST, WIDEST, WINDOW, is_layers
+from regraft.verify.child.drivers.vary import Choices
+
+# For models whose own backbone comes from a package that is missing.
+BACKBONE = {
+    "model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 8, 16, 16], "depths": [1, 1, 1, 1],
+    "layer_type": "basic", "out_features": ["stage2", "stage3", "stage4"],
+}  # fmt: skip
+
+
+def repairs(
+    original: Mapping[str, Any], small: Mapping[str, Any], text: str, line: str = "", choices: Choices | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield changes of a shrunk configuration that `text`, the error it leads to, suggests; likely ones first.
+
+    Fields that the error or the `line` that raised it names get their old value back or, where they are unset, a value
+    (`choices` are the strings that the file compares it with); shrunk fields that have one of the sizes in the error
+    get the others; then every other shrunk field in turn gets its old value back. A model that is too large is cut
+    down further. Each kind of change is tried in the nested configurations too before the next.
+    """
+    fault = _Fault(text, line, choices or {})
+    for kind in _TOO_LARGE if "parameters when" in text else _UNFIT:
+        yield from _everywhere(kind, original, small, fault)
+    yield {**small, **_derived(original)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """An error's text, the source line that raised it, and the strings that names are compared with in its file."""
+
+    text: str
+    line: str
+    choices: Choices
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers in the error; small ones are batches, channels and ranks, no sizes of a layer."""
+        numbers = map(int, dict.fromkeys(re.findall(r"\b\d+\b", self.text)))
+        return [number for number in numbers if NARROWEST <= number <= WIDEST]
+
+
+_Repair = Callable[[Mapping[str, Any], Mapping[str, Any], _Fault], Iterator[dict[str, Any]]]
+
+
+def _everywhere(
+    kind: _Repair, original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault
+) -> Iterator[dict[str, Any]]:
+    """Yield the repairs of one kind, of a configuration and of those inside."""
+    yield from kind(original, small, fault)
+    for name, value in small.items():
+        if name.endswith("config") and value and isinstance(value, Mapping) and original.get(name):
+            yield from ({**small, name: changed} for changed in _everywhere(kind, original[name], value, fault))
+
+
+def _named(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    for text in (fault.text, fault.line):
+        for name in sorted(small, key=len, reverse=True):
+            if re.search(rf"\b{re.escape(name)}\b", text):
+                yield from ({**small, name: value} for value in _others(small[name], original.get(name)))
+    counts = [value for name, value in small.items() if is_layers(name) and isinstance(value, int)]
+    for name, value in small.items():
+        strings = fault.choices.get(name, ())
+        if value is None and strings and counts and f"{name}[" in fault.line:  # one for each layer
+            yield {**small, name: list(itertools.islice(itertools.cycle(strings), max(counts)))}
+
+
+def _unknown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    found = re.search(r"Config' object has no attribute '(\w+)'|`(\w+)` argument in the config", fault.text)
+    name = found and (found[1] or found[2])
+    if name and small.get(name) is None:
+        yield from ({**small, name: value} for value in (0.02, 1, HIDDEN, False, WINDOW))
+
+
+def _stages(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    """Give a backbone that returns several stages all its stages back."""
+    if len(original.get("out_features") or ()) > 1:
+        lists = {n: original[n] for n, v in small.items() if n in original and (isinstance(v, list) or is_layers(n))}
+        yield {**small, **lists, **_derived(original)}
+
+
+def _exchanged(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    for name, value in small.items():
+        if value in fault.sizes and original.get(name) != value and not isinstance(value, bool):
+            yield from ({**small, name: size} for size in fault.sizes if size != value)
+
+
+def _filled(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    if "ImportError" in fault.text:
+        yield from ({**small, name: not value} for name, value in small.items() if isinstance(value, bool))
+        for name in small if "backbone" in fault.text.lower() else ():
+            if name.endswith("backbone_config"):
+                yield {**small, name: BACKBONE, **dict.fromkeys(small.keys() & {"use_timm_backbone"}, False)}
+    if "empty" in fault.text:
+        yield from ({**small, name: value} for name, old in small.items() if old == [] for value in ([1], [1.0]))
+    if "None" in fault.text:
+        unset = [name for name, value in small.items() if value is None and not name.startswith("_")]
+        yield from (
+            {**small, name: 1} for name in unset if re.search(r"^num_|(_id|_length|_size|_dim|_window)$", name)
+        )
+        mapping = re.search(r"no attribute '(get|items|keys|values)'", fault.text)
+        yield from ({**small, name: {}} for name in unset if name.endswith("config") or mapping)
+
+
+def _doubled(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    """Sizes that have to multiply to another may have been shrunk by different parts."""
+    for name in _shrunken(original, small):
+        if isinstance(small[name], int) and not is_layers(name) and "vocab" not in name:
+            yield {**small, name: 2 * small[name]}
+
+
+def _restored(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    for name in sorted(_shrunken(original, small), key=lambda n: not (is_layers(n) or isinstance(small[n], list))):
+        yield {**small, name: original[name]}
+
+
+def _restored_together(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    shrunk = _shrunken(original, small)
+    for group in (lambda n: isinstance(small[n], list), is_layers, lambda n: "head" in n, lambda n: True):
+        yield {**small, **{n: original[n] for n in shrunk if group(n)}}
+
+
+def _shrunken(original: Mapping[str, Any], small: Mapping[str, Any]) -> list[str]:
+    return [n for n, v in small.items() if n in original and original[n] != v and not isinstance(v, Mapping)]
+
+
+def _cut_down(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Iterator[dict[str, Any]]:
+    yield {**small, **{name: _cut(value) for name, value in small.items() if isinstance(value, float)}}
+    yield {**small, **{name: _cut(value) for name, value in small.items() if isinstance(value, list)}}
+    yield from ({**small, name: _cut(value)} for name, value in small.items() if _cut(value) != value)
+
+
+_TOO_LARGE: tuple[_Repair, ...] = (_named, _cut_down, _restored)
+_UNFIT: tuple[_Repair, ...] = (
+    _named, _unknown, _stages, _exchanged, _filled, _doubled, _restored, _restored_together,
+)  # fmt: skip
+
+
+def _derived(original: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: original[name] for name in sorted(DERIVED & set(original)) if not name.startswith("_")}
+
+
+def _others(value: Any, original: Any) -> tuple[Any, ...]:
+    if isinstance(value, bool):
+        return (not value,)
+    if value is None or value == 0:
+        return (2, 1, 8, True)
+    if isinstance(value, int):
+        return tuple(dict.fromkeys(one for one in (original, 1, 2, 2 * value, value // 2) if one not in (value, 0)))
+    return (original,) if original != value else ()
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value // 4 if value >= 16 else value
+    if isinstance(value, float):
+        return value / 4 if value >= 1 else value
+    return [_cut(item) for item in value] if isinstance(value, list) else value

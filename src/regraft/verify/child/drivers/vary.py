@@ -1,0 +1,62 @@
+"""Other values for a configuration that may reach other branches of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
+ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new")
+
+
+def variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[dict[str, Any]]:
+    """Yield overrides that may reach other branches; fields that `text` mentions come first.
+
+    `choices` are the strings that the file compares an attribute of a name with.
+    """
+    found = list(_variations(config, text, choices))
+    yield from (override for name, override in found if _mentions(text, name))
+    if {"is_decoder", "add_cross_attention"} <= set(config):
+        yield {"is_decoder": True, "add_cross_attention": True}
+    yield from (override for name, override in found if not _mentions(text, name))
+
+
+def _mentions(text: str, name: str) -> bool:
+    """Whether a text has a field's name, or its end as in `normalize_before` for `encoder_normalize_before`."""
+    _, _, end = name.partition("_")
+    return name in text or ("_" in end and end in text)
+
+
+def _variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name of a field, of a nested configuration too, with an override that changes it."""
+    for name, value in config.items():
+        if isinstance(value, Mapping) and name.endswith("config"):
+            for inner, override in _variations(value, text, choices):
+                yield inner, {name: {**value, **override}}
+        elif isinstance(value, bool):
+            if name != "return_dict":
+                yield name, {name: not value}
+        else:
+            others: tuple[Any, ...] = ()
+            if isinstance(value, str) or (value is None and name in choices):
+                activation = re.search(r"act|_fn$|activation|proj$", name)
+                others = (*choices.get(name, ()), *(ACTIVATIONS if activation else ()))
+            if name in text and (value is None or value == 0):
+                others += (1, 2, 0.5)
+            yield from ((name, {name: other}) for other in others if other != value)
+
+
+def compared_strings(source: str) -> Choices:
+    """Return by name the strings that a file compares names and attributes with, as in `self.kind == "a"`."""
+    found: dict[str, dict[str, None]] = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            read = [side.value if isinstance(side, ast.Subscript) else side for side in sides]
+            names = [getattr(side, "attr", getattr(side, "id", "")) for side in read]
+            constants = [one.value for side in sides for one in ast.walk(side) if isinstance(one, ast.Constant)]
+            for name in filter(None, names):
+                found.setdefault(name, {}).update({one: None for one in constants if isinstance(one, str)})
+    return {name: tuple(values) for name, values in found.items()}
