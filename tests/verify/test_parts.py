@@ -120,3 +120,61 @@ def test_a_part_that_is_never_called_gets_inputs_of_its_own(tmp_path, monkeypatc
     assert "Whole, which builds it, never ran" in verdict.reason
     wrong = judged(NEVER, "torch.relu(self.out(states))", "self.out(states).abs()", tmp_path)
     assert wrong.status == "refuted"
+
+
+REGISTERED = """
+import torch
+from torch import nn
+
+import registry
+
+
+class TinyConfig:
+    def __init__(self, hidden_size=64):
+        self.hidden_size = hidden_size
+
+    def to_dict(self):
+        return dict(vars(self))
+
+    @classmethod
+    def from_dict(cls, values):
+        return cls(values["hidden_size"])
+
+
+class Inner(nn.Module):
+    config_class = TinyConfig
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.linear = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, states, table):
+        return torch.softmax(self.linear(states) + table["shift"], -1)
+
+
+registry.CLASSES.setdefault("Inner", Inner)
+
+
+class Outer(nn.Module):
+    config_class = TinyConfig
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(99, config.hidden_size)
+        self.inner = registry.CLASSES["Inner"](config)
+
+    def forward(self, input_ids):
+        return self.inner(self.words(input_ids), {"shift": torch.ones(())})
+"""
+
+
+def test_a_model_from_a_registry_is_called_as_another_model_calls_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "registry.py").write_text("CLASSES = {}\n")
+    old = 'self.linear(states) + table["shift"]'
+    verdict = judged(REGISTERED, old, 'table["shift"] + self.linear(states)', tmp_path)
+    assert (verdict.status, verdict.reason) == ("proved", "")
+    assert "Inner" in verdict.evidence["models"]
+    assert judged(REGISTERED, old, "self.linear(states).abs()", tmp_path).status == "refuted"

@@ -80,6 +80,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     for cls, trial in failed.items():
         session.ledger.skip(f"{cls} (huggingface): {bringup.brief(trial.error)}")
     if not session.done():
+        yield from _borrowing(ready, failed, session)
         yield from parts.subjects(_wholes(ready, failed, session), session)
     for candidate in _explored(ready, session, text, choices):
         configs.append(candidate.config)
@@ -194,6 +195,19 @@ def _wholes(ready: list[Candidate], failed: Mapping[str, Trial], session: Sessio
     for one in ready:
         spec = one.found.spec if one.cls in session.halting else None
         yield parts.Whole(one.cls, builder(one.cls, one.config), _recipe(one.cls, one), spec)
+
+
+def _borrowing(ready: list[Candidate], failed: dict[str, Trial], session: Session) -> Iterator[Subject]:
+    """Yield models that take no inputs of ours, called as another model calls them."""
+    for one in ready:
+        whole = parts.Whole(one.cls, builder(one.cls, one.config), _recipe(one.cls, one), one.found.spec)
+        for part, calls in parts.borrowed(whole, failed, session) if failed else ():
+            cls = type(part).__name__
+            made = replace(one, cls=cls, config=part.config, values=part.config.to_dict(), calls=calls)
+            subject = _subject(made)
+            del failed[cls]
+            if reach(subject, session).news or cls in session.wanted():
+                yield subject
 
 
 def _varied_wholes(

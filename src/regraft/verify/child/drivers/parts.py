@@ -7,7 +7,7 @@ on what they were given. Other parts get inputs of their own, as any layer does.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
@@ -44,22 +44,32 @@ def subjects(wholes: Iterable[Whole], session: Session) -> Iterator[Subject]:
     for whole in wholes:
         if session.done():
             return
-        built.append((whole, _built(whole, session)))
-        yield from _useful(_ran(*built[-1], session), session)
-    for whole, model in built:
-        yield from _useful(_called_alone(whole, model, session), session)
+        built.append(_Built(whole, session))
+        yield from _useful(built[-1].completed(), session)
+    for one in built:
+        yield from _useful(_called_alone(one.whole, one.model, session), session)
 
 
 def of_variations(wholes: Iterable[Whole], session: Session) -> Iterator[Subject]:
     """Yield the parts that ran of models which are built to reach lines that have not run yet."""
     for whole in wholes:
-        for subject in _useful(_ran(whole, _built(whole, session), session), session):
+        for subject in _useful(_Built(whole, session).completed(), session):
             yield replace(subject, light=True)
 
 
-def _built(whole: Whole, session: Session) -> Any:
-    with session.ledger.step("original", "", f"build {whole.name} for its parts"):
-        return seeded(0, whole.build, session.original).eval()
+def borrowed(whole: Whole, names: Collection[str], session: Session) -> Iterator[tuple[Any, inputs.Calls]]:
+    """Yield the first part of each of the named classes that a model calls, with what it is called with.
+
+    A model that is built by its name in a registry holds the original's classes in both versions: what it calls them
+    with is what they take.
+    """
+    built = _Built(whole, session)
+    for path, part in built.model.named_modules():
+        if path and type(part).__name__ in names:
+            calls = built.calls_of(path)
+            if calls is not None:
+                names = set(names) - {type(part).__name__}
+                yield part, calls
 
 
 def _useful(found: Iterable[Subject], session: Session) -> Iterator[Subject]:
@@ -83,39 +93,6 @@ def _subject(whole: Whole, path: str, calls: inputs.Calls) -> Subject:
     return Subject(f"{path} of {whole.name}", "parts", build, calls, {**whole.recipe, "part": path})
 
 
-def _ran(whole: Whole, model: Any, session: Session) -> Iterator[Subject]:
-    """Yield the outermost parts that a run completed, with what they were given."""
-    if whole.spec is None:
-        return
-    spec = whole.spec
-    with session.ledger.step("original", "", f"run {whole.name} until it fails"):
-        paths = dict.fromkeys(path for size in SIZES for path in _outermost(_watched(model, spec, size, 0, session)))
-    for path in paths:
-        sizes = tuple(size for size in SIZES if _lives(model, path, _given(model, spec, path, size, 0, session)))
-
-        @functools.cache
-        def calls(seed: int, path: str = path, sizes: tuple[tuple[int, int], ...] = sizes[:CALLS]) -> tuple[Call, ...]:
-            found = (_given(model, spec, path, size, seed, session) for size in sizes)
-            return tuple(call for call in found if call is not None)
-
-        if sizes:
-            yield _subject(whole, path, calls)
-
-
-def _lives(model: Any, path: str, call: Call | None) -> bool:
-    """Whether a part runs on a call in both modes."""
-    if call is None:
-        return False
-    part = model.get_submodule(path)
-    try:
-        return all(
-            execute(Target(part.train(training)), call, Plan(gradients=False)).error is None
-            for training in (True, False)
-        )
-    finally:
-        part.eval()
-
-
 @dataclass(slots=True)
 class _Run:
     """The parts that were called in a run, with the first calls of each class; whether they came to their end."""
@@ -125,21 +102,64 @@ class _Run:
     ended: dict[str, None] = field(default_factory=dict)
 
 
-def _given(model: Any, spec: Spec, path: str, size: tuple[int, int], seed: int, session: Session) -> Call | None:
-    call = _watched(model, spec, size, seed, session).given.get(path)
-    return replace(call, label=f"as within, batch {size[0]}, length {size[1]}") if call is not None else None
+class _Built:
+    """The original of a whole model, and what its parts are given where it runs."""
+
+    def __init__(self, whole: Whole, session: Session) -> None:
+        self.whole, self._session = whole, session
+        with session.ledger.step("original", "", f"build {whole.name} for its parts"):
+            self.model = seeded(0, whole.build, session.original).eval()
+        self._runs: dict[tuple[tuple[int, int], int], _Run] = {}
+
+    def completed(self) -> Iterator[Subject]:
+        """Yield the outermost parts that came to their end, with what they were given."""
+        for path in dict.fromkeys(path for size in SIZES for path in _outermost(self._run(size, 0))):
+            calls = self.calls_of(path)
+            if calls is not None:
+                yield _subject(self.whole, path, calls)
+
+    def calls_of(self, path: str) -> inputs.Calls | None:
+        """What a part is given, at the sizes at which it runs by itself; None where there are none."""
+        sizes = tuple(size for size in SIZES if _lives(self.model.get_submodule(path), self._given(path, size, 0)))
+
+        def calls(seed: int) -> tuple[Call, ...]:
+            found = (self._given(path, size, seed) for size in sizes[:CALLS])
+            return tuple(call for call in found if call is not None)
+
+        return calls if sizes else None
+
+    def _given(self, path: str, size: tuple[int, int], seed: int) -> Call | None:
+        call = self._run(size, seed).given.get(path)
+        return replace(call, label=f"as within, batch {size[0]}, length {size[1]}") if call is not None else None
+
+    def _run(self, size: tuple[int, int], seed: int) -> _Run:
+        """One run of the whole until it fails or ends."""
+        run = self._runs.setdefault((size, seed), _Run())
+        if not run.given and self.whole.spec is not None:
+            with (
+                self._session.ledger.step("original", "", f"run {self.whole.name} until it fails"),
+                _watching(self.model, run, self._session),
+            ):
+                execute(Target(self.model), make(self.whole.spec, size, seed), Plan(gradients=False))
+        return run
+
+
+def _lives(part: Any, call: Call | None) -> bool:
+    """Whether a part runs on a call in both modes."""
+    if call is None:
+        return False
+    try:
+        return all(
+            execute(Target(part.train(training)), call, Plan(gradients=False)).error is None
+            for training in (True, False)
+        )
+    finally:
+        part.eval()
 
 
 def _outermost(run: _Run) -> list[str]:
-    """Paths of what came to its end inside something that did not."""
+    """Paths of what came to its end inside something that did not, or inside the whole."""
     return [p for p in run.given if p in run.ended and not any(p.startswith(f"{other}.") for other in run.ended)]
-
-
-def _watched(model: Any, spec: Spec, size: tuple[int, int], seed: int, session: Session) -> _Run:
-    run = _Run()
-    with _watching(model, run, session):
-        execute(Target(model), make(spec, size, seed), Plan(gradients=False))
-    return run
 
 
 @contextmanager
