@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import signal
-import time
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("torch")
 
+STOPPED = """
+import time
 from regraft.verify.child.capture import LATE, limited
+
+started = time.monotonic()
+try:
+    with limited(0.2):
+        time.sleep(5)
+except TimeoutError as error:
+    assert str(error) == LATE
+else:
+    raise AssertionError("not stopped")
+assert time.monotonic() - started < 3
+with limited(0.2):
+    pass
+time.sleep(0.3)
+print("nothing is left behind")
+"""
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such timer")
 def test_what_takes_too_long_is_stopped() -> None:
-    started = time.monotonic()
-    with pytest.raises(TimeoutError, match=LATE), limited(0.2):
-        time.sleep(5)
-    assert time.monotonic() - started < 3
-    with limited(0.2):
-        pass
-    time.sleep(0.3)  # nothing is left behind
+    # In a process of its own, as in a verification: OpenVINO, which other tests load, leaves a process a signal stack
+    # that is too small where the processor has AMX, and the next signal of any kind ends it.
+    run = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout) == (0, "nothing is left behind\n"), run.stderr
