@@ -28,7 +28,7 @@ BUILDING, TOO_LARGE, RUNNING, DONE = 1, 2, 3, 4  # stages of a trial; 0 is the c
 class Trial:
     """A configuration, how far it led (too large, building, running; then a measure), and the error at its end.
 
-    `spec` is what a model that takes no inputs came furthest with.
+    `spec` is what a model that takes no inputs came furthest with; `searched` says that more were looked for.
     """
 
     values: Mapping[str, Any]
@@ -39,6 +39,7 @@ class Trial:
     model: Any = None
     found: inputs.Found | None = None
     spec: Spec | None = None
+    searched: bool = False
 
 
 def attempt(
@@ -60,7 +61,8 @@ def attempt(
             found = inputs.find(model, seconds=seconds, first=first)
         except inputs.NoInputs as error:
             last = error.furthest
-            return Trial(values, attention, (RUNNING, last.progress), bare(error), config, model, spec=last.spec)
+            progress = (RUNNING, last.progress)
+            return Trial(values, attention, progress, bare(error), config, model, None, last.spec, seconds > 0)
         except _TooLarge as error:
             return Trial(values, attention, (TOO_LARGE, -error.count), bare(error))
         except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
@@ -109,8 +111,10 @@ def _better(
     cls: str, config_class: Any, best: Trial, repairs: Iterator[dict[str, Any]], session: Session, deadline: float
 ) -> Iterator[Trial]:
     """Yield trials that lead further than the best so far: with inputs searched for, then with other values."""
-    tries = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING else []
-    for values, seconds in itertools.chain(tries, ((one, 0.0) for one in repairs)):
+    search = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING and not best.searched else []
+    others = ((values, 0.0) for values in repairs)
+    blamed = "config" in str(best.error)  # other inputs do not help where the error says so
+    for values, seconds in itertools.chain(others, search) if blamed else itertools.chain(search, others):
         if time.process_time() > deadline:
             return
         trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds, first=best.spec)
