@@ -234,3 +234,13 @@ class Ragged(Base):
         if x.sum() > 0:
             y = y.int()
         return y + 1
+
+
+class Truths(Base):
+    def forward(self, x):
+        return x[: (x.sum() > 0)]
+
+
+class Several(Base):
+    def forward(self, x):
+        return [1, 2, 3][: (x[0, :2] > 0).long()]

@@ -202,3 +202,45 @@ class Constants(Layers):
             if item[1] > 2:
                 x = x + 1
         return x, total, item > 0 if isinstance(item, int) else True
+
+
+class Bounds(Layers):
+    """Whole numbers in tensors as the bounds of slices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("most", torch.tensor([5]))
+
+    def forward(self, x):
+        count = (x[0] > 0).sum()
+        rows, total = [x * number for number in range(1, 7)], torch.zeros(1, 6)
+        for row in reversed(rows[: count + 1]):
+            total = total * 0.5 + self.a(row)
+        ends = x[0, count:].sum() + x[0, -count - 1 :].sum() + x[0, : self.most].sum()
+        return total, ends, x[0, count - 3 : -1], [1, 2, 3, 4, 5, 6][:count]
+
+
+class Traces(Layers):
+    """What is made of no input is known: a mask of ones. Lists of numbers, of which one goes into a region."""
+
+    def forward(self, x):
+        mask = x.new_ones(x.shape, dtype=torch.uint8)
+        assert mask.all()
+        ways = [torch.stack([head(x)[0].argmax(), x[0, :2].argmax()]) for head in self.heads]
+        found = [x[0].argmax().item() % 2]
+        for way in reversed(ways[: mask[0].sum() - 4]):
+            found.append(way[found[-1]].item() % 2)
+        found.reverse()
+        return found, x[0, found[0] :].sum(), x[0, : found[1] + 1]
+
+
+class Varies(Layers):
+    """A tensor that starts as a constant and is made again in a loop is none."""
+
+    def forward(self, x):
+        total = start = torch.zeros(1, dtype=torch.int64)
+        for row in (x > 0.3).nonzero():
+            made = torch.zeros_like(start) + total
+            total = total + 1
+            x = x + made * row[1]
+        return x[0, : total[0]], start, torch.zeros(1) < total

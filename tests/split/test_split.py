@@ -161,7 +161,8 @@ REFUSED = {
     "Forever": "4096 iterations", "Recursive": "too deeply", "LoopReturn": "return inside a loop",
     "View": "row is changed in place", "Shares": "y is changed in place", "Fills": "assigning to an element",
     "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
-    "Replaced": "attribute _buffers of the network",
+    "Replaced": "attribute _buffers of the network", "Truths": "not a single whole number",
+    "Several": "the example call fails: TypeError",
 }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ PURE_BUILTINS = frozenset(
      "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
 )  # fmt: skip
 HOST_METHODS = frozenset(
-    {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count"}
+    {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
 )
 
 
@@ -161,6 +161,8 @@ class Calls(Decisions):
         if called not in PURE_BUILTINS:
             raise self.refuse(node, f"{called}() is not supported")
         tensors = [one for one in operands if one.kind == "tensor"]
+        if called == "reversed" and isinstance(operands[0].example, list):
+            return replace(self.run(node, code), kind="host")
         if not tensors:
             value = self.run(node, code)
             known = all(one.kind == "static" for one in operands)

@@ -10,8 +10,8 @@ import torch
 from regraft.dynamic.codes import method_call
 from regraft.dynamic.expressions import Expressions
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.residual import Branch, Step, TensorStep, reads
-from regraft.dynamic.values import SAME, Names, Value, fork
+from regraft.dynamic.residual import Branch, Step, TensorStep
+from regraft.dynamic.values import Names, Value, fork
 
 
 class Decisions(Expressions):
@@ -107,7 +107,7 @@ class Decisions(Expressions):
         if value.kind == "tensor":
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
-            if value.twin is SAME and all(map(self.is_constant, reads(value.code))):
+            if self.is_known(value):
                 return self.static(bool(value.example))  # weights and what is made of them stay what they are
             return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
         return value

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_number_tensor, literal_range, name, plain
+from regraft.dynamic.codes import is_number_tensor, is_whole, literal_range, name, plain
 from regraft.dynamic.interpreter import Interpreter
 from regraft.dynamic.values import SAME, Value, literal
 
@@ -112,6 +112,8 @@ class Expressions(Interpreter):
         display = isinstance(node, (ast.List, ast.Dict, ast.Tuple))
         parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
         operands = [self.evaluate(part) for part in parts]
+        if isinstance(node, ast.Slice):
+            operands = [self.bound(part, one) for part, one in zip(parts, operands, strict=True)]
         if isinstance(node, ast.Slice) or (not display and any(one.kind == "tensor" for one in operands)):
             operands = [self.number_name(one) for one in operands]
         held = [self.held(one) if display and one.kind == "tensor" else one.code for one in operands]
@@ -139,10 +141,18 @@ class Expressions(Interpreter):
                 return replace(self.run(node, made), kind="host")
         if isinstance(node, ast.Slice):
             kind = "host" if any(one.kind == "host" for one in operands) else "static"
-            if any(one.kind == "tensor" for one in operands):
-                raise self.refuse(node, "a slice with a tensor as its bound is not supported")
             return Value(kind, None, made)
         return self.result(node, made, operands)
+
+    def bound(self, node: ast.expr, value: Value) -> Value:
+        """A bound of a slice: a tensor of one whole number is read by the host, or known where no input decides it."""
+        if value.kind != "tensor" and not isinstance(value.example, torch.Tensor):
+            return value
+        if not is_whole(value.example) or value.example.numel() != 1:
+            raise self.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
+        if value.kind == "static" or self.is_known(value):
+            return self.static(value.example.item())
+        return self.number(value)
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Value:
         parts: list[ast.expr] = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, method_call, name, tensors_in
+from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, method_call, name, storage, tensors_in
 from regraft.dynamic.errors import Unsplittable, refuse
 from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
@@ -85,7 +85,7 @@ class Interpreter(ABC):
             self.open.setdefault(key, set()).update(open_sizes(value))
         made = not (isinstance(value.code, ast.Name) and value.code.id == key)  # else it comes from outside
         free = made and value.kind == "tensor" and key not in self.varying
-        constant = free and all(map(self.is_constant, reads(value.code)))
+        constant = free and (value.constant or all(map(self.is_constant, reads(value.code))))
         self.names[key] = replace(value.named(key), constant=constant)
         return self.names[key]
 
@@ -94,9 +94,16 @@ class Interpreter(ABC):
             return self.names[key].kind == "static" or self.names[key].constant
         return key == "self" or key in self.globals
 
+    def is_known(self, value: Value) -> bool:
+        """Whether a tensor holds the same for every input, sizes included."""
+        return value.twin is SAME and (value.constant or all(map(self.is_constant, reads(value.code))))
+
     def known(self) -> list[torch.Tensor]:
-        """Tensors that hold the same for every input."""
-        return list(tensors_in([value.example for value in self.names.values() if value.constant]))
+        """Tensors that hold the same for every input; those that a varying name holds, too, are left out."""
+        values = self.names.values()
+        varying = {storage(one) for one in tensors_in([value.example for value in values if not value.constant])}
+        held = tensors_in([value.example for value in values if value.constant])
+        return [one for one in held if storage(one) not in varying]
 
     def run(self, node: ast.AST, code: ast.expr) -> Value:
         """Residual code run on the example, and in the second world where that differs."""
@@ -105,7 +112,8 @@ class Interpreter(ABC):
         twin = SAME
         if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
             twin = self.world(node, code, True).result
-        value = Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin)
+        made = seen.constant and not any(one.kind == "host" for one in used)  # of numbers, it is as they are
+        value = Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin, constant=made)
         return self.resized_by_numbers(node, value) if value.kind == "tensor" else value
 
     def resized_by_numbers(self, node: ast.AST, value: Value) -> Value:
@@ -158,8 +166,14 @@ class Interpreter(ABC):
 
     def number_name(self, value: Value) -> Value:
         """A number that the host reads gets a name where it goes into a region."""
-        number = value.kind == "host" and isinstance(value.example, (int, float)) and value.twin is SAME
-        return self.held_by_host(value) if number and not isinstance(value.code, ast.Name) else value
+        if value.kind != "host" or not isinstance(value.example, (int, float)) or isinstance(value.code, ast.Name):
+            return value
+        if value.twin is SAME:
+            return self.held_by_host(value)
+        held = (self.names[key].example for key in reads(value.code) if key in self.names)
+        if not any(isinstance(one, (list, dict)) for one in held):
+            return value  # a size, which the region computes
+        return self.held_by_host(replace(value, twin=SAME) if value.twin == value.example else value)
 
     def held_by_host(self, value: Value) -> Value:
         """A name for what the host computes once, wherever it is used."""
