@@ -162,7 +162,7 @@ REFUSED = {
     "View": "row is changed in place", "Shares": "y is changed in place", "Fills": "assigning to an element",
     "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
     "Replaced": "attribute _buffers of the network", "Truths": "not a single whole number",
-    "Several": "the example call fails: TypeError",
+    "Several": "the example call fails: TypeError", "Fraction": "is read inside a call",
 }  # fmt: skip
 
 

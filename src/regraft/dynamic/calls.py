@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_torch, method_call, name, plain, static_display
+from regraft.dynamic.codes import is_torch, is_whole, method_call, name, plain, static_display
 from regraft.dynamic.decisions import Decisions
 from regraft.dynamic.probe import observe
 from regraft.dynamic.values import SAME, Value, fork, literal
@@ -63,7 +63,7 @@ class Calls(Decisions):
             return self.result(node, code, operands)
         if is_torch(function):
             self.only_scalars(node, operands)
-            return self.result(node, code, operands)
+            return self.result(node, self.with_numbers(code, operands), operands)
         if all(one.kind == "static" for one in operands) and is_predictable(function):
             value = self.settled(node, code)
             if value is not None:
@@ -143,6 +143,15 @@ class Calls(Decisions):
             if one.kind == "host" and not plain_number and not static_display(one):
                 raise self.refuse(node, f"a {type(one.example).__name__} of the host goes into a tensor operation")
 
+    def with_numbers(self, code: ast.Call, operands: list[Value]) -> ast.Call:
+        """The call of an operation that reads tensors of one whole number, such as `torch.arange(t)`, with numbers."""
+        single = [one for one in operands if is_whole(one.example) and one.example.numel() == 1]
+        if not single or not self.reads(code):
+            return code
+        numbers = {id(one.code): self.bound(one.code, one).code for one in single}
+        keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
+        return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
+
     def reads_values(self, module: torch.nn.Module, code: ast.expr) -> bool:
         own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
         return own and self.reads(code)
@@ -168,6 +177,8 @@ class Calls(Decisions):
             known = all(one.kind == "static" for one in operands)
             return self.static(value.example, code) if known else replace(value, kind="host")
         if called in READING_BUILTINS and len(operands) == 1:
+            if self.is_known(tensors[0]):
+                return self.static(getattr(builtins, called)(tensors[0].example))
             held = method_call(self.held(tensors[0]), "item")
             function = getattr(builtins, called)
             examples = (function(one) for one in (tensors[0].example, tensors[0].other))
@@ -183,6 +194,8 @@ class Calls(Decisions):
     def method(self, node: ast.Call, base: Value, called: str) -> Value:
         args, words = self.operands(node)
         if base.kind == "tensor":
+            if called == "item" and self.is_known(base):
+                return self.static(base.example.item())
             if called in READING_METHODS:
                 examples = (getattr(one, called)() for one in (base.example, base.other))
                 return Value("host", next(examples), method_call(self.held(base), called), next(examples))
@@ -195,7 +208,7 @@ class Calls(Decisions):
                 return self.size(node, base, called, [*args, *words.values()])
             if called in SHAPE_METHODS:
                 return self.static(self.run(node, code).example)
-            return self.result(node, code, [base, *args])
+            return self.result(node, self.with_numbers(code, [*args, *words.values()]), [base, *args])
         if called not in HOST_METHODS:
             raise self.refuse(node, f"the method {called} of a value known only at run time is not supported")
         codes = [self.held(one) if one.kind == "tensor" else one.code for one in args]

@@ -152,7 +152,7 @@ class Expressions(Interpreter):
             raise self.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
         if value.kind == "static" or self.is_known(value):
             return self.static(value.example.item())
-        return self.number(value)
+        return self.number_name(self.number(value))
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Value:
         parts: list[ast.expr] = []
