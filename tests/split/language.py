@@ -5,6 +5,8 @@ import dataclasses
 import torch
 from torch import nn
 
+from split import networks
+
 
 class Layers(nn.Module):
     """Two layers, three heads, and one decision."""
@@ -255,4 +257,91 @@ class Factories(Layers):
         made = x.new_zeros(1, count).sum() + x.narrow(-1, 0, count).sum() + torch.full((2,), count)
         if x.new_ones(3).sum().item() > 2 and int(torch.zeros(1)) == 0:
             made = made + 1
+        made = made * 2 if torch.is_tensor(made) and torch.is_floating_point(made) else places
         return places, made, torch.add(x, count), torch.arange(start=0, end=count + 1)
+
+
+def applied(function, x, times=2):
+    for _ in range(times):
+        x = function(x)
+    return x
+
+
+class Closures(Layers):
+    """Lambdas and inner functions see the variables around them as they are when they run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.solver = networks.Solver()
+
+    def forward(self, x):
+        scale, seen = 1, []
+
+        def step(y, least=0.2, *, shift=0.1):
+            if y.sum() > least:
+                seen.append(y.sum().item())
+                return self.a(y) * scale
+            return y + shift
+
+        first = step(x)
+        scale = 3
+        bias = self.b(x)
+        found, steps = self.solver(lambda z: torch.tanh(self.a(z) * 0.5 + bias) * scale, first)
+        bias = x
+        twice = applied(lambda x: step(x, shift=scale) + bias, found)
+        return twice, steps, (lambda y: y + bias)(found), len(seen)  # noqa: PLC3002
+
+
+class Hides(Layers):
+    """A parameter hides the variable of the function around, an inner function's variables are its own."""
+
+    def forward(self, x):
+        y = x * 2
+
+        def inner(x):
+            y = self.a(x)
+            return (lambda x: x - y)(y * 2) if y.sum() > 0 else y  # noqa: PLC3002
+
+        z = inner(y)
+        while y.sum() < 4 and y.abs().max() < 9:
+            y = (lambda y: y * 1.5 + 0.3)(y) + inner(x).abs() + 0.2  # noqa: PLC3002
+        return x, y, z
+
+
+class Later(Layers):
+    """A function made in a loop sees the loop's variable as it is when it runs, also through two others."""
+
+    def forward(self, x):
+        step = None
+        for number in range(1, 4):
+            if step is not None and x[0, number] > -0.2:
+                x = step(x) + 0.5
+
+            def step(y):
+                def scaled(z):
+                    return (lambda w: w * number + self.a(z))(z)  # noqa: B023, PLC3002
+
+                return scaled(y) if y[0, 0] > 0 else scaled(-y)
+
+        number = 5
+        total = applied(step, x, times=1)
+        while total.abs().sum() < 30:
+            grow = lambda y: y * 1.4 + x.abs() + number  # noqa: B023, E731
+            total, number = grow(total), number + 1
+        return total, number
+
+
+class Marks(Layers):
+    """A tensor that starts as a constant and changes in a loop is none; a filtered one's size is not known."""
+
+    def forward(self, x):
+        mask, total, turns = torch.zeros(1), torch.zeros(1), 0
+        while x.sum() < 9 and turns < 5:
+            if mask.sum() > 0:
+                x = x + 0.5
+            mask[0] = 1
+            total.add_(1)
+            x = x + 1 if total > 2 else self.a(x)
+            turns = turns + 1
+        kept = x[0][x[0] > 0]
+        return x[0, : torch.full((1,), kept.shape[0])], torch.ones_like(kept).sum().item(), total

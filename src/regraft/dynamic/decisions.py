@@ -61,6 +61,8 @@ class Decisions(Expressions):
     def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         if any(part.is_async for part in node.generators):
             raise self.refuse(node, "an asynchronous comprehension is not supported")
+        if any(isinstance(one, ast.Lambda) for one in ast.walk(node)):
+            raise self.refuse(node, "a lambda in a comprehension is not supported")
         key = self.fresh()
         for statement in comprehension(node, key, f"{key}_"):
             self.statement(statement)

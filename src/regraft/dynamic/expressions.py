@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regraft.dynamic.codes import is_number_tensor, is_whole, literal_range, name, plain
-from regraft.dynamic.interpreter import Interpreter
+from regraft.dynamic.interpreter import Frame, Interpreter
 from regraft.dynamic.values import SAME, Value, literal
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
@@ -42,12 +42,16 @@ class Expressions(Interpreter):
         return Value("static", node.value, node)
 
     def on_Name(self, node: ast.Name) -> Value:
-        local = self.frame.prefix + node.id
-        if local in self.names:
-            found = self.names[local]
-            if found.kind == "lost":
-                raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
-            return found
+        frame: Frame | None = self.frame
+        while frame is not None:
+            found = self.names.get(frame.prefix + node.id)
+            if found is not None and (frame is self.frame or node.id in frame.own):
+                if found.kind == "lost":
+                    raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
+                return found
+            if node.id in frame.own and self.frame.outer is not None:
+                raise self.refuse(node, f"{node.id} is not defined on this path, or its function has ended")
+            frame = frame.outer
         if node.id in self.frame.scope:
             return self.static(self.frame.scope[node.id], self.aliased(node.id, self.frame.scope[node.id]))
         if hasattr(builtins, node.id):
@@ -70,6 +74,8 @@ class Expressions(Interpreter):
             raise self.refuse(node, f"{type(base.example).__name__} has no field {node.attr} that is known here")
         if base.kind == "host":
             raise self.refuse(node, f"the attribute {node.attr} of a value known only at run time is not supported")
+        if self.holds_local(base.example):
+            raise self.refuse(node, "an attribute of a function that forward makes is not supported")
         try:
             value = getattr(base.example, node.attr)
         except AttributeError as problem:
@@ -152,7 +158,7 @@ class Expressions(Interpreter):
             raise self.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
         if value.kind == "static" or self.is_known(value):
             return self.static(value.example.item())
-        return self.number_name(self.number(value))
+        return self.held_by_host(self.number(value))
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Value:
         parts: list[ast.expr] = []

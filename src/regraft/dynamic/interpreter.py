@@ -6,7 +6,8 @@ import ast
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,7 +25,21 @@ class Frame:
 
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
+        self.own: set[str] = set()  # the function's own names
+        self.outer: Frame | None = None  # of a function made in another: that one
         self.line = 0  # of the statement that is specialised
+
+
+class NotRun(BaseException):
+    """Something ran a local function instead of following it."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A function's statements and the call in which it was made, whose names it sees as they are when it runs."""
+
+    definition: ast.FunctionDef
+    frame: Frame
 
 
 class Interpreter(ABC):
@@ -32,6 +47,7 @@ class Interpreter(ABC):
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
+        self.local: dict[Any, Local] = {}  # functions that the network makes, by what stands for them
         self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
         self.globals: dict[str, Any] = {}
         self.names: Names = {}
@@ -94,6 +110,14 @@ class Interpreter(ABC):
             return self.names[key].kind == "static" or self.names[key].constant
         return key == "self" or key in self.globals
 
+    def holds_local(self, example: Any) -> bool:
+        """Whether it is a function that the network makes, or holds one."""
+        if isinstance(example, (tuple, list)):
+            return any(map(self.holds_local, example))
+        if isinstance(example, dict):
+            return any(map(self.holds_local, example.values()))
+        return isinstance(example, FunctionType) and example in self.local
+
     def is_known(self, value: Value) -> bool:
         """Whether a tensor holds the same for every input, sizes included."""
         return value.twin is SAME and (value.constant or all(map(self.is_constant, reads(value.code))))
@@ -112,7 +136,9 @@ class Interpreter(ABC):
         twin = SAME
         if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
             twin = self.world(node, code, True).result
-        made = seen.constant and not any(one.kind == "host" for one in used)  # of numbers, it is as they are
+        made = (
+            seen.constant and twin is SAME and not any(one.kind == "host" for one in used)
+        )  # of numbers, it is as they are
         value = Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin, constant=made)
         return self.resized_by_numbers(node, value) if value.kind == "tensor" else value
 
@@ -144,7 +170,7 @@ class Interpreter(ABC):
         try:
             with Longer() if second else contextlib.nullcontext():
                 seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
-        except Exception as problem:
+        except (Exception, NotRun) as problem:
             what = "cannot be run with other sizes" if second else "cannot be run on the example"
             raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
         if seen.random:
