@@ -1,4 +1,4 @@
-"""Further dynamic networks of packages, tiny and with random weights: where their own code cannot be split yet.
+"""Further dynamic networks of packages, tiny and with random weights; the code of most cannot be split yet.
 
 NAMES, and build(name, n) -> (model, calls). Needs transformers 5.23.0, torchdiffeq 0.2.5, torchdeq 0.1.0,
 pytorch-crf 0.7.2, st-moe-pytorch 0.1.8 and openai-whisper 20250625.

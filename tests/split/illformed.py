@@ -103,8 +103,8 @@ class Stars(Base):
 
 class Lambdas(Base):
     def forward(self, x):
-        f = lambda y: y + 1  # noqa: E731
-        return f(x)
+        several = [lambda y, number=number: y + number for number in range(2)]
+        return several[0](x) if x.sum() > 0 else x
 
 
 class Globals(Base):
@@ -202,10 +202,95 @@ class Starred(Base):
 
 class Inner(Base):
     def forward(self, x):
+        @torch.no_grad()
         def twice(y):
             return y * 2
 
         return twice(x) if x.sum() > 0 else x
+
+
+class Nonlocals(Base):
+    def forward(self, x):
+        count = 0
+
+        def add(y):
+            nonlocal count
+            count += 1
+            return y
+
+        return add(x), count
+
+
+def maker(x):
+    y = x * 2
+    return (lambda z: z + y, 1)
+
+
+class Ended(Base):
+    def forward(self, x):
+        return maker(x)[0](x) if x.sum() > 0 else x
+
+
+class Late(Base):
+    def forward(self, x):
+        def add(z, y=x + 1):
+            return z + y
+
+        return add(x) if x.sum() > 0 else x
+
+
+class Outer(Base):
+    def forward(self, x):
+        y = self.a(x)
+
+        def change():
+            y.add_(1)
+
+        if x.sum() > 0:
+            change()
+        return y
+
+
+class Unbound(Base):
+    def forward(self, x):
+        y = self.a(x)  # noqa: F841
+
+        def inner(early):
+            if early:
+                y = x
+            return y
+
+        return inner(False) if x.sum() > 1e30 else inner(True)
+
+
+def names(function):
+    return function.__code__.co_freevars[0]
+
+
+class Looks(Base):
+    def forward(self, x):
+        y = self.a(x)
+        return x * len(names(lambda: y)) if x.sum() > 0 else x
+
+
+class Swaps(Base):
+    def forward(self, x):
+        step = torch.tanh
+        while x.sum() > 0:
+            x = step(x) - 0.1
+            step = torch.sin
+        return x
+
+
+class Sorts(Base):
+    def forward(self, x):
+        return sorted(x[0].tolist(), key=lambda one: -one)
+
+
+class Chosen(Base):
+    def forward(self, x):
+        step = (lambda y: y + 1) if x.sum() > 0 else (lambda y: y - 1)
+        return step(x)
 
 
 class Reads(Base):
@@ -234,3 +319,18 @@ class Ragged(Base):
         if x.sum() > 0:
             y = y.int()
         return y + 1
+
+
+class Truths(Base):
+    def forward(self, x):
+        return x[: (x.sum() > 0)]
+
+
+class Several(Base):
+    def forward(self, x):
+        return [1, 2, 3][: (x[0, :2] > 0).long()]
+
+
+class Fraction(Base):
+    def forward(self, x):
+        return torch.arange(x.abs().max() + 1)

@@ -5,6 +5,8 @@ import dataclasses
 import torch
 from torch import nn
 
+from split import networks
+
 
 class Layers(nn.Module):
     """Two layers, three heads, and one decision."""
@@ -202,3 +204,144 @@ class Constants(Layers):
             if item[1] > 2:
                 x = x + 1
         return x, total, item > 0 if isinstance(item, int) else True
+
+
+class Bounds(Layers):
+    """Whole numbers in tensors as the bounds of slices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("most", torch.tensor([5]))
+
+    def forward(self, x):
+        count = (x[0] > 0).sum()
+        rows, total = [x * number for number in range(1, 7)], torch.zeros(1, 6)
+        for row in reversed(rows[: count + 1]):
+            total = total * 0.5 + self.a(row)
+        ends = x[0, count:].sum() + x[0, -count - 1 :].sum() + x[0, : self.most].sum()
+        return total, ends, x[0, count - 3 : -1], [1, 2, 3, 4, 5, 6][:count]
+
+
+class Traces(Layers):
+    """What is made of no input is known: a mask of ones. Lists of numbers, of which one goes into a region."""
+
+    def forward(self, x):
+        mask = x.new_ones(x.shape, dtype=torch.uint8)
+        assert mask.all()
+        ways = [torch.stack([head(x)[0].argmax(), x[0, :2].argmax()]) for head in self.heads]
+        found = [x[0].argmax().item() % 2]
+        for way in reversed(ways[: mask[0].sum() - 4]):
+            found.append(way[found[-1]].item() % 2)
+        found.reverse()
+        return found, x[0, found[0] :].sum(), x[0, : found[1] + 1]
+
+
+class Varies(Layers):
+    """A tensor that starts as a constant and is made again in a loop is none."""
+
+    def forward(self, x):
+        total = start = torch.zeros(1, dtype=torch.int64)
+        for row in (x > 0.3).nonzero():
+            made = torch.zeros_like(start) + total
+            total = total + 1
+            x = x + made * row[1]
+        return x[0, : total[0]], start, torch.zeros(1) < total
+
+
+class Factories(Layers):
+    """Operations that read a tensor of one whole number, as a size or a place; what is made of no input decides."""
+
+    def forward(self, x):
+        count = (x[0] > 0).sum()
+        places = torch.arange(count) * 2
+        made = x.new_zeros(1, count).sum() + x.narrow(-1, 0, count).sum() + torch.full((2,), count)
+        if x.new_ones(3).sum().item() > 2 and int(torch.zeros(1)) == 0:
+            made = made + 1
+        made = made * 2 if torch.is_tensor(made) and torch.is_floating_point(made) else places
+        return places, made, torch.add(x, count), torch.arange(start=0, end=count + 1)
+
+
+def applied(function, x, times=2):
+    for _ in range(times):
+        x = function(x)
+    return x
+
+
+class Closures(Layers):
+    """Lambdas and inner functions see the variables around them as they are when they run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.solver = networks.Solver()
+
+    def forward(self, x):
+        scale, seen = 1, []
+
+        def step(y, least=0.2, *, shift=0.1):
+            if y.sum() > least:
+                seen.append(y.sum().item())
+                return self.a(y) * scale
+            return y + shift
+
+        first = step(x)
+        scale = 3
+        bias = self.b(x)
+        found, steps = self.solver(lambda z: torch.tanh(self.a(z) * 0.5 + bias) * scale, first)
+        bias = x
+        twice = applied(lambda x: step(x, shift=scale) + bias, found)
+        return twice, steps, (lambda y: y + bias)(found), len(seen)  # noqa: PLC3002
+
+
+class Hides(Layers):
+    """A parameter hides the variable of the function around, an inner function's variables are its own."""
+
+    def forward(self, x):
+        y = x * 2
+
+        def inner(x):
+            y = self.a(x)
+            return (lambda x: x - y)(y * 2) if y.sum() > 0 else y  # noqa: PLC3002
+
+        z = inner(y)
+        while y.sum() < 4 and y.abs().max() < 9:
+            y = (lambda y: y * 1.5 + 0.3)(y) + inner(x).abs() + 0.2  # noqa: PLC3002
+        return x, y, z
+
+
+class Later(Layers):
+    """A function made in a loop sees the loop's variable as it is when it runs, also through two others."""
+
+    def forward(self, x):
+        step = None
+        for number in range(1, 4):
+            if step is not None and x[0, number] > -0.2:
+                x = step(x) + 0.5
+
+            def step(y):
+                def scaled(z):
+                    return (lambda w: w * number + self.a(z))(z)  # noqa: B023, PLC3002
+
+                return scaled(y) if y[0, 0] > 0 else scaled(-y)
+
+        number = 5
+        total = applied(step, x, times=1)
+        while total.abs().sum() < 30:
+            grow = lambda y: y * 1.4 + x.abs() + number  # noqa: B023, E731
+            total, number = grow(total), number + 1
+        return total, number
+
+
+class Marks(Layers):
+    """A tensor that starts as a constant and changes in a loop is none; a filtered one's size is not known."""
+
+    def forward(self, x):
+        mask, total, turns = torch.zeros(1), torch.zeros(1), 0
+        while x.sum() < 9 and turns < 5:
+            if mask.sum() > 0:
+                x = x + 0.5
+            mask[0] = 1
+            total.add_(1)
+            x = x + 1 if total > 2 else self.a(x)
+            turns = turns + 1
+        kept = x[0][x[0] > 0]
+        return x[0, : torch.full((1,), kept.shape[0])], torch.ones_like(kept).sum().item(), total

@@ -135,3 +135,17 @@ class Doubles(nn.Module):
         while x.item() < 9.0:
             x = x * 2
         return x
+
+
+class Solver(nn.Module):
+    """Goes on until a function of its caller changes little."""
+
+    def forward(self, function, x):
+        steps = 0
+        while steps < 9:
+            y = function(x)
+            near = (y - x).abs().max() < 0.2
+            x, steps = y, steps + 1
+            if near:
+                break
+        return x, steps

@@ -311,8 +311,16 @@ class Powers(Base):
         return x if f**0.5 > 1.5 else -x
 
 
+class Backwards(nn.Module):
+    def forward(self, x):
+        total, rows = x, [x, x * 2]
+        for row in reversed(rows):
+            total = row - total if total.sum() > 0 else row
+        return total
+
+
 REFUSED = {
     TwoTypes: r"a number \(float\)|float", TwoStructures: "tuple of 2", TwoDtypes: "float64",
     Maybe: "None", Ways: "'down'", Runaway: "runs over it", Twice: "held twice",
-    Largest: "9223372036854775807", Sorted: "sorted", Powers: "Pow",
+    Largest: "9223372036854775807", Sorted: "sorted", Powers: "Pow", Backwards: "reversed",
 }  # fmt: skip

@@ -172,6 +172,8 @@ class Assignments(Calls):
 
     def check_private(self, node: ast.AST, key: str) -> None:
         """A tensor that changes in place must not be visible through anything else."""
+        if key not in self.names:
+            raise self.refuse(node, "a function made in another changes a tensor of that one")
         place = self.names[key].example.untyped_storage().data_ptr()
         others = [value.example for other, value in self.names.items() if other != key and other not in self.own]
         held = [*tensors_in(others), *self.model.parameters(), *self.model.buffers(), *self.inputs]

@@ -12,12 +12,15 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_torch, method_call, name, plain, static_display
+from regraft.dynamic.codes import is_torch, is_whole, method_call, name, plain, static_display
 from regraft.dynamic.decisions import Decisions
+from regraft.dynamic.interpreter import Local, NotRun
+from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.probe import observe
 from regraft.dynamic.values import SAME, Value, fork, literal
 
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
+TYPE_QUESTIONS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
 READING_METHODS = frozenset({"item", "tolist"})
 READING_BUILTINS = frozenset({"int", "float", "bool"})
 PURE_BUILTINS = frozenset(
@@ -25,7 +28,7 @@ PURE_BUILTINS = frozenset(
      "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
 )  # fmt: skip
 HOST_METHODS = frozenset(
-    {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count"}
+    {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
 )
 
 
@@ -47,9 +50,12 @@ class Calls(Decisions):
         args, words = self.operands(node)
         operands = [*args, *words.values()]
         function = callee.example
+        local = any(self.holds_local(one.example) for one in operands) or self.holds_local(function)
         code = ast.Call(callee.code, [one.code for one in args], [ast.keyword(w, v.code) for w, v in words.items()])
         known_name = getattr(function, "__name__", "")
         if getattr(builtins, known_name, None) is function:
+            if local:
+                raise self.refuse(node, f"{known_name}() of a function that forward makes is not supported")
             return self.builtin(node, known_name, operands, code)
         whole = args and isinstance(args[0].example, list) and not static_display(args[0])
         if function in (torch.cat, torch.stack) and whole:
@@ -58,22 +64,44 @@ class Calls(Decisions):
             return self.record(node, callee, args, words)
         if isinstance(function, torch.nn.Module):
             self.only_scalars(node, operands)
-            if self.reads_values(function, code):
+            if local or self.reads_values(function, code):
                 return self.inline(node, type(function).forward, function, args, words)
             return self.result(node, code, operands)
+        if function in TYPE_QUESTIONS:
+            return self.static(self.run(node, code).example)
         if is_torch(function):
             self.only_scalars(node, operands)
-            return self.result(node, code, operands)
-        if all(one.kind == "static" for one in operands) and is_predictable(function):
+            return self.result(node, self.with_numbers(code, operands), operands)
+        if not local and all(one.kind == "static" for one in operands) and is_predictable(function):
             value = self.settled(node, code)
             if value is not None:
                 return value
         if inspect.ismethod(function) and isinstance(function.__self__, torch.nn.Module):
-            whole_call = self.unfollowed(node, code, operands)
+            whole_call = None if local else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
         if inspect.isfunction(function):
-            return self.unfollowed(node, code, operands) or self.inline(node, function, None, args, words)
+            whole_call = None if local else self.unfollowed(node, code, operands)
+            return whole_call or self.inline(node, function, None, args, words)
         raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
+
+    def on_Lambda(self, node: ast.Lambda) -> Value:
+        return self.made_function(node, as_definition(node))
+
+    def made_function(self, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef) -> Value:
+        """A function that forward makes, to be followed where it is called."""
+        refused = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
+        if definition.decorator_list or any(isinstance(one, refused) for one in inside(definition)):
+            raise self.refuse(
+                node, "decorators, generators, global and nonlocal in an inner function are not supported"
+            )
+        defaults = [self.evaluate(one) for one in node.args.defaults]
+        words = [self.evaluate(one) for one in node.args.kw_defaults if one is not None]
+        if any(one.kind != "static" for one in [*defaults, *words]):
+            raise self.refuse(node, "a default of an inner function that is known only at run time is not supported")
+        examples, named = ([one.example for one in several] for several in (defaults, words))
+        function = stand_in(node, examples, named, self.frame.scope)
+        self.local[function] = Local(definition, self.frame)
+        return self.static(function)
 
     def operands(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
         """Positional and keyword arguments, with `*` and `**` of what is known taken apart."""
@@ -143,6 +171,15 @@ class Calls(Decisions):
             if one.kind == "host" and not plain_number and not static_display(one):
                 raise self.refuse(node, f"a {type(one.example).__name__} of the host goes into a tensor operation")
 
+    def with_numbers(self, code: ast.Call, operands: list[Value]) -> ast.Call:
+        """The call of an operation that reads tensors of one whole number, such as `torch.arange(t)`, with numbers."""
+        single = [one for one in operands if is_whole(one.example) and one.example.numel() == 1]
+        if not single or not self.reads(code):
+            return code
+        numbers = {id(one.code): self.bound(one.code, one).code for one in single}
+        keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
+        return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
+
     def reads_values(self, module: torch.nn.Module, code: ast.expr) -> bool:
         own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
         return own and self.reads(code)
@@ -154,18 +191,22 @@ class Calls(Decisions):
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
             return observe(lambda: eval(compiled, scope), (), self.known()).reads
-        except Exception:  # noqa: BLE001  (following it says where it fails)
+        except (Exception, NotRun):  # noqa: BLE001  (following it says where it fails)
             return True
 
     def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
         if called not in PURE_BUILTINS:
             raise self.refuse(node, f"{called}() is not supported")
         tensors = [one for one in operands if one.kind == "tensor"]
+        if called == "reversed" and isinstance(operands[0].example, list):
+            return replace(self.run(node, code), kind="host")
         if not tensors:
             value = self.run(node, code)
             known = all(one.kind == "static" for one in operands)
             return self.static(value.example, code) if known else replace(value, kind="host")
         if called in READING_BUILTINS and len(operands) == 1:
+            if self.is_known(tensors[0]):
+                return self.static(getattr(builtins, called)(tensors[0].example))
             held = method_call(self.held(tensors[0]), "item")
             function = getattr(builtins, called)
             examples = (function(one) for one in (tensors[0].example, tensors[0].other))
@@ -181,6 +222,8 @@ class Calls(Decisions):
     def method(self, node: ast.Call, base: Value, called: str) -> Value:
         args, words = self.operands(node)
         if base.kind == "tensor":
+            if called == "item" and self.is_known(base):
+                return self.static(base.example.item())
             if called in READING_METHODS:
                 examples = (getattr(one, called)() for one in (base.example, base.other))
                 return Value("host", next(examples), method_call(self.held(base), called), next(examples))
@@ -193,7 +236,7 @@ class Calls(Decisions):
                 return self.size(node, base, called, [*args, *words.values()])
             if called in SHAPE_METHODS:
                 return self.static(self.run(node, code).example)
-            return self.result(node, code, [base, *args])
+            return self.result(node, self.with_numbers(code, [*args, *words.values()]), [base, *args])
         if called not in HOST_METHODS:
             raise self.refuse(node, f"the method {called} of a value known only at run time is not supported")
         codes = [self.held(one) if one.kind == "tensor" else one.code for one in args]

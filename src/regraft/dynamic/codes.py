@@ -30,6 +30,12 @@ def method_call(base: ast.expr, called: str) -> ast.expr:
     return ast.Call(ast.Attribute(base, called, ast.Load()), [], [])
 
 
+def is_whole(value: Any) -> bool:
+    """Whether it is a tensor of whole numbers, truth values not among them."""
+    kind = value.dtype if isinstance(value, torch.Tensor) else torch.bool
+    return not (kind.is_floating_point or kind.is_complex or kind is torch.bool)
+
+
 def is_number_tensor(value: Any) -> bool:
     whole = (torch.int64, torch.int32)
     return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in whole
@@ -47,6 +53,11 @@ def tensors_in(values: Any) -> Iterator[torch.Tensor]:
             yield one
         elif isinstance(one, (list, tuple, dict)):
             yield from tensors_in(one)
+
+
+def storage(tensor: torch.Tensor) -> int:
+    """What tensors share that are views of each other."""
+    return tensor.untyped_storage()._cdata  # type: ignore[no-any-return]
 
 
 def literal_range(value: Value) -> ast.expr:

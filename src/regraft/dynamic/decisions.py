@@ -10,8 +10,8 @@ import torch
 from regraft.dynamic.codes import method_call
 from regraft.dynamic.expressions import Expressions
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.residual import Branch, Step, TensorStep, reads
-from regraft.dynamic.values import SAME, Names, Value, fork
+from regraft.dynamic.residual import Branch, Step, TensorStep
+from regraft.dynamic.values import Names, Value, fork
 
 
 class Decisions(Expressions):
@@ -61,6 +61,8 @@ class Decisions(Expressions):
     def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         if any(part.is_async for part in node.generators):
             raise self.refuse(node, "an asynchronous comprehension is not supported")
+        if any(isinstance(one, ast.Lambda) for one in ast.walk(node)):
+            raise self.refuse(node, "a lambda in a comprehension is not supported")
         key = self.fresh()
         for statement in comprehension(node, key, f"{key}_"):
             self.statement(statement)
@@ -107,7 +109,7 @@ class Decisions(Expressions):
         if value.kind == "tensor":
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
-            if value.twin is SAME and all(map(self.is_constant, reads(value.code))):
+            if self.is_known(value):
                 return self.static(bool(value.example))  # weights and what is made of them stay what they are
             return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
         return value

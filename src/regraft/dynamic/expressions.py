@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_number_tensor, literal_range, name, plain
-from regraft.dynamic.interpreter import Interpreter
+from regraft.dynamic.codes import is_number_tensor, is_whole, literal_range, name, plain
+from regraft.dynamic.interpreter import Frame, Interpreter
 from regraft.dynamic.values import SAME, Value, literal
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
@@ -42,12 +42,16 @@ class Expressions(Interpreter):
         return Value("static", node.value, node)
 
     def on_Name(self, node: ast.Name) -> Value:
-        local = self.frame.prefix + node.id
-        if local in self.names:
-            found = self.names[local]
-            if found.kind == "lost":
-                raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
-            return found
+        frame: Frame | None = self.frame
+        while frame is not None:
+            found = self.names.get(frame.prefix + node.id)
+            if found is not None and (frame is self.frame or node.id in frame.own):
+                if found.kind == "lost":
+                    raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
+                return found
+            if node.id in frame.own and self.frame.outer is not None:
+                raise self.refuse(node, f"{node.id} is not defined on this path, or its function has ended")
+            frame = frame.outer
         if node.id in self.frame.scope:
             return self.static(self.frame.scope[node.id], self.aliased(node.id, self.frame.scope[node.id]))
         if hasattr(builtins, node.id):
@@ -70,6 +74,8 @@ class Expressions(Interpreter):
             raise self.refuse(node, f"{type(base.example).__name__} has no field {node.attr} that is known here")
         if base.kind == "host":
             raise self.refuse(node, f"the attribute {node.attr} of a value known only at run time is not supported")
+        if self.holds_local(base.example):
+            raise self.refuse(node, "an attribute of a function that forward makes is not supported")
         try:
             value = getattr(base.example, node.attr)
         except AttributeError as problem:
@@ -112,6 +118,8 @@ class Expressions(Interpreter):
         display = isinstance(node, (ast.List, ast.Dict, ast.Tuple))
         parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
         operands = [self.evaluate(part) for part in parts]
+        if isinstance(node, ast.Slice):
+            operands = [self.bound(part, one) for part, one in zip(parts, operands, strict=True)]
         if isinstance(node, ast.Slice) or (not display and any(one.kind == "tensor" for one in operands)):
             operands = [self.number_name(one) for one in operands]
         held = [self.held(one) if display and one.kind == "tensor" else one.code for one in operands]
@@ -139,10 +147,18 @@ class Expressions(Interpreter):
                 return replace(self.run(node, made), kind="host")
         if isinstance(node, ast.Slice):
             kind = "host" if any(one.kind == "host" for one in operands) else "static"
-            if any(one.kind == "tensor" for one in operands):
-                raise self.refuse(node, "a slice with a tensor as its bound is not supported")
             return Value(kind, None, made)
         return self.result(node, made, operands)
+
+    def bound(self, node: ast.expr, value: Value) -> Value:
+        """A bound of a slice: a tensor of one whole number is read by the host, or known where no input decides it."""
+        if value.kind != "tensor" and not isinstance(value.example, torch.Tensor):
+            return value
+        if not is_whole(value.example) or value.example.numel() != 1:
+            raise self.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
+        if value.kind == "static" or self.is_known(value):
+            return self.static(value.example.item())
+        return self.held_by_host(self.number(value))
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Value:
         parts: list[ast.expr] = []

@@ -6,12 +6,13 @@ import ast
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, method_call, name, tensors_in
+from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, method_call, name, storage, tensors_in
 from regraft.dynamic.errors import Unsplittable, refuse
 from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
@@ -24,7 +25,21 @@ class Frame:
 
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
+        self.own: set[str] = set()  # the function's own names
+        self.outer: Frame | None = None  # of a function made in another: that one
         self.line = 0  # of the statement that is specialised
+
+
+class NotRun(BaseException):
+    """Something ran a local function instead of following it."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A function's statements and the call in which it was made, whose names it sees as they are when it runs."""
+
+    definition: ast.FunctionDef
+    frame: Frame
 
 
 class Interpreter(ABC):
@@ -32,6 +47,7 @@ class Interpreter(ABC):
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
+        self.local: dict[Any, Local] = {}  # functions that the network makes, by what stands for them
         self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
         self.globals: dict[str, Any] = {}
         self.names: Names = {}
@@ -85,7 +101,7 @@ class Interpreter(ABC):
             self.open.setdefault(key, set()).update(open_sizes(value))
         made = not (isinstance(value.code, ast.Name) and value.code.id == key)  # else it comes from outside
         free = made and value.kind == "tensor" and key not in self.varying
-        constant = free and all(map(self.is_constant, reads(value.code)))
+        constant = free and (value.constant or all(map(self.is_constant, reads(value.code))))
         self.names[key] = replace(value.named(key), constant=constant)
         return self.names[key]
 
@@ -94,9 +110,24 @@ class Interpreter(ABC):
             return self.names[key].kind == "static" or self.names[key].constant
         return key == "self" or key in self.globals
 
+    def holds_local(self, example: Any) -> bool:
+        """Whether it is a function that the network makes, or holds one."""
+        if isinstance(example, (tuple, list)):
+            return any(map(self.holds_local, example))
+        if isinstance(example, dict):
+            return any(map(self.holds_local, example.values()))
+        return isinstance(example, FunctionType) and example in self.local
+
+    def is_known(self, value: Value) -> bool:
+        """Whether a tensor holds the same for every input, sizes included."""
+        return value.twin is SAME and (value.constant or all(map(self.is_constant, reads(value.code))))
+
     def known(self) -> list[torch.Tensor]:
-        """Tensors that hold the same for every input."""
-        return list(tensors_in([value.example for value in self.names.values() if value.constant]))
+        """Tensors that hold the same for every input; those that a varying name holds, too, are left out."""
+        values = self.names.values()
+        varying = {storage(one) for one in tensors_in([value.example for value in values if not value.constant])}
+        held = tensors_in([value.example for value in values if value.constant])
+        return [one for one in held if storage(one) not in varying]
 
     def run(self, node: ast.AST, code: ast.expr) -> Value:
         """Residual code run on the example, and in the second world where that differs."""
@@ -105,7 +136,10 @@ class Interpreter(ABC):
         twin = SAME
         if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
             twin = self.world(node, code, True).result
-        value = Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin)
+        made = (
+            seen.constant and twin is SAME and not any(one.kind == "host" for one in used)
+        )  # of numbers, it is as they are
+        value = Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin, constant=made)
         return self.resized_by_numbers(node, value) if value.kind == "tensor" else value
 
     def resized_by_numbers(self, node: ast.AST, value: Value) -> Value:
@@ -136,7 +170,7 @@ class Interpreter(ABC):
         try:
             with Longer() if second else contextlib.nullcontext():
                 seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
-        except Exception as problem:
+        except (Exception, NotRun) as problem:
             what = "cannot be run with other sizes" if second else "cannot be run on the example"
             raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
         if seen.random:
@@ -158,8 +192,14 @@ class Interpreter(ABC):
 
     def number_name(self, value: Value) -> Value:
         """A number that the host reads gets a name where it goes into a region."""
-        number = value.kind == "host" and isinstance(value.example, (int, float)) and value.twin is SAME
-        return self.held_by_host(value) if number and not isinstance(value.code, ast.Name) else value
+        if value.kind != "host" or not isinstance(value.example, (int, float)) or isinstance(value.code, ast.Name):
+            return value
+        if value.twin is SAME:
+            return self.held_by_host(value)
+        held = (self.names[key].example for key in reads(value.code) if key in self.names)
+        if not any(isinstance(one, (list, dict)) for one in held):
+            return value  # a size, which the region computes
+        return self.held_by_host(replace(value, twin=SAME) if value.twin == value.example else value)
 
     def held_by_host(self, value: Value) -> Value:
         """A name for what the host computes once, wherever it is used."""

@@ -69,13 +69,14 @@ class _Checked(TorchFunctionMode):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Observed:
-    """A call's result and what was seen of it."""
+    """A call's result and what was seen of it. constant: the result is a tensor that no tensor's values decide."""
 
     result: Any
     reads: bool
     shapes: tuple[str, ...]
     random: bool
     changed: bool
+    constant: bool = False
 
 
 def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Iterable[torch.Tensor] = ()) -> Observed:
@@ -87,7 +88,9 @@ def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Ite
             return call()
 
     seen = effects(noted, watched)
-    return replace(seen, reads=bool(reads.scalars), shapes=tuple(reads.shapes))
+    result = seen.result
+    constant = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in reads.constant
+    return replace(seen, reads=bool(reads.scalars), shapes=tuple(reads.shapes), constant=constant)
 
 
 def effects(call: Callable[[], Any], watched: Iterable[torch.Tensor]) -> Observed:

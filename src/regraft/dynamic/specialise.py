@@ -11,6 +11,7 @@ import torch
 
 from regraft.dynamic.codes import name
 from regraft.dynamic.interpreter import Frame
+from regraft.dynamic.local import inside, own_names
 from regraft.dynamic.normal import tails
 from regraft.dynamic.residual import HostStep, Step, leaves
 from regraft.dynamic.statements import Statements
@@ -55,6 +56,11 @@ class Specialiser(Statements):
 
     def enter(self, function: Any, prefix: str) -> ast.FunctionDef:
         """Make `function` the one whose statements are read; its source has to be there."""
+        if function in self.local:
+            made = self.local[function]
+            self.frame = Frame(made.frame.path, made.frame.scope, prefix)
+            self.frame.own, self.frame.outer = own_names(made.definition), made.frame
+            return made.definition
         try:
             function = inspect.unwrap(function)
             lines, start = inspect.getsourcelines(function)
@@ -70,6 +76,7 @@ class Specialiser(Statements):
             self.frame.scope.update((key, cell.cell_contents) for key, cell in cells)
         if not isinstance(definition, ast.FunctionDef):
             raise self.refuse(definition, "only functions written with def can be followed")
+        self.frame.own = own_names(definition)
         return definition
 
     def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
@@ -81,7 +88,7 @@ class Specialiser(Statements):
         loops, self.loops = self.loops, []
         definition = self.enter(function, f"f{self.count}_")
         body = tails([*definition.body, ast.copy_location(ast.Return(None), definition)], ast.Return)
-        stray = [one for step in body for one in ast.walk(step) if isinstance(one, ast.Return)]
+        stray = [one for one in inside(ast.Module(body, [])) if isinstance(one, ast.Return)]
         for one in stray:
             if id(one) not in last_returns(body):
                 raise self.refuse(one, "a return inside a loop of a function called from forward is not supported")

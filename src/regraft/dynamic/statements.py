@@ -159,6 +159,9 @@ class Statements(Assignments):
         for target in node.targets:
             self.store(target, value)
 
+    def do_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.store_name(self.frame.prefix + node.name, self.made_function(node, node))
+
     def do_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self.store(node.target, self.evaluate(node.value))
@@ -285,7 +288,7 @@ class Statements(Assignments):
 
     def assigned(self, node: ast.AST) -> set[str]:
         """The names that a loop assigns, those of the elements of tuples among them."""
-        keys = {self.frame.prefix + one for one in writes(node)}
+        keys = {self.frame.prefix + one for one in writes(node) | changes(node)}
         for key in sorted(keys):
             value = self.names.get(key)
             if value is not None:
@@ -317,6 +320,8 @@ class Statements(Assignments):
         """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
         if self.is_kept_apart(key, value, self.names) and new is not None and list(new.fields) == list(value.fields):
             return self.rebuilt(key, value)
+        if new is not None and new.kind == value.kind == "static" and not same_constant(value.example, new.example):
+            raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
         if new is not None and new.kind == value.kind and same_type(value, new):
             return replace(new, constant=False) if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
@@ -349,6 +354,14 @@ class Statements(Assignments):
         if self.loops[-1] is not None:
             raise self.refuse(node, "continue inside with or try, in a loop that is unrolled, is not supported")
         self.steps.append(HostStep(ast.Continue()))
+
+
+def changes(node: ast.AST) -> set[str]:
+    """The names of what changes in place: `x[i] = y` and `x.add_(y)`."""
+    stored = (one for one in ast.walk(node) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store))
+    methods = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.endswith("_"))
+    bases = [*(one.value for one in stored), *(one.value for one in methods)]
+    return {one.id for one in bases if isinstance(one, ast.Name)}
 
 
 def without_continue(node: ast.stmt) -> ast.stmt:
