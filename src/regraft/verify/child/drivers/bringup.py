@@ -77,17 +77,21 @@ def quickly(cls: str, config_class: Any, original: Mapping[str, Any], session: S
         trial = attempt(f"bring up {cls}", cls, config_class, tiny.shrink(original, scale), session)
         if trial.error is None:
             return trial
-        best = trial if best is None or _much_further(trial, best) else best
+        worth = _much_further if scale.image == tiny.WIDEST else _further
+        best = trial if best is None or worth(trial, best) else best
     assert best is not None
     return best
 
 
+def _further(trial: Trial, best: Trial) -> bool:
+    """Whether a trial came further; one that is too large leads nowhere while smaller ones can be repaired."""
+    return trial.progress > best.progress and trial.progress[0] != TOO_LARGE
+
+
 def _much_further(trial: Trial, best: Trial) -> bool:
-    """Whether a larger model is worth it: a few operations more before the same error are not, nor one too large."""
+    """Whether inputs of full size are worth it: a few operations more before the same error are not."""
     (stage, count), (best_stage, best_count) = trial.progress, best.progress
-    return (stage > best_stage and stage != TOO_LARGE) or (
-        stage == best_stage and count > best_count + abs(best_count) // 5
-    )
+    return _further(trial, best) and (stage > best_stage or count > best_count + best_count // 5)
 
 
 def repaired(

@@ -142,7 +142,7 @@ def _cut_down(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Ite
 
 _TOO_LARGE: tuple[_Repair, ...] = (_named, _cut_down, _restored)
 _UNFIT: tuple[_Repair, ...] = (
-    _named, _unknown, _stages, _exchanged, _filled, _doubled, _restored, _restored_together,
+    _named, _unknown, _stages, _exchanged, _filled, _restored, _doubled, _restored_together,
 )  # fmt: skip
 
 

@@ -66,7 +66,8 @@ def find(
     """
     known = _slots(model, inner, width)
     failed: list[repair.Attempt] = []
-    for spec in (*([first] if first is not None else []), *_starts(model, known, inner)):
+    starts = [spec for spec in _starts(model, known, inner) if spec != first]
+    for spec in starts if first is None else (first, *starts):
         found = _fitting(model, spec)
         if isinstance(found, Found):
             return found
@@ -144,7 +145,12 @@ def _starts(model: Any, known: dict[str, Slot], inner: bool) -> Iterator[Spec]:
 def _fitting(model: Any, spec: Spec) -> Found | repair.Attempt:
     """Return sizes at which a specification works, or the first attempt that failed."""
     first: repair.Attempt | None = None
+    seen = []
     for sizes in SIZES:
+        shapes = [[dim.at(sizes[0]) for dim in slot.dims] for slot in spec.values()]
+        if shapes in seen:  # what these sizes differ in is no dimension of any argument
+            continue
+        seen.append(shapes)
         failed = next((one for one in (repair.attempt(model, spec, size) for size in sizes) if one.error), None)
         failed = failed or (_training(model, spec, sizes[0]) if sizes[0][0] == 1 else None)
         if failed is None:
