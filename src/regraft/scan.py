@@ -171,8 +171,8 @@ def _walk(directory: Path, seen: set[str]) -> Iterator[Path | SourceError]:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """No garbage collection meanwhile: syntax trees and values are many, and live until the file is done."""
+def uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile: what is made is much and lives on, or is measured."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -188,7 +188,7 @@ def check_file(
 ) -> FileReport:  # fmt: skip
     """Findings of one file on disk."""
     started = time.perf_counter()
-    with _uncollected():
+    with uncollected():
         source = text.read(path)
         if isinstance(source, SourceError):
             return FileReport(str(path), None, (), (), (), (source,), 0, 0, time.perf_counter() - started)
@@ -202,7 +202,7 @@ def failed(error: SourceError) -> FileReport:
 
 def collected_between(reports: Iterable[FileReport]) -> Iterator[FileReport]:
     """The reports, with garbage collected between the files only, where little is alive."""
-    with _uncollected():
+    with uncollected():
         for report in reports:
             yield report
             if gc.get_count()[0] > MAX_GARBAGE:
@@ -218,7 +218,7 @@ def check_source(
     With `explain` every function is analysed, so that near misses and places that were not followed stand beside
     the findings; without it only those functions in which a rule may match. `inlines` as in `Module`.
     """
-    with _uncollected():
+    with uncollected():
         return _check(source, rules, home, explain, inlines)
 
 

@@ -147,7 +147,7 @@ def test_the_check_finds_a_file_that_is_wrong(monkeypatch):
 
 def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path):
     (tmp_path / "nets.py").write_text(
-        "import torch\nfrom split import illformed, networks, single\n"
+        "import torch\nfrom split import networks, single\ntorch.manual_seed(0)\n"
         "def good():\n    return networks.Decoder().eval(), [(torch.ones(1, 8),), (torch.zeros(1, 8),)]\n"
         "def bad():\n    return single.TwoTypes().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
     )

@@ -6,13 +6,13 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from regraft.scan import uncollected
 from regraft.verify.child import tree
 
 LEVEL = 0.95
@@ -102,7 +102,8 @@ def compare(old: Step, new: Step, rounds: int, device: torch.device) -> Pair:
         _warm(one)
     olds: list[float] = []
     news: list[float] = []
-    with _undisturbed():
+    gc.collect()
+    with uncollected():
         both = [(one, _repeats(one, device), times) for one, times in ((old, olds), (new, news))]
         for number in range(rounds):
             for one, repeats, times in both[:: 1 if number % 2 else -1]:
@@ -124,19 +125,6 @@ def _warm(one: Step) -> None:
 
 def _repeats(one: Step, device: torch.device) -> int:
     return max(1, math.ceil(SLICE / max(_seconds(one, 1, device), 1e-9)))
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No garbage collection while something is measured."""
-    gc.collect()
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def clock(device: torch.device) -> str:

@@ -218,7 +218,9 @@ class Watch:
             if place.reported:
                 for path, value in place.changed():
                     found.update(_leaves(path, value, self._scope, number_format))
-        found.update({f"{ATTRIBUTE}{one.path}, number of hooks": one.more() for one in self._hooks if one.more()})
+        for hooks in self._hooks:
+            if more := hooks.more():
+                found[f"{ATTRIBUTE}{hooks.path}, number of hooks"] = more
         text = normal(self._take(), self._scope)
         if text:
             found[f"{PRINTED}text"] = " ".join(_DECIMAL.sub("#", text).split())

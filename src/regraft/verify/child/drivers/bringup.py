@@ -28,7 +28,7 @@ BUILDING, TOO_LARGE, RUNNING, DONE = 1, 2, 3, 4  # stages of a trial; 0 is the c
 class Trial:
     """A configuration, how far it led (too large, building, running; then a measure), and the error at its end.
 
-    `spec` is what a model that takes no inputs came furthest with; `searched` says that more were looked for.
+    `searched` says that a model which takes no inputs was searched for them.
     """
 
     values: Mapping[str, Any]
@@ -38,8 +38,12 @@ class Trial:
     config: Any = None
     model: Any = None
     found: inputs.Found | None = None
-    spec: Spec | None = None
     searched: bool = False
+
+    @property
+    def furthest(self) -> repair.Attempt | None:
+        """The run of a model that takes no inputs which came furthest."""
+        return self.error.furthest if isinstance(self.error, inputs.NoInputs) else None
 
 
 def attempt(
@@ -60,9 +64,8 @@ def attempt(
                 model = seeded(0, builder(cls, config), session.original).eval()
             found = inputs.find(model, seconds=seconds, first=first)
         except inputs.NoInputs as error:
-            last = error.furthest
-            progress = (RUNNING, last.progress)
-            return Trial(values, attention, progress, bare(error), config, model, None, last.spec, seconds > 0)
+            progress = (RUNNING, error.furthest.progress)
+            return Trial(values, attention, progress, bare(error), config, model, searched=seconds > 0)
         except _TooLarge as error:
             return Trial(values, attention, (TOO_LARGE, -error.count), bare(error))
         except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
@@ -100,7 +103,7 @@ def repaired(
     """Repair a configuration, or the inputs for it, as long as each repair leads further."""
     deadline = session.ledger.share(REPAIR_SECONDS)
     while best.error is not None and time.process_time() < deadline and not session.ledger.late():
-        last = best.error.furthest.error if isinstance(best.error, inputs.NoInputs) else best.error
+        last = best.furthest.error if best.furthest is not None else best.error
         assert last is not None
         line = _raising_line(last, session.original)
         repairs = fit.repairs(original, best.values, brief(last, 2000), line, choices)
@@ -117,11 +120,12 @@ def _better(
     """Yield trials that lead further than the best so far: with inputs searched for, then with other values."""
     search = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING and not best.searched else []
     others = ((values, 0.0) for values in repairs)
+    first = best.furthest.spec if best.furthest is not None else None
     blamed = "config" in str(best.error)  # other inputs do not help where the error says so
     for values, seconds in itertools.chain(others, search) if blamed else itertools.chain(search, others):
         if time.process_time() > deadline:
             return
-        trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds, first=best.spec)
+        trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds, first=first)
         if trial.progress > best.progress:
             yield trial
 

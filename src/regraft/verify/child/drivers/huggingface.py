@@ -14,7 +14,8 @@ from torch import nn
 from regraft.verify.child.drivers import bringup, inputs, parts, vary
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import Trial, builder
-from regraft.verify.child.drivers.reach import reach
+from regraft.verify.child.drivers.reach import held, reach
+from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.session import Session, seeded
 
 ATTENTIONS = (bringup.EAGER, "sdpa")
@@ -136,7 +137,7 @@ def _mended(
 
 def _hope(trial: Trial, session: Session) -> int:
     """How many of the definitions still wanted a failed trial's model holds; 1 where it is not known."""
-    return 1 if trial.model is None else len(_used(trial.model, session) & session.wanted())
+    return 1 if trial.model is None else len(held(trial.model, session) & session.wanted())
 
 
 def _config_class(cls: str, session: Session) -> Any:
@@ -157,16 +158,8 @@ def _candidate(cls: str, trial: Trial, session: Session) -> Candidate:
     assert trial.found is not None
     size = sum(parameter.numel() for parameter in trial.model.parameters())
     calls = trial.found.calls(trial.model)
-    used = _used(trial.model, session)
+    used = held(trial.model, session)
     return Candidate(cls, trial.config, trial.values, trial.attention, trial.found, calls, used, size)
-
-
-def _used(model: Any, session: Session) -> frozenset[str]:
-    named = (getattr(session.original, change.definition, None) for change in session.changes)
-    classes = [value for value in named if isinstance(value, type)]
-    parts = tuple(model.modules())
-    own = {type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__}
-    return frozenset(c.__name__ for c in classes if any(isinstance(part, c) for part in parts)) | own
 
 
 def _subject(candidate: Candidate) -> Subject:
@@ -187,20 +180,23 @@ def _recipe(cls: str, made: Candidate | Trial) -> dict[str, Any]:
     }
 
 
+def _whole(cls: str, made: Candidate | Trial, spec: Spec | None) -> parts.Whole:
+    return parts.Whole(cls, builder(cls, made.config), _recipe(cls, made), spec)
+
+
 def _wholes(ready: list[Candidate], failed: Mapping[str, Trial], session: Session) -> Iterator[parts.Whole]:
     """Every model that is built: those that do not run to their end, with what they came furthest with, first."""
     for cls, trial in failed.items():
         if trial.model is not None:
-            yield parts.Whole(cls, builder(cls, trial.config), _recipe(cls, trial), trial.spec)
+            yield _whole(cls, trial, trial.furthest.spec if trial.furthest is not None else None)
     for one in ready:
-        spec = one.found.spec if one.cls in session.halting else None
-        yield parts.Whole(one.cls, builder(one.cls, one.config), _recipe(one.cls, one), spec)
+        yield _whole(one.cls, one, one.found.spec if one.cls in session.halting else None)
 
 
 def _borrowing(ready: list[Candidate], failed: dict[str, Trial], session: Session) -> Iterator[Subject]:
     """Yield models that take no inputs of ours, called as another model calls them."""
     for one in ready:
-        whole = parts.Whole(one.cls, builder(one.cls, one.config), _recipe(one.cls, one), one.found.spec)
+        whole = _whole(one.cls, one, one.found.spec)
         for part, calls in parts.borrowed(whole, failed, session) if failed else ():
             cls = type(part).__name__
             made = replace(one, cls=cls, config=part.config, values=part.config.to_dict(), calls=calls)
@@ -225,9 +221,7 @@ def _varied_wholes(
                 {**values, **override}, session, attention=other, first=whole.spec,
             )  # fmt: skip
             if trial.model is not None:
-                yield parts.Whole(
-                    whole.name, builder(whole.name, trial.config), _recipe(whole.name, trial), whole.spec
-                )
+                yield _whole(whole.name, trial, whole.spec)
 
 
 def _explored(ready: list[Candidate], session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:

@@ -16,7 +16,7 @@ from typing import Any
 from regraft.verify.child import tree
 from regraft.verify.child.drivers import inputs
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.drivers.reach import reach
+from regraft.verify.child.drivers.reach import held, reach
 from regraft.verify.child.drivers.slots import Spec, make
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, seeded
@@ -26,6 +26,7 @@ SIZES = ((3, 8), (1, 5), (3, 7))  # the last is the one that inputs are searched
 CALLS = 2  # of a part, and of each class in one run
 SECONDS = 3.0  # of search for the inputs of one part
 Build = Callable[[ModuleType], Any]
+_Part = tuple[Any, Subject]  # the original's module, and what either version builds of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +73,12 @@ def borrowed(whole: Whole, names: Collection[str], session: Session) -> Iterator
                 yield part, calls
 
 
-def _useful(found: Iterable[Subject], session: Session) -> Iterator[Subject]:
-    for subject in found:
+def _useful(found: Iterable[_Part], session: Session) -> Iterator[Subject]:
+    for part, subject in found:
         if session.done():
             return
-        if reach(subject, session).news or _holds(subject, session):
+        if held(part, session) & session.wanted() or reach(subject, session).news:
             yield subject
-
-
-def _holds(subject: Subject, session: Session) -> bool:
-    """Whether a definition that has not been met yet is a class of something inside."""
-    part = seeded(0, subject.build, session.original)
-    return any(type(inner).__name__ in session.wanted() for inner in part.modules())
 
 
 def _subject(whole: Whole, path: str, calls: inputs.Calls) -> Subject:
@@ -111,12 +106,12 @@ class _Built:
             self.model = seeded(0, whole.build, session.original).eval()
         self._runs: dict[tuple[tuple[int, int], int], _Run] = {}
 
-    def completed(self) -> Iterator[Subject]:
+    def completed(self) -> Iterator[_Part]:
         """Yield the outermost parts that came to their end, with what they were given."""
         for path in dict.fromkeys(path for size in SIZES for path in _outermost(self._run(size, 0))):
             calls = self.calls_of(path)
             if calls is not None:
-                yield _subject(self.whole, path, calls)
+                yield self.model.get_submodule(path), _subject(self.whole, path, calls)
 
     def calls_of(self, path: str) -> inputs.Calls | None:
         """What a part is given, at the sizes at which it runs by itself; None where there are none."""
@@ -187,7 +182,7 @@ def _after(run: _Run, path: str, *_: Any) -> None:
     run.ended[path] = None
 
 
-def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[Subject]:
+def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[_Part]:
     """Yield a part of each class that is still unmet, or that calls an unmet function, with inputs found for it."""
     tried = set()
     for path, part in model.named_modules():
@@ -201,7 +196,7 @@ def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[Subjec
             except (inputs.NoInputs, LookupError) as error:
                 session.ledger.skip(f"{path} of {whole.name} (parts): {error}")
                 continue
-            yield _subject(whole, path, found.calls(part))
+            yield part, _subject(whole, path, found.calls(part))
 
 
 def _names(cls: type) -> set[str]:

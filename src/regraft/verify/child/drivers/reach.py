@@ -1,9 +1,10 @@
-"""See which changed lines a subject would reach, without comparing anything yet."""
+"""See what a subject holds and which changed lines it would reach, without comparing anything yet."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from regraft.verify.child import weights
 from regraft.verify.child.drivers.base import Subject
@@ -31,6 +32,15 @@ def reach(subject: Subject, session: Session) -> Reach:
     with session.ledger.step("changed", "probe", subject.name), newer:
         failed = _failure(subject, session.changed) is not None
     return Reach(failed or session.reached_by(older, newer), frozenset(newer.lines))
+
+
+def held(model: Any, session: Session) -> frozenset[str]:
+    """Names of the changed classes and of the others of the file that a model has instances of."""
+    named = (getattr(session.original, change.definition, None) for change in session.changes)
+    classes = [value for value in named if isinstance(value, type)]
+    parts = tuple(model.modules())
+    own = {type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__}
+    return frozenset(c.__name__ for c in classes if any(isinstance(part, c) for part in parts)) | own
 
 
 def _failure(subject: Subject, module: ModuleType) -> BaseException | None:
