@@ -362,7 +362,11 @@ def test_an_interrupt_ends_all_processes(write: Write, tmp_path: Path) -> None:
     for number in range(200):
         write(f"m{number:03}.py", code)
     command = [sys.executable, "-m", "regraft", "check", "--jobs", "2", "--no-cache", str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    outer = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here is ignored by children
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    finally:
+        signal.signal(signal.SIGINT, outer)
     assert process.stdout is not None
     assert b"m000.py" in process.stdout.readline()
     os.killpg(process.pid, signal.SIGINT)
