@@ -11,7 +11,18 @@ HERE = Path(__file__).parent
 STORE = HERE.parent.parent / ".cache" / "proof199"
 TORCH = "torch==2.13.0"
 # What models of a package need beside it to run on tiny inputs; nothing chooses another torch.
-BESIDE = {"transformers": ("scipy==1.15.3",), "diffusers": ("transformers==5.23.0", "scipy==1.15.3")}
+BESIDE = {
+    "transformers": ("scipy==1.15.3", "pillow==12.0.0"),
+    "diffusers": ("transformers==5.23.0", "scipy==1.15.3"),
+    "timm": ("torchvision==0.28.0", "numpy==2.2.6", "pillow==12.0.0"),
+}
+# The registry's build of torchvision is for CUDA: without it the library of its own operators cannot be loaded, and
+# the import asks for two of their names. No model that is verified calls one.
+_OPERATORS = """import torch as _torch
+
+for _name in ("nms", "qnms"):
+    _torch.library.define(f"torchvision::{_name}", "(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor")
+"""
 _CODE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
@@ -27,8 +38,14 @@ def python(requirement: str) -> str:
         pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, TORCH], check=True)  # first and pinned, so that nothing else chooses a build of it
         subprocess.run([*pip, *needs], check=True)
+        _name_operators(packages(str(found)) / "torchvision" / "__init__.py")
         installed.write_text(wanted)
     return str(found)
+
+
+def _name_operators(vision: Path) -> None:
+    if vision.exists():
+        vision.write_text(_OPERATORS + vision.read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def packages(interpreter: str) -> Path:

@@ -112,3 +112,82 @@ def test_llama_wrong_rewrites():
     )
     assert {name: v.status for name, v in found.items()} == dict.fromkeys(found, "refuted")
     assert len(found) == 3
+
+
+RELATIVES = """import torch
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+
+class NotThere(BaseException):
+    pass
+
+
+class ToyConfig(PretrainedConfig):
+    model_type = "toy"
+
+    def __init__(self, vocab_size=99, hidden_size=32, swapped=False, codes="none", **kwargs):
+        self.vocab_size, self.hidden_size, self.swapped, self.codes = vocab_size, hidden_size, swapped, codes
+        super().__init__(**kwargs)
+
+
+class Mlp(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.up, self.down = nn.Linear(size, size), nn.Linear(size, size)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+class Plain(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.mlp = Mlp(size)
+
+    def forward(self, x):
+        return x + self.mlp(x)
+
+
+class Swapped(Plain):
+    def forward(self, x):
+        return self.mlp(x) - x
+
+
+class Codes(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.mlp = Mlp(size)
+
+    def encode(self, x):
+        return self.mlp(x).round()
+
+
+class ToyModel(PreTrainedModel):
+    config_class = ToyConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embed = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layer = (Swapped if config.swapped else Plain)(config.hidden_size)
+        self.codes = Codes(config.hidden_size)
+        self.post_init()
+
+    def forward(self, input_ids, pixel_values=None):
+        if pixel_values is not None:
+            raise NotThere("the library that reads images is missing")
+        x = self.layer(self.embed(input_ids))
+        return x + self.codes.encode(x)
+"""
+
+
+def test_relatives_behind_a_flag_and_those_that_are_never_called_are_run(tmp_path):
+    path = tmp_path / "modeling_toy.py"
+    path.write_text(RELATIVES)
+    (verdict,) = verify(
+        path, RELATIVES.replace("torch.relu(self.up(x))", "self.up(x).relu()").encode(), time_limit=100
+    )
+    assert (verdict.definition, verdict.status, verdict.reason) == ("Mlp", "proved", "")
+    wrong = RELATIVES.replace("torch.relu(self.up(x))", "self.up(x).relu() * 1.001")
+    (verdict,) = verify(path, wrong.encode(), time_limit=100)
+    assert verdict.status == "refuted"

@@ -120,7 +120,9 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
     try:
         with watch.printing():
             return _forward(target, call, plan, watch)
-    except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - model code may raise any class; the error is the result
         return Outcome(error=bare(error))
     finally:
         watch.rewind()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
+import linecache
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,13 +16,15 @@ import torch
 
 from regraft.verify.child.drivers import fit, inputs, repair, tiny, vary
 from regraft.verify.child.drivers.slots import Spec
-from regraft.verify.child.replay import bare, frames_of
+from regraft.verify.child.drivers.where import statements
+from regraft.verify.child.replay import bare
 from regraft.verify.child.session import Session, seeded
 from regraft.verify.child.tree import at_home
 
 REPAIR_SECONDS = 12.0
 LARGEST = 26_000_000
 EAGER = "eager"
+_SET = re.compile(r"\s*self\.(\w+) = ")
 BUILDING, TOO_LARGE, RUNNING, DONE = 1, 2, 3, 4  # stages of a trial; 0 is the configuration itself
 
 
@@ -105,7 +109,7 @@ def repaired(
     while best.error is not None and time.process_time() < deadline and not session.ledger.late():
         last = best.furthest.error if best.furthest is not None else best.error
         assert last is not None
-        line = _raising_line(last, session.original)
+        line = _raising(last, session.original, config_class)
         repairs = fit.repairs(original, best.values, brief(last, 2000), line, choices)
         better = next(_better(cls, config_class, best, repairs, session, deadline), None)
         if better is None:
@@ -130,9 +134,18 @@ def _better(
             yield trial
 
 
-def _raising_line(error: BaseException, module: ModuleType) -> str:
-    """The innermost line of a file that an error came through, "" where it came through none of it."""
-    return next((f.line or "" for f in reversed(frames_of(error)) if f.filename == module.__file__), "")
+def _raising(error: BaseException, module: ModuleType, config_class: Any) -> str:
+    """The innermost statement of a file that an error came through, "" where it came through none of it.
+
+    With it come the statements that set the attributes it reads, and the names that a configuration has for others.
+    """
+    text = next((text for filename, text in statements(error) if filename == module.__file__), "")
+    read = set(re.findall(r"self\.(\w+)", text))
+    lines = linecache.getlines(module.__file__ or "")
+    text = "".join([text, *(one for one in lines if (found := _SET.match(one)) and found[1] in read)])
+    kinds = (config_class, *getattr(config_class, "sub_configs", {}).values())
+    aliases = [pair for kind in kinds for pair in getattr(kind, "attribute_map", {}).items()]
+    return " ".join([text, *(name for alias, name in aliases if re.search(rf"\b{alias}\b", text))])
 
 
 class _TooLarge(ValueError):

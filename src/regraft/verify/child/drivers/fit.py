@@ -19,6 +19,10 @@ BACKBONE = {
 }  # fmt: skip
 
 
+# Unset sizes of layers; kernels may want a multiple of 8.
+_SIZE = re.compile(r"_(size|dim|width)$")
+
+
 def repairs(
     original: Mapping[str, Any], small: Mapping[str, Any], text: str, line: str = "", choices: Choices | None = None
 ) -> Iterator[dict[str, Any]]:
@@ -65,9 +69,9 @@ def _everywhere(
 
 def _named(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
     for text in (fault.text, fault.line):
-        for name in sorted(small, key=len, reverse=True):
-            if re.search(rf"\b{re.escape(name)}\b", text):
-                yield from ({**small, name: value} for value in _others(small[name], original.get(name)))
+        named = [name for name in small if re.search(rf"\b{re.escape(name)}\b", text)]
+        for name in sorted(named, key=lambda name: (small[name] is not None, -len(name))):
+            yield from ({**small, name: value} for value in _others(name, small[name], original.get(name)))
     counts = [value for name, value in small.items() if is_layers(name) and isinstance(value, int)]
     for name, value in small.items():
         strings = fault.choices.get(name, ())
@@ -80,6 +84,18 @@ def _unknown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> I
     name = found and (found[1] or found[2])
     if name and small.get(name) is None:
         yield from ({**small, name: value} for value in (0.02, 1, HIDDEN, False, WINDOW))
+
+
+def _listed(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Where a list of so many numbers is asked for, which are those of layers, give it and as many layers."""
+    found = re.search(r"(\w+)\W+to be a list of (?:exactly )?(\d) integers", fault.text)
+    if found and found[1] in original:
+        count = int(found[2])
+        kept = {name: value for name, value in small.items() if name not in DERIVED}
+        layers = {
+            name: max(count, value) for name, value in kept.items() if is_layers(name) and isinstance(value, int)
+        }
+        yield {**kept, **layers, found[1]: list(range(1, count + 1))}
 
 
 def _stages(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
@@ -106,10 +122,14 @@ def _filled(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> It
     if "None" in fault.text:
         unset = [name for name, value in small.items() if value is None and not name.startswith("_")]
         yield from (
-            {**small, name: 1} for name in unset if re.search(r"^num_|(_id|_length|_size|_dim|_window)$", name)
+            {**small, name: 8 if _SIZE.search(name) else 1}
+            for name in unset
+            if re.search(r"^num_|_(id|length|window)$|" + _SIZE.pattern, name)
         )
         mapping = re.search(r"no attribute '(get|items|keys|values)'", fault.text)
         yield from ({**small, name: {}} for name in unset if name.endswith("config") or mapping)
+        flags = [name for name, value in small.items() if isinstance(value, bool) and name.startswith("is_")]
+        yield from ({**small, name: not small[name]} for name in flags if "has no attribute" in fault.text)
 
 
 def _doubled(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
@@ -142,7 +162,7 @@ def _cut_down(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Ite
 
 _TOO_LARGE: tuple[_Repair, ...] = (_named, _cut_down, _restored)
 _UNFIT: tuple[_Repair, ...] = (
-    _named, _unknown, _stages, _exchanged, _filled, _restored, _doubled, _restored_together,
+    _listed, _named, _unknown, _stages, _exchanged, _filled, _restored, _doubled, _restored_together,
 )  # fmt: skip
 
 
@@ -150,11 +170,11 @@ def _derived(original: Mapping[str, Any]) -> dict[str, Any]:
     return {name: original[name] for name in sorted(DERIVED & set(original)) if not name.startswith("_")}
 
 
-def _others(value: Any, original: Any) -> tuple[Any, ...]:
+def _others(name: str, value: Any, original: Any) -> tuple[Any, ...]:
     if isinstance(value, bool):
         return (not value,)
     if value is None or value == 0:
-        return (2, 1, 8, True)
+        return (8, 2, 1, True) if _SIZE.search(name) else (2, 1, 8, True)
     if isinstance(value, int):
         return tuple(dict.fromkeys(one for one in (original, 1, 2, 2 * value, value // 2) if one not in (value, 0)))
     return (original,) if original != value else ()

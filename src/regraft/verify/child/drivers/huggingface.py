@@ -83,7 +83,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     if not session.done():
         yield from _borrowing(ready, failed, session)
         yield from parts.subjects(_wholes(ready, failed, session), session)
-    for candidate in _explored(ready, session, text, choices):
+    for candidate in _explored(ready, session, text, source, choices):
         configs.append(candidate.config)
         yield replace(_subject(candidate), light=True)
     if not session.covered():
@@ -113,7 +113,7 @@ def _mended(
     session: Session, failed: dict[str, Trial], ready: list[Candidate], choices: vary.Choices
 ) -> Iterator[Candidate]:
     """Yield the models among `failed` that repairs bring to life; what works for one is tried for the next."""
-    known = {type(candidate.config): candidate.values for candidate in ready}
+    known = {candidate.values.get("model_type"): candidate.values for candidate in ready}
     deadline = session.ledger.share(REPAIR_SECONDS)
     for cls, first in sorted(failed.items(), key=lambda item: -_hope(item[1], session)):
         defaults, config_class = _defaults(cls, session), _config_class(cls, session)
@@ -122,17 +122,25 @@ def _mended(
         if session.done() or session.ledger.late() or time.process_time() > deadline:
             return
         tried = [first]
-        if config_class in known:
-            values = known[config_class]
+        values = _with_known(first.values, known)
+        if values != first.values:
             tried.append(bringup.attempt(f"bring up {cls}", cls, config_class, values, session))
         best = max(tried, key=lambda trial: trial.progress)
         trial = bringup.repaired(cls, config_class, defaults, best, session, choices)
         if trial.error is None:
             del failed[cls]
-            known[config_class] = trial.values
+            known[trial.values.get("model_type")] = trial.values
             yield _candidate(cls, trial, session)
         else:
             failed[cls] = trial
+
+
+def _with_known(values: Mapping[str, Any], known: Mapping[Any, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """A configuration, or those inside it, as they are in models that run."""
+    kind = values.get("model_type")
+    if kind and kind in known:
+        return known[kind]
+    return {key: _with_known(value, known) if isinstance(value, Mapping) else value for key, value in values.items()}
 
 
 def _hope(trial: Trial, session: Session) -> int:
@@ -224,18 +232,33 @@ def _varied_wholes(
                 yield _whole(whole.name, trial, whole.spec)
 
 
-def _explored(ready: list[Candidate], session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:
-    """Yield other configurations and calls that reach lines that have not run yet, and variations of these in turn."""
+def _explored(
+    ready: list[Candidate], session: Session, text: str, source: str, choices: vary.Choices
+) -> Iterator[Candidate]:
+    """Yield other configurations and calls that reach what has not run yet, and variations of these in turn."""
     deadline = session.ledger.share(SEARCH_SECONDS)
-    lacking = {change.definition for change in session.uncovered()}
-    pool = sorted(ready, key=lambda c: (-_use(c, session), -len(c.used & lacking), c.size, c.cls))[:SEARCHED]
+    lacking = frozenset(change.definition for change in session.missing()) | session.wanted()
+    hopeful = vary.leading_to(lacking, source)
+    text += _around(session.wanted(), source)
+
+    def promise(one: Candidate) -> tuple[Any, ...]:
+        return -_use(one, session), one.cls not in hopeful, -len(one.used & lacking), one.size, one.cls
+
+    pool = sorted(ready, key=promise)[:SEARCHED]
     for candidate in pool:
         for other in _others(candidate, session, text, choices):
-            if session.covered() or time.process_time() > deadline:
+            if session.done() or time.process_time() > deadline:
                 return
-            if reach(_subject(other), session).news:
+            if (other.used - candidate.used) & session.wanted() or reach(_subject(other), session).news:
                 yield other
                 pool.append(other)
+
+
+def _around(names: frozenset[str], source: str) -> str:
+    """The lines of a source that have one of some names, each with those before it: what they are chosen by."""
+    lines = source.splitlines()
+    here = [number for number, line in enumerate(lines) if any(name in line for name in names)]
+    return "\n".join(line for number in here for line in lines[max(0, number - 3) : number + 1])
 
 
 def _others(candidate: Candidate, session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:

@@ -22,7 +22,7 @@ from regraft.verify.child.tree import Call
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
 Calls = Callable[[int], tuple[Call, ...]]
 _TEXT = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "token_type_ids")
-_SENSES = ("pixel_values", "input_features", "input_values", "flattened_patches")
+_SENSES = ("pixel_values", "image_grid_thw", "input_features", "input_values", "flattened_patches")
 _FUTURE = ("future_values", "future_time_features")
 _ASK = ("output_attentions", "output_hidden_states", "use_cache")
 _KNOWN = (*_TEXT, *_SENSES, *_FUTURE, "bbox")
@@ -67,14 +67,17 @@ def find(
     known = _slots(model, inner, width)
     failed: list[repair.Attempt] = []
     starts = [spec for spec in _starts(model, known, inner) if spec != first]
-    for spec in starts if first is None else (first, *starts):
-        found = _fitting(model, spec)
-        if isinstance(found, Found):
-            return found
-        failed.append(found)
+    for start in starts if first is None else (first, *starts):
+        begin: Spec | None = start
+        while begin is not None:
+            found = _fitting(model, begin)
+            if isinstance(found, Found):
+                return found
+            failed.append(found)
+            begin = repair.mended(found, known, getattr(model, "config", None))
     deadline = time.process_time() + seconds
-    for start in sorted(failed, key=lambda one: -one.progress) if seconds > 0 else ():
-        best = repair.search(model, start.spec, known, min(deadline - time.process_time(), 0.6 * seconds))
+    for one in sorted(failed, key=lambda one: -one.progress) if seconds > 0 else ():
+        best = repair.search(model, one.spec, known, min(deadline - time.process_time(), 0.6 * seconds))
         found = _fitting(model, best.spec) if best.error is None else best
         if isinstance(found, Found):
             return found
@@ -134,7 +137,8 @@ def _starts(model: Any, known: dict[str, Slot], inner: bool) -> Iterator[Spec]:
     required = {p.name for p in parameters(signature(model)) if p.default is p.empty}
     main = getattr(model, "main_input_name", "input_ids")
     seen = []
-    every = (_KNOWN, _TEXT, _SENSES, (main, "attention_mask"), (main, "decoder_input_ids"), (main,))
+    future = (_FUTURE,) if known.keys() & set(_FUTURE) else ()
+    every = (_KNOWN, *future, _TEXT, _SENSES, (main, "attention_mask"), (main, "decoder_input_ids"), (main,))
     for names in ((),) if inner else every:
         spec = {name: slot for name, slot in known.items() if name in required or name in names}
         if spec not in seen:
@@ -264,7 +268,8 @@ def _labels(model: Any, spec: Spec, sizes: tuple[tuple[int, int], ...]) -> tuple
 def _with_labels(call: Call, model: Any, size: tuple[int, int], kind: str, seed: int) -> Call:
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(0, int(getattr(model.config, "num_labels", 2)), size, generator=generator)
-    slot = replace(slot_for("input_ids", "", Sizes(model.config)), dims=tuple(map(Dim, size)))
+    shape = tuple(getattr(call.kwargs.get("input_ids"), "shape", size))
+    slot = replace(slot_for("input_ids", "", Sizes(model.config)), dims=tuple(map(Dim, shape)))
     tokens = make({"tokens": slot}, size, seed).kwargs["tokens"]
     flat = words[:, 0].clone()
     wide = words if "Token" in type(model).__name__ else tokens

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType, ModuleType
 from typing import Any
 
+from torch import nn
+
 from regraft.verify.child import tree
 from regraft.verify.child.drivers import inputs
 from regraft.verify.child.drivers.base import Subject
@@ -187,7 +189,8 @@ def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[_Part]
     tried = set()
     for path, part in model.named_modules():
         cls = type(part)
-        own = path and cls.__module__ == session.original.__name__ and cls not in tried
+        callable_ = cls.forward is not nn.Module.forward
+        own = path and callable_ and cls.__module__ == session.original.__name__ and cls not in tried
         if own and (cls.__name__ in session.wanted() or _names(cls) & session.wanted()):
             tried.add(cls)
             try:

@@ -18,7 +18,8 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from regraft.verify.child.drivers.guess import HEADS
-from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec, make
+from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec, make, with_places
+from regraft.verify.child.drivers.where import statements
 from regraft.verify.child.replay import Plan, Target, execute
 
 SIZE = (3, 7)  # told apart from each other and from common sizes in an error message
@@ -27,8 +28,8 @@ SECONDS = 6.0
 _LARGEST = 4096  # dimension
 _ELEMENTS = 1 << 24  # of all inputs together; a search of the largest would take the memory
 _RANK = re.compile(
-    r"[Dd]imension|unpack|\dD|\d-D|dims|too many indices|index \d+ is out of bounds|permute|tuple index|"
-    r"is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript",
+    r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out of bounds|permute|"
+    r"tuple index|is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript",
 )
 
 
@@ -39,6 +40,9 @@ class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
         super().__init__()
         self.count = 0
 
+    def reset(self, *_: Any) -> None:
+        self.count = 0
+
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
         return func(*args, **(kwargs or {}))
@@ -46,11 +50,12 @@ class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run: how many operations it did, and the error that ended it."""
+    """One run: how many operations it did, the error that ended it, and the size of its inputs."""
 
     spec: Spec
     progress: int
     error: BaseException | None
+    size: tuple[int, int] = SIZE
 
     @property
     def text(self) -> str:
@@ -60,8 +65,12 @@ class Attempt:
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once on what a specification gives at one size."""
     with Counter() as counter:
-        error = execute(Target(model), make(spec, size, 0), Plan(gradients=False)).error
-    return Attempt(spec, counter.count, error)
+        began = model.register_forward_pre_hook(counter.reset)  # what copies the arguments is no progress
+        try:
+            error = execute(Target(model), make(spec, size, 0), Plan(gradients=False)).error
+        finally:
+            began.remove()
+    return Attempt(spec, counter.count, error, size)
 
 
 def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) -> Attempt:
@@ -94,6 +103,31 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     return best
 
 
+def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
+    """Where the error says what is missing exactly, an argument or tokens, return inputs that have it.
+
+    Tokens that stand for images, sound or videos have to be as many as there are features. Source: the checks of
+    models that put features in the place of tokens.
+    """
+    spec, text = failed.spec, failed.text
+    asked = re.search(r"`(\w+)` is missing", text)
+    if asked and asked[1] in known and asked[1] not in spec:
+        marks = "input_ids" in spec and asked[1].endswith("type_ids")
+        return {**spec, asked[1]: replace(spec["input_ids"], kind="marks") if marks else known[asked[1]]}
+    found = re.search(r"(\w+) features and \w+ tokens do not match\D*(\d+)\D*(\d+)", text)
+    names = (f"{found[1].lower()}_token_{end}" for end in ("id", "index")) if found else ()
+    token = next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
+    if not found or token is None or "input_ids" not in spec:
+        return None
+    there, wanted = int(found[2]), int(found[3])
+    if there == wanted:  # what is counted are the numbers of all features
+        wanted //= getattr(getattr(config, "text_config", config), "hidden_size", 1)
+    elif there:
+        return None
+    count, rest = divmod(wanted, failed.size[0])
+    return with_places(spec, token, count) if not rest and 0 < count <= _LARGEST else None
+
+
 def _elements(spec: Spec) -> int:
     return sum(math.prod(dim.at(SIZE) for dim in slot.dims) for slot in spec.values())
 
@@ -109,6 +143,9 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
         if "missing" in text:
             yield {**spec, **{name: optional[name] for name in named}}
         yield from ({**spec, name: optional[name]} for name in dict.fromkeys(named))
+    missing = re.search("None|UnboundLocal|missing|specify", text)
+    if missing and failed.error is not None:
+        yield from ({**spec, name: optional[name]} for name in _read(failed.error) if name in {*optional} - {*spec})
     yield from _resized(spec, text)
     if re.search(r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor", text):
         yield from _retyped(spec)
@@ -116,12 +153,18 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
         yield from (_with(spec, name, limit=2) for name, slot in spec.items() if slot.kind == "ids" and slot.limit > 2)
     if _RANK.search(text):
         yield from _reranked(spec)
-    if "None" in text or "UnboundLocal" in text or "missing" in text or "specify" in text:
+    if missing:
         yield from ({**spec, name: slot} for name, slot in optional.items() if name not in spec)
     mentioned = [name for name in spec if re.search(rf"\b{name}\b", text)]
     yield from ({key: slot for key, slot in spec.items() if key != name} for name in mentioned if name in optional)
     yield from _stretched(spec)
     yield from _reranked(spec)
+
+
+def _read(error: BaseException) -> Iterator[str]:
+    """Yield the words of the statements that an error came through, innermost first."""
+    for _, text in statements(error):
+        yield from dict.fromkeys(re.findall(r"\w+", text))
 
 
 def _with(spec: Spec, name: str, **changes: Any) -> Spec:

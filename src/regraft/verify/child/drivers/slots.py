@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +15,14 @@ from regraft.verify.child.tree import Call
 
 
 class Dim(NamedTuple):
-    """A dimension: `factor` times the `of` of a call ("batch" or "length"), or `factor` alone."""
+    """A dimension: `factor` times the `of` of a call ("batch" or "length"), or `factor` alone, and `more`."""
 
     factor: int
     of: str = ""
+    more: int = 0
 
     def at(self, size: tuple[int, int]) -> int:
-        return self.factor * {"": 1, "batch": size[0], "length": size[1]}[self.of]
+        return self.factor * {"": 1, "batch": size[0], "length": size[1]}[self.of] + self.more
 
 
 BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
@@ -32,17 +33,20 @@ GRID = 4  # rows and columns of an image's patches where they come with a grid
 class Slot:
     """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
 
-    Kinds: normal (random numbers), ids (integers below `limit`), mask (ones, then zeros in the second row), additive
-    (zeros), ones, zeros, bool, every other (true, false, true, ... in the last dimension), boxes (corners in the last
-    dimension), patches (as normal, in the last dimension after a row and a column), range (0, 1, 2, ... in the last
-    dimension), pair (a tuple of two like normal: keys and values), grid (frames, rows and columns of patches), bounds
-    (where the only sequence of a row begins and ends).
+    Kinds: normal (random numbers), ids (integers below `limit`; first those of `places`, pairs of a token and how
+    often it stands there, which then stand nowhere else), marks (1 where the first of the `places` is, 2 for the next,
+    0 elsewhere), mask (ones, then zeros in the second row), additive (zeros), ones, zeros, bool, every other (true,
+    false, true, ... in the last dimension), boxes (corners in the last dimension), patches (as normal, in the last
+    dimension after a row and a column), range (0, 1, 2, ... in the last dimension), pair (a tuple of two like normal:
+    keys and values), grid (frames, rows and columns of patches), bounds (where the only sequence of a row begins and
+    ends).
     """
 
     kind: str
     dims: tuple[Dim, ...] = ()
     limit: int = 0
     value: Any = None
+    places: tuple[tuple[int, int], ...] = ()
 
 
 Spec = Mapping[str, Slot]
@@ -86,7 +90,15 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     if slot.kind == "normal":
         return torch.randn(shape, generator=generator)
     if slot.kind == "ids":
-        return torch.randint(min(3, slot.limit - 1), slot.limit, shape, generator=generator)
+        ids = torch.randint(min(3, slot.limit - 1), slot.limit, shape, generator=generator)
+        for token, _ in slot.places:
+            ids = ids.masked_fill(ids == token, 0)
+        return _filled(ids, slot.places)
+    if slot.kind == "marks":
+        return _filled(
+            torch.zeros(shape, dtype=torch.long),
+            [(number + 1, count) for number, (_, count) in enumerate(slot.places)],
+        )
     if slot.kind == "mask":
         return _mask(shape)
     if slot.kind == "boxes":
@@ -110,6 +122,28 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     if slot.kind == "range":
         return torch.arange(shape[-1]).expand(shape).clone()
     return torch.ones(shape) if slot.kind == "ones" else torch.zeros(shape)
+
+
+def _filled(row: Any, begins: Sequence[tuple[int, int]]) -> Any:
+    """Write values, each as often as it says, one after the other from the begin of the last dimension."""
+    start = 0
+    for value, count in begins:
+        row[..., start : start + count] = value
+        start += count
+    return row
+
+
+def with_places(spec: Spec, token: int, count: int) -> Spec:
+    """Let token ids begin with `count` of a token that stands for something else, and be longer by as many."""
+    before = dict(spec["input_ids"].places)
+    places, more = tuple({**before, token: count}.items()), count - before.get(token, 0)
+
+    def longer(slot: Slot) -> Slot:
+        dims = (dim._replace(more=dim.more + more) if dim.of == "length" else dim for dim in slot.dims)
+        return replace(slot, dims=tuple(dims), places=places if slot.places else ())
+
+    changed = {name: longer(slot) for name, slot in spec.items()}
+    return {**changed, "input_ids": replace(changed["input_ids"], places=places)}
 
 
 def _mask(shape: tuple[int, ...]) -> Any:

@@ -48,6 +48,20 @@ def _variations(config: Mapping[str, Any], text: str, choices: Choices) -> Itera
             yield from ((name, {name: other}) for other in others if other != value)
 
 
+def leading_to(names: frozenset[str], source: str) -> frozenset[str]:
+    """Some names and those of a file's definitions that lead to one of them, through others too."""
+    reads: dict[str, set[str]] = {}
+    for node in ast.parse(source).body:
+        inside = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        own = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else inside
+        for name in own:
+            reads.setdefault(name, set()).update(inside)
+    found = set(names)
+    while more := {name for name, inside in reads.items() if inside & found} - found:
+        found |= more
+    return frozenset(found)
+
+
 def compared_strings(source: str) -> Choices:
     """Return by name the strings that a file compares names and attributes with, as in `self.kind == "a"`."""
     found: dict[str, dict[str, None]] = {}

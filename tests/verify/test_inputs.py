@@ -1,0 +1,123 @@
+"""Inputs and configurations that follow exactly from what a model says it misses."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from regraft.verify.child.drivers import fit, inputs, vary  # noqa: E402
+from regraft.verify.child.drivers.where import statements  # noqa: E402
+from regraft.verify.child.replay import bare  # noqa: E402
+
+
+def calls(model):
+    return inputs.find(model.eval()).calls(model)(0)
+
+
+class Config:
+    vocab_size, hidden_size, image_size, image_token_id, video_token_index = 99, 8, 8, 95, 40
+
+
+class Sees(nn.Module):
+    """Puts features of images in the place of tokens, as models of images and text do; `elements` counts numbers."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, elements: bool) -> None:
+        super().__init__()
+        self.config, self.elements = Config(), elements
+        self.embed, self.proj = nn.Embedding(99, 8), nn.Conv2d(3, 8, 4, 4)
+
+    def forward(self, input_ids, attention_mask=None, pixel_values=None, mm_token_type_ids=None):
+        x = self.embed(input_ids) * attention_mask[..., None]
+        if pixel_values is not None:
+            features = self.proj(pixel_values).flatten(2).transpose(1, 2).reshape(-1, 8)
+            here = input_ids == self.config.image_token_id
+            if here.sum() != len(features):
+                count = features.numel() if self.elements else len(features)
+                raise ValueError(
+                    f"Image features and image tokens do not match, tokens: {here.sum()}, features: {count}"
+                )
+            if mm_token_type_ids is None:
+                raise ValueError("Images were passed but `mm_token_type_ids` is missing. Please pass it.")
+            assert torch.equal(mm_token_type_ids == 1, here)
+            x = x.masked_scatter(here[..., None], features)
+        return x
+
+
+@pytest.mark.parametrize("elements", [False, True])
+def test_tokens_that_stand_for_images_are_as_many_as_their_features(elements):
+    first, last = calls(Sees(elements))
+    assert first.kwargs["input_ids"].shape == (1, 4 + 5) and last.kwargs["input_ids"].shape == (3, 4 + 8)
+    assert first.kwargs["attention_mask"].shape == first.kwargs["mm_token_type_ids"].shape == (1, 9)
+    assert (first.kwargs["input_ids"] == 95).sum() == 4 and first.kwargs["pixel_values"].shape == (1, 3, 8, 8)
+
+
+class Layer(nn.Module):
+    """Misses an argument that has a default, at a statement of several lines that names it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Linear(32, 32)
+
+    def forward(self, hidden_states, attention_mask=None, position_ids=None, position_embeddings=None):
+        cos, sin = (
+            position_embeddings
+        )  # fmt: skip
+        return self.proj(hidden_states) * cos.mean() + sin.mean()
+
+
+def test_the_argument_that_the_raising_statement_reads_is_given_first():
+    found = inputs.find(Layer().eval(), inner=True, width=32)
+    assert set(found.spec) == {"hidden_states", "position_embeddings"}
+
+
+def test_the_statements_that_an_error_came_through_are_given_whole():
+    try:
+        Layer()(torch.ones(1, 3, 32))
+    except TypeError as error:
+        (_, innermost), *_ = [one for one in statements(bare(error)) if one[0] == __file__]
+    assert innermost.split() == ["cos,", "sin", "=", "(", "position_embeddings", ")", "#", "fmt:", "skip"]
+
+
+class Forecast(nn.Module):
+    """Takes the future only without a mask that it does not make itself, and runs without it too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.proj = Config(), nn.Linear(8, 4)
+
+    def forward(self, past_values, future_values=None, decoder_attention_mask=None):
+        out = self.proj(past_values)
+        if future_values is not None:
+            if decoder_attention_mask is not None:
+                raise ValueError("Attention mask should be of size (1, 1, 8, 8)")
+            out = out + future_values
+        return out
+
+
+def test_the_future_is_given_where_a_model_takes_it():
+    assert set(calls(Forecast())[0].kwargs) == {"past_values", "future_values"}
+
+
+def test_unset_sizes_are_multiples_of_eight_and_come_before_others():
+    small = {"hidden_size": 32, "expert_size": None, "num_experts": None}
+    first, *_ = fit.repairs(small, small, "TypeError: no", "torch.empty(config.hidden_size, config.expert_size)")
+    assert first == {**small, "expert_size": 8}
+    tried = list(fit.repairs(small, small, "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"))
+    assert {**small, "expert_size": 8} in tried and {**small, "num_experts": 1} in tried
+
+
+def test_a_list_of_layers_that_is_asked_for_is_given_with_as_many_layers():
+    wide = {"num_hidden_layers": 12, "out_indices": [12], "out_features": ["stage12"]}
+    text = "ValueError: Net requires config.out_indices to be a list of 4 integers, specifying which features to use"
+    first, *_ = fit.repairs(wide, {"num_hidden_layers": 2}, text)
+    assert first == {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}
+
+
+def test_what_leads_to_a_definition_is_found_through_others_and_variables():
+    source = (
+        "class A: pass\nclass B:\n    def __init__(self): self.a = KINDS['a']()\nKINDS = {'a': A}\n"
+        "class C:\n    def __init__(self): self.b = B()\nclass D: pass\n"
+    )
+    assert vary.leading_to(frozenset({"A"}), source) == {"A", "B", "C", "KINDS"}
