@@ -166,3 +166,67 @@ def test_a_class_further_out_that_only_uses_is_no_relative(statement):
     text = FAMILY % statement
     (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
     assert [one.name for one in change.relatives] == ["B", "Builds", "BuildsMore"]
+
+
+HEIRS = '''class A(nn.Module):
+    def __init__(self):
+        self.scale = 2
+
+    def _scores(self, x):
+        return x * self.scale
+
+    def weigh(self, x):
+        return x
+
+    def forward(self, x):
+        return self._scores(x) + 1
+
+
+class Apart(A):
+    """The forward pass alone is another."""
+
+    def forward(self, x):
+        """No _scores here."""
+        return self.weigh(x)
+
+
+class Below(Apart):
+    pass
+
+
+class Calls(A):
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Reads(A):
+    def forward(self, x):
+        return self._scores(x)
+
+
+class Asks(A):
+    def forward(self, x):
+        return getattr(self, "_scores")(x)
+
+
+class Keeps(A):
+    def weigh(self, x):
+        return x + 1
+'''
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "relatives"),
+    [
+        ("x * self.scale", "self.scale * x", ["Below", "Calls", "Reads", "Asks", "Keeps"]),
+        ("self._scores(x) + 1", "1 + self._scores(x)", ["Below", "Calls", "Keeps"]),
+        ("self.scale = 2", "self.scale = 1 + 1", ["Apart", "Below", "Calls", "Reads", "Asks", "Keeps"]),
+        ("        return x\n", "        return +x\n", ["Apart", "Below", "Calls", "Reads", "Asks"]),
+        ("class A(nn.Module)", "class A(B, nn.Module)", ["Apart", "Below", "Calls", "Reads", "Asks", "Keeps"]),
+    ],
+    ids=["private", "forward", "constructor", "public", "bases"],
+)
+def test_an_heir_that_runs_none_of_the_edited_methods_is_no_relative(old, new, relatives):
+    changed = HEIRS.replace(old, new, 1)
+    (change,) = find_changes(HEIRS.encode(), changed.encode())
+    assert [one.name for one in change.relatives] == relatives

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
-from regraft.verify.relatives import Family, Relative
+from regraft.verify.relatives import Family, Relative, edited_methods
 from regraft.verify.types import MODULE
 
 Span = tuple[int, int]
@@ -96,7 +96,8 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
         if lines:
             change = _change(name, chunk, lines, new_tree, runnable, _ifs(old.get(name)))
             mentioned = family.mentioned(name) | earlier.mentioned(name)
-            relatives = family.relatives(name, mentioned) if change.kind == "class" else ()
+            edited = edited_methods(old[name].node if name in old else None, chunk.node)
+            relatives = family.relatives(name, mentioned, edited) if change.kind == "class" else ()
             found.append(replace(change, relatives=relatives))
     gone = [Change(name, "removed", (1,), (), (), ()) for name in old if name not in new]
     outside = _module_change(old_tree, new_tree, old_lines, new_lines, runnable)

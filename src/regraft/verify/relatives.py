@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,13 @@ _SETTERS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
 _REGISTERING = frozenset({"add_module", "register_module", "set_submodule", "register_parameter", "register_buffer"})
 _CHANGING = frozenset({"append", "insert", "extend", "pop", "clear", "update", "__setitem__", "__delitem__"})
 _WRAPPING = frozenset({"weight_norm", "spectral_norm", "register_parametrization", "remove_weight_norm"})
+
+# Private methods that `nn.Module` calls by itself.
+_OF_MODULES = frozenset({
+    "_apply", "_call_impl", "_wrapped_call_impl", "_slow_forward", "_get_name", "_named_members", "_infer_parameters",
+    "_load_from_state_dict", "_save_to_state_dict", "_get_backward_hooks", "_get_backward_pre_hooks",
+    "_maybe_warn_non_full_backward_hook", "_replicate_for_data_parallel",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +48,13 @@ class Family:
                 self._names.setdefault(target, set()).update(_names(statement))
         self._classes = {_base(name) for name, node in chunks.items() if isinstance(node, ast.ClassDef)}
 
-    def relatives(self, changed: str, mentioned: frozenset[str]) -> tuple[Relative, ...]:
-        """Return the relatives of a changed class; `mentioned` are the attributes that its two versions mention."""
+    def relatives(
+        self, changed: str, mentioned: frozenset[str], edited: frozenset[str] | None = None
+    ) -> tuple[Relative, ...]:
+        """Return the relatives of a changed class; `mentioned` are the attributes that its two versions mention.
+
+        `edited` are the methods that the change is in, None where it is not in methods alone.
+        """
         cls = _base(changed)
         heirs = self._heirs({cls})
         builders = {n for n in self._classes if cls in self._reach(n, through_classes=False)} - heirs - {cls}
@@ -53,7 +66,8 @@ class Family:
             if own == cls or self._apart(node, cls, own):
                 continue
             if own in heirs:
-                found.append(_relative(name, SUBCLASS, node))
+                if not (edited and self._without(node, changed, edited)):
+                    found.append(_relative(name, SUBCLASS, node))
             elif own in builders:
                 found.append(_relative(name, BUILDER, node))
             elif self._modifies(own, node, mentioned):
@@ -73,6 +87,23 @@ class Family:
                     found.update(n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute))
                     waiting.extend(_bases(node) if isinstance(node, ast.ClassDef) else ())
         return frozenset(found)
+
+    def _without(self, heir: Definition, changed: str, edited: frozenset[str]) -> bool:
+        """Whether an heir runs none of the edited methods: it has its own, or nothing in it asks for them."""
+        parent = self._nodes[changed]
+        if not isinstance(heir, ast.ClassDef) or not isinstance(parent, ast.ClassDef) or heir.keywords:
+            return False
+        own = {_method(node) for node in heir.body}
+        rest = edited - own
+        if [ast.unparse(base) for base in heir.bases] != [_base(changed)]:
+            return False
+        if rest and ([ast.unparse(base) for base in parent.bases] != ["nn.Module"] or not all(map(_private, rest))):
+            return False
+        asked = {word for node in (*heir.body, *heir.decorator_list) for word in _words(node)}
+        inherited = [n for n in parent.body if _method(n) not in edited and _method(n) not in own - asked]
+        if any(_base(changed) in _names(node) for node in (*heir.body, *inherited)):
+            return False
+        return not edited & asked.union(*map(_words, inherited if rest else ()))
 
     def _apart(self, node: Definition, cls: str, own: str) -> bool:
         return cls not in self._reach(own, through_classes=True)
@@ -125,6 +156,41 @@ def _base(name: str) -> str:
 def _relative(name: str, why: str, node: Definition) -> Relative:
     first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
     return Relative(_base(name), why, first, node.end_lineno or node.lineno)
+
+
+def edited_methods(before: Definition | None, after: Definition) -> frozenset[str] | None:
+    """Names of the methods in which two versions of a class differ; None where they differ elsewhere too."""
+    if not isinstance(before, ast.ClassDef) or not isinstance(after, ast.ClassDef):
+        return None
+    sides = []
+    for node in (before, after):
+        names = [_method(part) for part in node.body if _method(part)]
+        if len(names) != len(set(names)):
+            return None
+        shell = [ast.dump(part) for part in (*node.bases, *node.keywords, *node.decorator_list)]
+        shell += [ast.dump(part) for part in node.body if not _method(part)]
+        sides.append((shell, {_method(part): ast.dump(part) for part in node.body if _method(part)}))
+    (shell, old), (other, new) = sides
+    return frozenset(n for n in {*old, *new} if old.get(n) != new.get(n)) if shell == other else None
+
+
+def _method(node: ast.AST) -> str:
+    return node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+
+
+def _private(method: str) -> bool:
+    """Whether only code that names a method runs it: no function of Python or of `nn.Module` calls it by itself."""
+    return method.startswith("_") and not method.startswith("__") and method not in _OF_MODULES
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    """Attributes and texts in a statement, whatever a method can be asked for by; documentation aside."""
+    documentation = {id(one.value) for one in ast.walk(node) if isinstance(one, ast.Expr)}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute):
+            yield inner.attr
+        elif isinstance(inner, ast.Constant) and isinstance(inner.value, str) and id(inner) not in documentation:
+            yield from re.findall(r"\w+", inner.value)
 
 
 def _names(node: ast.AST) -> set[str]:
