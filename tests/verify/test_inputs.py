@@ -118,6 +118,6 @@ def test_a_list_of_layers_that_is_asked_for_is_given_with_as_many_layers():
 def test_what_leads_to_a_definition_is_found_through_others_and_variables():
     source = (
         "class A: pass\nclass B:\n    def __init__(self): self.a = KINDS['a']()\nKINDS = {'a': A}\n"
-        "class C:\n    def __init__(self): self.b = B()\nclass D: pass\n"
+        "class C:\n    def __init__(self): self.b = B()\nclass D:\n    def asks(self, x): return isinstance(x, A)\n"
     )
     assert vary.leading_to(frozenset({"A"}), source) == {"A", "B", "C", "KINDS"}

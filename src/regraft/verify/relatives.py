@@ -42,7 +42,7 @@ class Family:
         self._nodes = chunks
         self._names: dict[str, set[str]] = {}
         for name, node in chunks.items():
-            self._names.setdefault(_base(name), set()).update(_names(node) - _only_asked(node))
+            self._names.setdefault(_base(name), set()).update(used_names(node))
         for statement in tree.body:
             for target in _targets(statement):
                 self._names.setdefault(target, set()).update(_names(statement))
@@ -195,6 +195,11 @@ def _words(node: ast.AST) -> Iterator[str]:
 
 def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def used_names(node: ast.AST) -> set[str]:
+    """Names that a statement reads or sets, other than to ask of what class something is."""
+    return _names(node) - _only_asked(node)
 
 
 def _only_asked(node: ast.AST) -> set[str]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from regraft.verify.relatives import used_names
+
 Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
 ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new")
 
@@ -52,7 +54,7 @@ def leading_to(names: frozenset[str], source: str) -> frozenset[str]:
     """Some names and those of a file's definitions that lead to one of them, through others too."""
     reads: dict[str, set[str]] = {}
     for node in ast.parse(source).body:
-        inside = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        inside = used_names(node)
         own = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else inside
         for name in own:
             reads.setdefault(name, set()).update(inside)
