@@ -125,7 +125,8 @@ def _better(
     search = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING and not best.searched else []
     others = ((values, 0.0) for values in repairs)
     first = best.furthest.spec if best.furthest is not None else None
-    blamed = "config" in str(best.error)  # other inputs do not help where the error says so
+    # other inputs do not help where the error says so, or where layers do not fit each other
+    blamed = "config" in str(best.error) or (best.furthest is not None and repair.unlike_layers(best.furthest))
     for values, seconds in itertools.chain(others, search) if blamed else itertools.chain(search, others):
         if time.process_time() > deadline:
             return

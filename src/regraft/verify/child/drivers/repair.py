@@ -128,6 +128,13 @@ def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
     return with_places(spec, token, count) if not rest and 0 < count <= _LARGEST else None
 
 
+def unlike_layers(failed: Attempt) -> bool:
+    """Whether a layer was given another width than it takes, which is not that of any input."""
+    found = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and \d+x\d+\)", failed.text)
+    widths = {dim.at(failed.size) for slot in failed.spec.values() for dim in slot.dims}
+    return found is not None and int(found[1]) not in widths
+
+
 def _elements(spec: Spec) -> int:
     return sum(math.prod(dim.at(SIZE) for dim in slot.dims) for slot in spec.values())
 
@@ -149,6 +156,10 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
     yield from _resized(spec, text)
     if re.search(r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor", text):
         yield from _retyped(spec)
+    if "out of range" in text:
+        yield from (
+            _with(spec, name, value=1) for name, slot in spec.items() if type(slot.value) is int and slot.value > 1
+        )
     if "out of range in self" in text or "index out of" in text:
         yield from (_with(spec, name, limit=2) for name, slot in spec.items() if slot.kind == "ids" and slot.limit > 2)
     if _RANK.search(text):
