@@ -169,3 +169,37 @@ def test_hooks_that_a_call_registers_are_taken_back_with_the_attribute_that_says
     )
     assert verdict.status == "refuted"
     assert "number of hooks" in verdict.reason
+
+
+CANCELS = '''import torch
+from torch import nn
+
+
+class Pooled(nn.Module):
+    """Attention to one position: what is asked for does not matter, and its gradient is zero."""
+
+    def __init__(self, size=32):
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(size, size), nn.Linear(size, size), nn.Linear(size, size)
+
+    def forward(self, hidden_states):
+        only = hidden_states.mean(1, keepdim=True)
+        scores = torch.tanh(self.query(hidden_states) @ self.key(only).transpose(1, 2))
+        return scores.softmax(-1) @ self.value(only)
+'''
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "status"),
+    [
+        ("(scores.exp() / scores.exp().sum(-1, keepdim=True))", "proved"),
+        ("torch.exp(scores - scores.exp().sum(-1, keepdim=True).log())", "proved"),
+        ("(scores.softmax(-1) + 1e-7 * scores)", "refuted"),
+    ],
+)
+def test_a_gradient_that_cancels_to_nothing_is_rounding_in_both_versions(rewrite, status, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(CANCELS)
+    (verdict,) = verify(path, CANCELS.replace("scores.softmax(-1)", rewrite).encode(), time_limit=100)
+    assert verdict.status == status, verdict.reason

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from regraft.verify.child import tree
-from regraft.verify.child.compare import HALVES, Difference, Largest, is_noise
+from regraft.verify.child.compare import ERROR_RATIO, HALVES, ROUNDINGS, Difference, Largest, is_noise
 from regraft.verify.child.ledger import Record
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.record import Recorded
@@ -20,17 +21,19 @@ from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED, LAID_OUT, SMALL, off_by_one_rounding
 
+ZERO = 1e-12  # of the largest gradient, in float64
 RUNS = 3  # of the original against itself, before a difference is held against the changed version
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is compared: the original, its counterpart, and on demand the original in float64."""
+    """What is compared: the original, its counterpart, and on demand either in float64."""
 
     definition: str
     ours: Target
     theirs: Target
     exact: Callable[[bool], Target]
+    exact_theirs: Callable[[], Target]
 
 
 def sides_of(entry: Recorded, setting: Setting, session: Session) -> Sides:
@@ -44,6 +47,7 @@ def sides_of(entry: Recorded, setting: Setting, session: Session) -> Sides:
         Target(pair.original, "", ours, before),
         Target(pair.changed, "", theirs, after),
         lambda fresh: Target(pair.exact(fresh=fresh), "", ours, before),
+        lambda: Target(pair.cast(torch.float64).changed, "", theirs, after),
     )
 
 
@@ -54,6 +58,7 @@ def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
         Target(pair.original, path, None, before),
         Target(pair.changed, path, None, after),
         lambda fresh: Target(pair.exact(fresh=fresh), path, None, before),
+        lambda: Target(pair.cast(torch.float64).changed, path, None, after),
     )
 
 
@@ -103,6 +108,8 @@ def left_out(found: Difference, sides: Sides, call: Call, plan: Plan, session: S
     """Return why a difference says nothing about the changed version, or nothing where it does."""
     if _far_from_exact(found.path, sides, call, plan):
         return "the original's own result has nothing to do with the exact one in this number format"
+    if _cancels(found, sides, call, plan):
+        return "the gradient is nothing but rounding in both versions"
     if _differs_from_itself(sides, call, plan, session):
         return "the original gives other values each time"
     return ""
@@ -124,6 +131,28 @@ def _far_from_exact(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
     if value.dtype not in HALVES or value.dtype != other.dtype or value.shape != other.shape:
         return False
     return any(is_noise(ours[name], truth.get(name)) for name in {path, *before.outputs})
+
+
+def _cancels(found: Difference, sides: Sides, call: Call, plan: Plan) -> bool:
+    """Whether a gradient that differs is zero in both versions if computed in float64, and small beside others.
+
+    What cancels exactly in one order of summation leaves rounding in another: softmax over one position, say.
+    """
+
+    def gradients(target: Target, plan: Plan) -> Mapping[str, Any]:
+        seen = execute(target, call, plan)
+        return (seen.second if plan.twice else seen.gradients) or {}
+
+    wide = replace(plan, dtype=torch.float64)
+    exact, ours = gradients(sides.exact(call.label == SMALL), wide), gradients(sides.ours, plan)
+    theirs = gradients(sides.exact_theirs(), wide).get(found.path)
+    sizes = {name: float(v.abs().max()) for name, v in exact.items() if isinstance(v, torch.Tensor) and v.numel()}
+    if not {found.path} <= sizes.keys() & ours.keys() or not isinstance(theirs, torch.Tensor):
+        return False
+    scale = max(sizes.values())
+    nothing = ZERO * scale >= max(sizes[found.path], float(theirs.abs().max()))
+    rounding = ERROR_RATIO * ROUNDINGS["gradients"] * torch.finfo(ours[found.path].dtype).eps
+    return nothing and found.absolute <= rounding * scale
 
 
 def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session) -> bool:
