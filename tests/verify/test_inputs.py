@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from regraft.verify.child.drivers import fit, inputs, vary  # noqa: E402
+from regraft.verify.child.drivers import fit, inputs, tiny, vary  # noqa: E402
 from regraft.verify.child.drivers.where import statements  # noqa: E402
 from regraft.verify.child.replay import bare  # noqa: E402
 
@@ -121,3 +121,20 @@ def test_what_leads_to_a_definition_is_found_through_others_and_variables():
         "class C:\n    def __init__(self): self.b = B()\nclass D:\n    def asks(self, x): return isinstance(x, A)\n"
     )
     assert vary.leading_to(frozenset({"A"}), source) == {"A", "B", "C", "KINDS"}
+
+
+@pytest.mark.parametrize(
+    ("wide", "small"),
+    [
+        ({"decoder_sparse_step": 4}, {"decoder_sparse_step": 2}),
+        ({"attn_layer_period": 8, "attn_layer_offset": 4}, {"attn_layer_period": 2, "attn_layer_offset": 1}),
+        ({"first_k_dense_replace": 3, "num_dense_layers": 3}, {"first_k_dense_replace": 1, "num_dense_layers": 1}),
+        ({"mlp_only_layers": [0, 1]}, {"mlp_only_layers": [0]}),
+        ({"global_attn_indexes": [5, 11]}, {"global_attn_indexes": [1]}),
+        ({"no_rope_layers": [1, 1, 0] * 4}, {"no_rope_layers": [1, 0]}),
+    ],
+    ids=lambda one: next(iter(one)),
+)
+def test_a_shrunk_model_keeps_layers_of_both_kinds(wide, small):
+    shrunk = tiny.shrink({"num_hidden_layers": 12, "hidden_size": 768, **wide}, tiny.SCALES[0])
+    assert {name: shrunk[name] for name in small} == small and shrunk["num_hidden_layers"] == 2

@@ -28,6 +28,14 @@ DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_feature
 _KEPT = re.compile(
     r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group_|conv_(?!dim|.*channels)|dilation|interval|crop"
 )
+# How often layers of another kind come, how many of one kind come first, and which layers are of it.
+_EVERY = re.compile(
+    r"(sparse|layer|attention|attn|expert|moe)_(\w+_)?(step|interval|frequency|freq|period)$|window_pattern$"
+)
+_FIRST = re.compile(r"^first_k_|dense_layers$|layer_(offset|start_index)$")
+_POSITIONS = re.compile(
+    r"(attn|block|visual|layer)_(ids|idxs|indexes|indices)$|(only|rope|moe|attention|global|local)_layers$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,9 @@ def _sequence(name: str, value: list[Any], scale: Scale, ratio: int, layers: _La
         kinds = list(dict.fromkeys(map(repr, value)))
         first = [next(v for v in value if repr(v) == kind) for kind in kinds][: layers.kept]
         value = (first + value)[: layers.kept]
+    elif _POSITIONS.search(name) and len(set(value)) == len(value) and all(type(item) is int for item in value):
+        if max(value) < max(layers.counts, default=0):
+            return [item for item in value if item < layers.kept][: layers.kept - 1] or [layers.kept - 1]
     if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         return [_integer(name.rstrip("s"), item, scale, ratio, layers) for item in value]
     return value
@@ -125,7 +136,9 @@ def _integer(name: str, value: int, scale: Scale, ratio: int, layers: _Layers) -
         return value if value < VOCABULARY else VOCABULARY - 1 - sum(map(ord, name)) % 8
     if "vocab" in name and "type" not in name:
         return min(value, VOCABULARY)
-    if is_layers(name):
+    if _FIRST.search(name):
+        return min(value, layers.kept - 1)
+    if is_layers(name) or _EVERY.search(name):
         return min(value, layers.kept)
     if re.search(r"(image|input|img)_size$", name):
         return min(value, scale.image)
