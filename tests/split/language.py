@@ -345,3 +345,55 @@ class Marks(Layers):
             turns = turns + 1
         kept = x[0][x[0] > 0]
         return x[0, : torch.full((1,), kept.shape[0])], torch.ones_like(kept).sum().item(), total
+
+
+def capped(values, most):
+    if values.sum() > 1:
+        values[values > most] = most
+    return values.mean()
+
+
+class Aliases(Layers):
+    """A change in place is seen under every name that holds the tensor, also in the caller."""
+
+    def forward(self, x):
+        y = held = self.a(x)
+        pair = (held, 1)
+        mean = capped(y, 0.3)
+        for number in range(3):
+            other = y
+            other += number * mean
+            if y[0, 0] > 0.2:
+                y[0, number] = 0
+        return y, held, pair[0] * 2, mean
+
+
+class Rows(Layers):
+    """Loops over the rows of tensors together, whose names are assigned meanwhile."""
+
+    def forward(self, x):
+        found, rows = [], torch.cat([x, self.a(x), self.b(x)])
+        for number, (row, (head, other)) in enumerate(
+            zip(rows, zip(self.heads, rows.flip(0), strict=False), strict=False)
+        ):
+            rows = row + other
+            if head(rows).sum() > 0:
+                found.append(number)
+                x = x + rows
+        for number, row in enumerate(x):
+            x = row * number
+        return x, found
+
+
+class Outputs(Layers):
+    """A submodule that is one operation gives an object, which is used on both sides of a decision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = networks.Encoder()
+
+    def forward(self, x):
+        found = self.encoder(x)
+        if found.last.sum() > 0:
+            x = x + found.states[0]
+        return x + found.states[1] if found.first is None else x, found.last

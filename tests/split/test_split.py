@@ -82,6 +82,7 @@ OPEN = (
     sizes.Lengths,
     sizes.Greedy,
     sizes.Cuts,
+    sizes.Repeats,
 )  # sizes that regions take as they come
 
 
@@ -160,14 +161,14 @@ REFUSED = {
     "Unbound": "y is not defined on this path", "Clock": "call of 'time' cannot be followed",
     "HiddenClock": "gives something else each time", "Reads": r"open\(\)", "WhileElse": "else after a while",
     "Forever": "4096 iterations", "Recursive": "too deeply", "LoopReturn": "return inside a loop",
-    "View": "row is changed in place", "Shares": "y is changed in place", "Fills": "assigning to an element",
+    "View": "row is changed in place", "Shares": "y is changed in place", "Around": "y is changed in place",
+    "Operands": "by an expression that reads it", "Fills": "assigning to an element",
     "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
     "Replaced": "attribute _buffers of the network", "Truths": "not a single whole number",
     "Several": "the example call fails: TypeError", "Fraction": "is read inside a call",
     "Nonlocals": "nonlocal", "Ended": "returns a tuple", "Late": "known only at run time",
     "Outer": "changes a tensor of that one", "Looks": "an attribute of a function", "Swaps": "changes in a loop",
     "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes",
-
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_torch, is_whole, method_call, name, plain, static_display
+from regraft.dynamic.codes import is_single, is_torch, method_call, name, plain, static_display
 from regraft.dynamic.decisions import Decisions
 from regraft.dynamic.interpreter import Local, NotRun
 from regraft.dynamic.local import as_definition, inside, stand_in
@@ -173,10 +173,15 @@ class Calls(Decisions):
 
     def with_numbers(self, code: ast.Call, operands: list[Value]) -> ast.Call:
         """The call of an operation that reads tensors of one whole number, such as `torch.arange(t)`, with numbers."""
-        single = [one for one in operands if is_whole(one.example) and one.example.numel() == 1]
-        if not single or not self.reads(code):
+        single = [one for one in operands if is_single(one.example)]
+        several = [one for one in operands if any(map(is_single, one.example if one.fields else ()))]
+        if not (single or several) or not self.reads(code):
             return code
         numbers = {id(one.code): self.bound(one.code, one).code for one in single}
+        for one in several:
+            parts = [self.element(one, place) for place in one.fields]
+            codes = [self.bound(part.code, part).code if is_single(part.example) else part.code for part in parts]
+            numbers[id(one.code)] = ast.Tuple(codes, ast.Load())
         keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
         return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
 
@@ -200,6 +205,10 @@ class Calls(Decisions):
         tensors = [one for one in operands if one.kind == "tensor"]
         if called == "reversed" and isinstance(operands[0].example, list):
             return replace(self.run(node, code), kind="host")
+        if called in ("zip", "enumerate") and any(one.kind != "static" for one in operands):
+            value = self.rows(node, called, operands)
+            if value is not None:
+                return value
         if not tensors:
             value = self.run(node, code)
             known = all(one.kind == "static" for one in operands)
@@ -218,6 +227,23 @@ class Calls(Decisions):
         if called in ("isinstance", "hasattr", "type"):
             return self.static(self.run(node, code).example)
         raise self.refuse(node, f"{called}() of a tensor is not supported")
+
+    def rows(self, node: ast.Call, called: str, operands: list[Value]) -> Value | None:
+        """`zip` or `enumerate` of what has a known length, as a tuple of tuples."""
+        words = {one.arg: operands[place - len(node.keywords)] for place, one in enumerate(node.keywords)}
+        strict = words.pop("strict", None)
+        given = operands[: len(operands) - len(node.keywords)]
+        if called == "enumerate" and len(given) > 1:
+            return None
+        several = [self.elements(node, one) for one in given]
+        known = [one for one in several if one is not None]
+        if words or len(known) < len(several) or (strict is not None and strict.kind != "static"):
+            return None
+        if called == "enumerate":
+            known.insert(0, [self.static(place) for place in range(len(known[0]))])
+        if strict is not None and strict.example and len({len(one) for one in known}) > 1:
+            raise self.refuse(node, "zip() of different lengths with strict=True fails")
+        return self.together([self.together(list(row)) for row in zip(*known, strict=False)])
 
     def method(self, node: ast.Call, base: Value, called: str) -> Value:
         args, words = self.operands(node)

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_number_tensor, is_whole, literal_range, name, plain
+from regraft.dynamic.codes import assign, is_number_tensor, is_single, literal_range, name, plain
 from regraft.dynamic.interpreter import Frame, Interpreter
-from regraft.dynamic.values import SAME, Value, literal
+from regraft.dynamic.residual import TensorStep
+from regraft.dynamic.values import SAME, Value, literal, open_sizes
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
 MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
@@ -31,6 +32,16 @@ class Expressions(Interpreter):
     """Evaluates expressions on the example and writes down what is left of them."""
 
     def evaluate(self, node: ast.expr) -> Value:
+        self.pending.append([])
+        try:
+            value = self.evaluated(node)
+        finally:
+            self.pending.pop()
+        if self.pending and self.pending[-1] is not None:
+            self.pending[-1].append(value)
+        return value
+
+    def evaluated(self, node: ast.expr) -> Value:
         method = getattr(self, f"on_{type(node).__name__}", None)
         if method is not None:
             return method(node)  # type: ignore[no-any-return]
@@ -109,8 +120,32 @@ class Expressions(Interpreter):
         example, twin = (
             one[place] if isinstance(place, int) else getattr(one, place) for one in (value.example, value.other)
         )
+        if isinstance(example, torch.nn.Module):
+            return self.static(example, code)
         kind = "tensor" if isinstance(example, torch.Tensor) else "host"
         return Value(kind, example, code, SAME if value.twin is SAME else twin)
+
+    def elements(self, node: ast.AST, values: Value) -> list[Value] | None:
+        """What a loop runs over, where its length is known."""
+        if values.kind == "static":
+            return [self.static(one) for one in values.example]
+        if values.fields and values.kind == "host":
+            return [self.element(values, place) for place in values.fields]
+        if values.kind == "tensor" and isinstance(values.example, torch.Tensor) and 0 not in open_sizes(values):
+            rows = self.fresh()  # the source may assign to the tensor's name before the loop ends
+            self.steps.append(TensorStep(assign(rows, values.code), self.place))
+            self.hold(rows, values)
+            places = map(ast.Constant, range(len(values.example)))
+            return [self.run(node, ast.Subscript(name(rows), place, ast.Load())) for place in places]
+        return None
+
+    def together(self, values: list[Value]) -> Value:
+        """A tuple of values, as they stand."""
+        examples = tuple(one.example for one in values)
+        if all(one.kind == "static" for one in values):
+            return self.static(examples)
+        code = ast.Tuple([one.code for one in values], ast.Load())
+        return Value("host", examples, code, tuple(one.other for one in values))
 
     def composed(self, node: ast.expr) -> Value:
         """An operator or a display: its kind is the strongest kind of its operands."""
@@ -154,7 +189,7 @@ class Expressions(Interpreter):
         """A bound of a slice: a tensor of one whole number is read by the host, or known where no input decides it."""
         if value.kind != "tensor" and not isinstance(value.example, torch.Tensor):
             return value
-        if not is_whole(value.example) or value.example.numel() != 1:
+        if not is_single(value.example):
             raise self.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
         if value.kind == "static" or self.is_known(value):
             return self.static(value.example.item())
@@ -193,6 +228,13 @@ class Expressions(Interpreter):
                 of = base.example
                 raise Choice(node.slice, list(of) if isinstance(of, torch.nn.ModuleDict) else list(range(len(of))))
             return self.static(self.run(node, code).example)
+        if (
+            base.kind == "record" and index.kind == "static"
+        ):  # such as an output of transformers, which is a tuple, too
+            found = self.run(node, code).example
+            same = [place for place in base.fields if found is not None and getattr(base.example, place) is found]
+            if same:
+                return self.element(base, same[0])
         if base.kind == "host":
             if index.kind == "tensor":
                 raise self.refuse(node, "a container is indexed by a tensor")

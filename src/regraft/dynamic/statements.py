@@ -8,24 +8,26 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.assign import Assignments, part_name
+from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, name
 from regraft.dynamic.expressions import Choice
+from regraft.dynamic.inplace import Changes
 from regraft.dynamic.normal import holds, tails
 from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, writes
-from regraft.dynamic.values import Names, Value, fork, literal, open_sizes, opened, same_type
+from regraft.dynamic.values import Names, Value, fork, literal, opened, same_type
 
 GRADIENTS = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
 OPENED = 4  # times that sizes of tensors in one loop are opened
 UNROLLED = 4096  # iterations of one loop
 
 
-class Statements(Assignments):
+class Statements(Changes):
     """Walks statements; what is left of them goes to `steps`."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
         self.depth = 0
+        self.met: dict[tuple[int, ...], Value] = {}  # of paths that meet: what names hold that hold the same on each
         self.loops: list[list[tuple[list[Step], Names]] | None] = []
 
     def block(self, statements: list[ast.stmt]) -> None:
@@ -44,11 +46,14 @@ class Statements(Assignments):
             raise self.refuse(node, f"{type(node).__name__} is not supported in a network that is split")
         steps, names = list(self.steps), fork(self.names)
         self.frame.line = getattr(node, "lineno", self.frame.line)
+        self.pending.append(None)  # what a statement evaluates it uses itself
         try:
             handler(node)
         except Choice as choice:
             self.steps[:], self.names = steps, names
             self.choose(node, choice)
+        finally:
+            self.pending.pop()
         for step in self.steps[len(steps) :]:
             if isinstance(step, HostStep) and not step.place[1]:
                 step.place = self.frame.path, getattr(node, "lineno", 0)
@@ -80,6 +85,7 @@ class Statements(Assignments):
         if not ends:
             return
         joined: Names = {}
+        self.met = {}
         for key in ends[0][1]:
             if all(key in names for _, names in ends):
                 joined[key] = self.join(key, [(steps, names[key]) for steps, names in ends])
@@ -93,9 +99,6 @@ class Statements(Assignments):
             kept = all(self.is_kept_apart(key, value, names) for value, names in zip(values, found, strict=True))
             if kept and len({(type(value.example), *value.fields) for value in values}) == 1:
                 self.names[key] = self.rebuilt(key, values[0])
-
-    def is_kept_apart(self, key: str, value: Value, names: Names) -> bool:
-        return bool(value.fields) and all(part_name(key, place) in names for place in value.fields)
 
     def join(self, key: str, found: list[tuple[list[Step], Value]]) -> Value:
         values = [value for _, value in found]
@@ -125,9 +128,16 @@ class Statements(Assignments):
                 if wider is None:
                     return Value("lost", None, name(key))
                 joined = wider
+        if any(value.example is not values[0].example for value in values):
+            joined = self.met.setdefault(tuple(id(value.example) for value in values), self.one_of(joined, values))
         if joined is not values[0]:
             self.hold(key, joined)
         return replace(joined.named(key), constant=all(value is values[0] for value in values) and values[0].constant)
+
+    def one_of(self, value: Value, values: list[Value]) -> Value:
+        """A value that is one tensor or another, by the path taken; it shares the memory of all."""
+        self.shared.append([one.example for one in values])
+        return replace(value, example=value.example.view_as(value.example))
 
     # -- statements
 
@@ -202,7 +212,7 @@ class Statements(Assignments):
 
     def do_For(self, node: ast.For) -> None:
         values = self.evaluate(node.iter)
-        items = self.items(node, values)
+        items = self.elements(node, values)
         if items is None:
             self.host_loop(node, values)
             return
@@ -212,10 +222,12 @@ class Statements(Assignments):
             raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
         outer, self.steps = self.steps, []
         self.loops.append(ends)
+        self.pending.append(items)  # rows of a tensor are taken one by one
         for item in items:
             if not leaves(self.steps):
                 self.store(node.target, item)
                 self.block(body)
+        self.pending.pop()
         if not leaves(self.steps):
             self.block(node.orelse)
         self.loops.pop()
@@ -236,18 +248,6 @@ class Statements(Assignments):
             raise self.refuse(node, "else after a while loop is not supported")
         self.generalise(node)
         self.loop(node, None)
-
-    def items(self, node: ast.For, values: Value) -> list[Value] | None:
-        """What a loop runs over, where its length is known."""
-        if values.kind == "static":
-            return [self.static(one) for one in values.example]
-        if values.fields and values.kind == "host":
-            return [self.element(values, place) for place in values.fields]
-        if values.kind == "tensor" and isinstance(values.example, torch.Tensor) and 0 not in open_sizes(values):
-            rows = ast.copy_location(values.code, node)
-            places = range(len(values.example))
-            return [self.run(node, ast.Subscript(rows, ast.Constant(place), ast.Load())) for place in places]
-        return None
 
     def host_loop(self, node: ast.For, values: Value) -> None:
         code = self.held(values) if values.kind == "tensor" else values.code
@@ -271,7 +271,11 @@ class Statements(Assignments):
 
     def generalise(self, node: ast.While | ast.For) -> None:
         """What the loop assigns is not known any more once it runs."""
-        for key in self.assigned(node):
+        self.settle(node, self.assigned(node))
+
+    def settle(self, node: ast.AST, keys: set[str]) -> None:
+        """Let the host or regions hold what is under these names, of which nothing is known any more."""
+        for key in sorted(keys):
             value = self.names.get(key)
             if value is not None and value.constant:
                 self.names[key] = replace(value, constant=False)
@@ -300,8 +304,17 @@ class Statements(Assignments):
         varying = self.assigned(node) - self.varying
         self.varying |= varying
         for _ in range(OPENED):
+            for key in varying & self.names.keys():
+                if self.names[key].kind == "tensor":
+                    self.names[key] = self.one_of(self.names[key], [self.names[key]])
+            entry, changed, self.changed = dict(self.names), self.changed, set()
             steps, after = self.apart(lambda: self.iteration(node), self.names)
-            entry = dict(self.names)
+            found, self.changed = self.changed - self.varying, changed | self.changed
+            if found & entry.keys():
+                varying |= found
+                self.varying |= found
+                self.settle(node, found)
+                continue
             target = {header[0].id} if header is not None and isinstance(header[0], ast.Name) else set()
             self.names = {
                 key: value if key in target else self.carried(node, key, value, after.get(key))
@@ -322,6 +335,8 @@ class Statements(Assignments):
             return self.rebuilt(key, value)
         if new is not None and new.kind == value.kind == "static" and not same_constant(value.example, new.example):
             raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
+        if new is not None and new.kind == value.kind == "tensor" and new.example is not value.example:
+            self.shared.append([value.example, new.example])
         if new is not None and new.kind == value.kind and same_type(value, new):
             return replace(new, constant=False) if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
