@@ -207,13 +207,6 @@ class Operands(Base):
         return y * 2 + self.mark(y)
 
 
-class Fills(Base):
-    def forward(self, x):
-        found = {}
-        found["y"] = self.a(x)
-        return found["y"] if x.sum() > 0 else x
-
-
 class Starred(Base):
     def forward(self, x):
         first, *rest = x[0, 0], x[0, 1], x[0, 2]
@@ -354,3 +347,92 @@ class Several(Base):
 class Fraction(Base):
     def forward(self, x):
         return torch.arange(x.abs().max() + 1)
+
+
+class Plain:
+    def __init__(self):
+        self.count = 0
+
+    def bump(self):
+        self.count = self.count + 1
+        return self.count
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+    def __init__(self, x):
+        self.x = x
+
+
+class Computed:
+    def __getattr__(self, called):
+        return 1
+
+
+class Keyed(Base):
+    def forward(self, x):
+        found = {"a": x}
+        return found["b" if x.sum() > 1e9 else "a"]
+
+
+class Differs(Base):
+    def forward(self, x):
+        found = {}
+        if x.sum() > 0:
+            found["y"] = x
+        return self.a(x) if "y" in found else x
+
+
+class Disorder(Base):
+    def forward(self, x):
+        made = Plain()
+        made.count = x[0, 0].item()
+        return made.count * 2 + made.bump()
+
+
+class Given(Base):
+    def forward(self, x):
+        made = Plain()
+        made.y = self.a(x)
+        return made.__class__, x if x.sum() > 0 else made.y
+
+
+class Opaque(Base):
+    def forward(self, x):
+        return x * len(vars(Plain())) if x.sum() > 0 else x
+
+
+class Slots(Base):
+    def forward(self, x):
+        return Slotted(x).x if x.sum() > 0 else x
+
+
+class Magic(Base):
+    def forward(self, x):
+        return x * Computed().y if x.sum() > 0 else x
+
+
+class Missing(Base):
+    def forward(self, x):
+        made = Plain()
+        if x.sum() > 1e9:
+            return x * made.total
+        return self.a(x)
+
+
+class Relinks(Base):
+    def forward(self, x):
+        made = Plain()
+        made.step = torch.tanh
+        while x.sum() > 0:
+            x = made.step(x) - 0.1
+            made.step = torch.sin
+        return x
+
+
+class Which(Base):
+    def forward(self, x):
+        first, second = Plain(), Plain()
+        chosen = first if x.sum() > 0 else second
+        return x * chosen.bump()

@@ -35,7 +35,11 @@ class Assignments(Calls):
         elif isinstance(target, ast.Name):
             self.store_name(self.frame.prefix + target.id, value)
         else:
-            raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
+            assert isinstance(target, ast.Attribute)
+            base = self.evaluate(target.value)
+            if not self.is_made(base.example):
+                raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
+            self.put_attribute(target, base.example, target.attr, value)
 
     @abstractmethod
     def put(self, target: ast.Subscript, value: Value) -> None:

@@ -23,7 +23,7 @@ class Decisions(Expressions):
         ast.copy_location(rest, node.values[1])
         both = isinstance(node.op, ast.And)
         if first.kind == "static":
-            return self.evaluate(rest) if bool(first.example) == both else first
+            return self.evaluate(rest) if bool(self.truth(first).example) == both else first
         left = self.truth(first)
         found: list[Value] = []
         steps, names = self.apart(lambda: found.append(self.truth(self.evaluate(rest))), self.names)
@@ -70,6 +70,12 @@ class Decisions(Expressions):
 
     on_GeneratorExp = on_ListComp
 
+    def on_DictComp(self, node: ast.DictComp) -> Value:
+        key = self.fresh()
+        for statement in comprehension(node, key, f"{key}_"):
+            self.statement(statement)
+        return self.names[self.frame.prefix + key]
+
     def on_Compare(self, node: ast.Compare) -> Value:
         """`a < b < c` is `a < b and b < c`, with b computed once."""
         if len(node.ops) == 1:
@@ -106,6 +112,8 @@ class Decisions(Expressions):
 
     def truth(self, value: Value) -> Value:
         """What `if value` asks, as the host asks it."""
+        if self.is_made(value.example):
+            return self.static(self.made_truth(value.code, value.example))
         if value.kind == "tensor":
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")

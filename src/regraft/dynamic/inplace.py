@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from typing import Any
 
 import torch
@@ -25,28 +26,28 @@ class Changes(Assignments):
 
     def do_AugAssign(self, node: ast.AugAssign) -> None:
         target = node.target
-        if isinstance(target, ast.Attribute):
-            raise self.refuse(node, "an augmented assignment to an attribute is not supported")
-        made = ast.Name(target.id, ast.Load()) if isinstance(target, ast.Name) else None
-        read = made or ast.Subscript(target.value, target.slice, ast.Load())  # type: ignore[union-attr]
-        if isinstance(target, ast.Name):
-            old = self.evaluate(ast.copy_location(read, node))
-            if isinstance(old.example, list):
-                raise self.refuse(node, f"{target.id} is changed in place while something else may hold it")
-            if isinstance(old.example, torch.Tensor):
-                key = self.frame.prefix + target.id
-                same = self.holders(node, key)
-                self.replace_all(key, same, self.evaluate(made_of(node, read)))
-                return
+        read = copy.copy(target)
+        read.ctx = ast.Load()
+        old = self.evaluate(read)
+        key = self.place_of(read, old)
+        if self.is_made(old.example) or isinstance(old.example, list):
+            raise self.refuse(node, f"{ast.unparse(read)} is changed in place while something else may hold it")
+        if key is not None and isinstance(old.example, torch.Tensor):
+            same = self.holders(node, key)
+            self.replace_all(key, same, self.evaluate(made_of(node, read)))
+            return
         self.store(target, self.evaluate(made_of(node, read)))
 
     def put(self, target: ast.Subscript, value: Value) -> None:
         """`tensor[index] = value`."""
         index = self.evaluate(without_slices(target.slice))
         base = self.evaluate(target.value)
-        if base.kind != "tensor" or not isinstance(target.value, ast.Name):
+        if self.is_made(base.example):
+            self.invoke(target, self.special(target, base.example, "__setitem__"), [index, value], {})
+            return
+        key = self.place_of(target.value, base)
+        if base.kind != "tensor" or key is None:
             raise self.refuse(target, "assigning to an element of anything but a local tensor is not supported")
-        key = self.frame.prefix + target.value.id
         code = ast.Call(self.aliased("changed", changed), [base.code, index.code, value.code], [])
         self.replace_all(key, self.holders(target, key), self.result(target, code, [base, value]))
 
@@ -55,15 +56,25 @@ class Changes(Assignments):
         method = node.func
         if not (isinstance(method, ast.Attribute) and method.attr.endswith("_") and not method.attr.endswith("__")):
             return False
-        if not isinstance(method.value, ast.Name) or not hasattr(torch.Tensor, method.attr[:-1]):
+        if not isinstance(method.value, (ast.Name, ast.Attribute, ast.Subscript)):
             return False
-        if self.evaluate(method.value).kind != "tensor":
+        if not hasattr(torch.Tensor, method.attr[:-1]):
             return False
-        key = self.frame.prefix + method.value.id
+        base = self.evaluate(method.value)
+        key = self.place_of(method.value, base)
+        if base.kind != "tensor" or key is None:
+            return False
         same = self.holders(node, key)
         made = ast.Call(ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords)
         self.replace_all(key, same, self.evaluate(ast.fix_missing_locations(ast.copy_location(made, node))))
         return True
+
+    def place_of(self, node: ast.expr, base: Value) -> str | None:
+        """The name that holds the tensor: a local variable, or a place of an object that forward makes."""
+        if isinstance(node, ast.Name):
+            return self.frame.prefix + node.id
+        found = isinstance(base.code, ast.Name) and base.code.id not in self.own and base.code.id in self.names
+        return base.code.id if found and isinstance(base.code, ast.Name) else None
 
     def holders(self, node: ast.AST, key: str) -> list[str]:
         """The names that hold the very tensor under `key`, which is to change; nothing else may see the change."""

@@ -26,6 +26,7 @@ class Frame:
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
         self.own: set[str] = set()  # the function's own names
+        self.first = ""  # its first parameter
         self.outer: Frame | None = None  # of a function made in another: that one
         self.line = 0  # of the statement that is specialised
 
@@ -121,6 +122,10 @@ class Interpreter(ABC):
             return any(map(self.holds_local, example.values()))
         return isinstance(example, FunctionType) and example in self.local
 
+    @abstractmethod
+    def holds_made(self, example: Any) -> bool:
+        """Whether it is an object that forward makes, or holds one."""
+
     def is_known(self, value: Value) -> bool:
         """Whether a tensor holds the same for every input, sizes included."""
         return value.twin is SAME and (value.constant or all(map(self.is_constant, reads(value.code))))
@@ -171,6 +176,8 @@ class Interpreter(ABC):
         shapes: for the second world, those that data decided in the first.
         """
         second = shapes is not None
+        if any(key in self.globals and self.holds_made(self.globals[key]) for key in reads(code)):
+            raise self.refuse(node, "an object that forward makes goes into something that cannot be followed")
         scope = {**self.globals, "self": self.model}
         scope.update((key, value.other if second else value.example) for key, value in self.names.items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")

@@ -39,22 +39,28 @@ def ends(body: list[ast.stmt]) -> bool:
     return isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
-def comprehension(node: ast.ListComp | ast.GeneratorExp, target: str, prefix: str) -> list[ast.stmt]:
-    """Statements that append its elements to the list `target`; its own variables get `prefix`."""
+def comprehension(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str) -> list[ast.stmt]:
+    """Statements that put its elements into the list or dictionary `target`; its own variables get `prefix`."""
     node = copy.deepcopy(node)
     own = {one.id for part in node.generators for one in ast.walk(part.target) if isinstance(one, ast.Name)}
     first = node.generators[0].iter
     for one in ast.walk(node):
         if isinstance(one, ast.Name) and one.id in own and not inside(one, first):
             one.id = prefix + one.id
-    append = ast.Attribute(ast.Name(target, ast.Load()), "append", ast.Load())
-    body: list[ast.stmt] = [ast.Expr(ast.Call(append, [node.elt], []))]
+    body: list[ast.stmt] = [added(node, ast.Name(target, ast.Load()))]
     for part in reversed(node.generators):
         for test in reversed(part.ifs):
             body = [ast.If(test, body, [])]
         body = [ast.For(part.target, part.iter, body, [])]
-    made = [ast.Assign([ast.Name(target, ast.Store())], ast.List([], ast.Load())), *body]
+    empty = ast.Dict([], []) if isinstance(node, ast.DictComp) else ast.List([], ast.Load())
+    made = [ast.Assign([ast.Name(target, ast.Store())], empty), *body]
     return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
+
+
+def added(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: ast.expr) -> ast.stmt:
+    if isinstance(node, ast.DictComp):
+        return ast.Assign([ast.Subscript(target, node.key, ast.Store())], node.value)
+    return ast.Expr(ast.Call(ast.Attribute(target, "append", ast.Load()), [node.elt], []))
 
 
 def inside(node: ast.AST, tree: ast.AST) -> bool:

@@ -13,7 +13,7 @@ from regraft.dynamic.codes import assign, name
 from regraft.dynamic.expressions import Choice
 from regraft.dynamic.inplace import Changes
 from regraft.dynamic.normal import holds, tails
-from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, writes
+from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, reads, writes
 from regraft.dynamic.values import Names, Value, fork, literal, opened, same_type
 
 GRADIENTS = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
@@ -160,6 +160,11 @@ class Statements(Changes):
 
     def do_Delete(self, node: ast.Delete) -> None:
         for target in node.targets:
+            base = self.evaluate(target.value) if isinstance(target, (ast.Attribute, ast.Subscript)) else None
+            if base is not None and self.is_made(base.example) and isinstance(target, ast.Subscript):
+                key = self.evaluate(target.slice)
+                self.invoke(node, self.special(node, base.example, "__delitem__"), [key], {})
+                continue
             if not isinstance(target, ast.Name) or self.frame.prefix + target.id not in self.names:
                 raise self.refuse(node, "del of anything but a local name is not supported")
             del self.names[self.frame.prefix + target.id]
@@ -178,12 +183,17 @@ class Statements(Changes):
 
     def do_Return(self, node: ast.Return) -> None:
         value = self.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
+        value = self.display(node, value) if self.depth == 0 else value
         code = self.held(value) if value.kind == "tensor" else value.code
-        if value.kind == "static" and literal(value.example) is None:
-            raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
         if self.depth == 0:
+            if value.kind == "static" and literal(value.example) is None:
+                raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
             if value.kind == "record":
                 raise self.refuse(node, f"returns a {type(value.example).__name__}; return a tuple of its fields")
+            outside = sorted(reads(code) & self.globals.keys())
+            if outside:
+                kind = type(self.globals[outside[0]]).__name__
+                raise self.refuse(node, f"returns a {kind} within a tuple or list, which the host cannot make")
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Return(self.as_number(code)))))
             return
         self.keep(f"{self.frame.prefix}result", replace(value, code=code))
