@@ -436,3 +436,23 @@ class Which(Base):
         first, second = Plain(), Plain()
         chosen = first if x.sum() > 0 else second
         return x * chosen.bump()
+
+
+class Logs:
+    log: list = []  # noqa: RUF012
+
+
+class Shared(Base):
+    def forward(self, x):
+        made = Logs()
+        made.log.append(1)
+        return x if x.sum() > 0 else self.a(x)
+
+
+class Turned(Base):
+    def forward(self, x):
+        found = {"a": x, "b": x + 1}
+        for key, value in found.items():
+            found["b"] = value * 2
+            x = x + found[key]  # noqa: PLR1733
+        return x if x.sum() > 0 else -x

@@ -30,6 +30,10 @@ PURE_BUILTINS = frozenset(
 HOST_METHODS = frozenset(
     {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
 )
+MUTATORS = frozenset(
+    {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault",
+     "add", "discard"}
+)  # fmt: skip
 
 
 class Calls(Decisions):
@@ -77,6 +81,10 @@ class Calls(Decisions):
         if is_torch(function):
             self.only_scalars(node, operands)
             return self.result(node, self.with_numbers(code, operands), operands)
+        if known_name in MUTATORS and isinstance(getattr(function, "__self__", None), (list, dict, set)):
+            raise self.refuse(
+                node, f"{known_name} changes a {type(function.__self__).__name__} that forward did not make"
+            )
         if not local and all(one.kind == "static" for one in operands) and is_predictable(function):
             value = self.settled(node, code)
             if value is not None:

@@ -26,8 +26,10 @@ class Decisions(Expressions):
             return self.evaluate(rest) if bool(self.truth(first).example) == both else first
         left = self.truth(first)
         found: list[Value] = []
+        changed, self.changed = self.changed, set()
         steps, names = self.apart(lambda: found.append(self.truth(self.evaluate(rest))), self.names)
-        if all(isinstance(one, TensorStep) for one in steps):  # what cannot be observed need not be skipped
+        visible, self.changed = self.changed, changed | self.changed
+        if not visible and all(isinstance(one, TensorStep) for one in steps):  # else it has to be skipped
             self.steps.extend(steps)
             self.names = names
             example = (left.example and found[0].example) if both else (left.example or found[0].example)
@@ -56,6 +58,7 @@ class Decisions(Expressions):
 
     def on_NamedExpr(self, node: ast.NamedExpr) -> Value:
         self.store(node.target, self.evaluate(node.value))
+        self.changed.add(self.frame.prefix + node.target.id)
         return self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 
     def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:

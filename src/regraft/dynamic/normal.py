@@ -29,6 +29,24 @@ def holds(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
     return any(isinstance(one, leave) or holds(one, leave) for one in parts)
 
 
+def changes(node: ast.AST) -> set[str]:
+    """The names of what changes in place: `x[i] = y` and `x.add_(y)`."""
+    stored = (one for one in ast.walk(node) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store))
+    methods = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.endswith("_"))
+    bases = [*(one.value for one in stored), *(one.value for one in methods)]
+    return {one.id for one in bases if isinstance(one, ast.Name)}
+
+
+def without_continue(node: ast.stmt) -> ast.stmt:
+    """A statement at the end of an iteration that is unrolled, where `continue` does nothing."""
+    if isinstance(node, ast.Continue):
+        return ast.copy_location(ast.Pass(), node)
+    if isinstance(node, ast.If) and holds(node, ast.Continue):
+        arms = ([*arm[:-1], *map(without_continue, arm[-1:])] for arm in (node.body, node.orelse))
+        return ast.copy_location(ast.If(node.test, *arms), node)
+    return node
+
+
 def ends(body: list[ast.stmt]) -> bool:
     """Whether control never falls out of the end."""
     if not body:

@@ -74,6 +74,7 @@ class Objects(Interpreter):
         """Whether it is an ordinary class, whose attributes are looked up as usual."""
         return (
             type(kind) in (type, ABCMeta)
+            and not inspect.isabstract(kind)
             and kind.__new__ in (object.__new__, dict.__new__)
             and all(getattr(kind, one) in (getattr(object, one), getattr(dict, one)) for one in OWN_ACCESS)
             and not hasattr(kind, "__getattr__")

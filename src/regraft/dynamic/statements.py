@@ -12,7 +12,7 @@ from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, name
 from regraft.dynamic.expressions import Choice
 from regraft.dynamic.inplace import Changes
-from regraft.dynamic.normal import holds, tails
+from regraft.dynamic.normal import changes, tails, without_continue
 from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, reads, writes
 from regraft.dynamic.values import Names, Value, fork, literal, opened, same_type
 
@@ -311,6 +311,7 @@ class Statements(Changes):
 
     def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
         """The body is followed once; again where a tensor grew in it, whose size is open then."""
+        self.collect()
         varying = self.assigned(node) - self.varying
         self.varying |= varying
         for _ in range(OPENED):
@@ -379,24 +380,6 @@ class Statements(Changes):
         if self.loops[-1] is not None:
             raise self.refuse(node, "continue inside with or try, in a loop that is unrolled, is not supported")
         self.steps.append(HostStep(ast.Continue()))
-
-
-def changes(node: ast.AST) -> set[str]:
-    """The names of what changes in place: `x[i] = y` and `x.add_(y)`."""
-    stored = (one for one in ast.walk(node) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store))
-    methods = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.endswith("_"))
-    bases = [*(one.value for one in stored), *(one.value for one in methods)]
-    return {one.id for one in bases if isinstance(one, ast.Name)}
-
-
-def without_continue(node: ast.stmt) -> ast.stmt:
-    """A statement at the end of an iteration that is unrolled, where `continue` does nothing."""
-    if isinstance(node, ast.Continue):
-        return ast.copy_location(ast.Pass(), node)
-    if isinstance(node, ast.If) and holds(node, ast.Continue):
-        arms = ([*arm[:-1], *map(without_continue, arm[-1:])] for arm in (node.body, node.orelse))
-        return ast.copy_location(ast.If(node.test, *arms), node)
-    return node
 
 
 def same_constant(left: Any, right: Any) -> bool:
