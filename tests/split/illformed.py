@@ -456,3 +456,25 @@ class Turned(Base):
             found["b"] = value * 2
             x = x + found[key]  # noqa: PLR1733
         return x if x.sum() > 0 else -x
+
+
+class Unassigned(Base):
+    def forward(self, x):
+        if x.sum() > -1e9:
+            names = self.a(x)
+        return x + names if x.sum() > -1e9 else x
+
+
+class Targets(Base):
+    def forward(self, x):
+        made, y = Plain(), self.a(x)
+        made.count = x[0, 0]
+        y[0, made.bump() > 0] = made.count * 2
+        return y if x.sum() > 0 else x
+
+
+class Twice(Base):
+    def forward(self, x):
+        made, y = Plain(), self.a(x)
+        y[0, made.bump()] += 1
+        return y if x.sum() > 0 else x

@@ -523,3 +523,19 @@ class Skipped(Layers):
         if x[0, 0] > 0 or (y := self.b(x)).sum() > 0:
             x = x + 1
         return x, y, counter.count, counter.last
+
+
+class Orders(Layers):
+    """What is evaluated first keeps its value: several targets, swaps, elements."""
+
+    def forward(self, x):
+        made = Counter(self.a, 0.0)
+        made.last = made.other = x
+        x = y = x * 2 + 1
+        made.last, made.other = made.other * 2, made.last + y
+        made.last = made.third = made.last + x
+        seen = same = []
+        if made.last.sum() > 0:
+            seen.append(1)
+        x += y
+        return x, y, made.last, made.other, made.third, len(same)

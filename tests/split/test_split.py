@@ -166,6 +166,8 @@ REFUSED = {
     "Forever": "4096 iterations", "Recursive": "too deeply", "LoopReturn": "return inside a loop",
     "View": "row is changed in place", "Shares": "y is changed in place", "Around": "y is changed in place",
     "Shared": "append changes a list", "Turned": "changes within an expression",
+    "Targets": "changes within an expression", "Twice": "target of an augmented",
+    "Unassigned": "names is not defined on this path",
     "Keyed": "known only at run time", "Differs": "differs between the paths",
     "Disorder": "changes within an expression", "Given": "the host cannot make", "Opaque": r"vars\(\)",
     "Slots": "a property or another descriptor", "Magic": "call of 'Computed' cannot be followed",

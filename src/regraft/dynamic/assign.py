@@ -36,7 +36,9 @@ class Assignments(Calls):
             self.store_name(self.frame.prefix + target.id, value)
         else:
             assert isinstance(target, ast.Attribute)
+            self.pending.append([value])
             base = self.evaluate(target.value)
+            self.pending.pop()
             if not self.is_made(base.example):
                 raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
             self.put_attribute(target, base.example, target.attr, value)

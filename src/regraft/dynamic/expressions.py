@@ -63,7 +63,7 @@ class Expressions(Objects):
                 if found.kind == "lost":
                     raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
                 return found
-            if node.id in frame.own and self.frame.outer is not None:
+            if node.id in frame.own:  # a global of the same name is another
                 raise self.refuse(node, f"{node.id} is not defined on this path, or its function has ended")
             frame = frame.outer
         if node.id in self.frame.scope:

@@ -28,7 +28,11 @@ class Changes(Assignments):
         target = node.target
         read = copy.copy(target)
         read.ctx = ast.Load()
+        before, self.changed = self.changed, set()
         old = self.evaluate(read)
+        changed, self.changed = self.changed, self.changed | before
+        if changed:
+            raise self.refuse(node, "an expression that changes something is the target of an augmented assignment")
         key = self.place_of(read, old)
         if self.is_made(old.example) or isinstance(old.example, list):
             raise self.refuse(node, f"{ast.unparse(read)} is changed in place while something else may hold it")
@@ -40,8 +44,10 @@ class Changes(Assignments):
 
     def put(self, target: ast.Subscript, value: Value) -> None:
         """`tensor[index] = value`."""
+        self.pending.append([value])
         index = self.evaluate(without_slices(target.slice))
         base = self.evaluate(target.value)
+        self.pending.pop()
         if self.is_made(base.example):
             self.invoke(target, self.special(target, base.example, "__setitem__"), [index, value], {})
             return
@@ -98,7 +104,9 @@ class Changes(Assignments):
     def memory(self, tensor: torch.Tensor) -> set[int]:
         """The addresses of what a tensor shares its memory with, on any path."""
         places = {tensor.untyped_storage().data_ptr()} - {0}
-        for _ in self.shared:
+        before = 0
+        while len(places) > before:
+            before = len(places)
             for several in self.shared:
                 found = {one.untyped_storage().data_ptr() for one in several} - {0}
                 if found & places:

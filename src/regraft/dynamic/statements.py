@@ -171,8 +171,15 @@ class Statements(Changes):
 
     def do_Assign(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)
+        if len(node.targets) > 1 and value.kind != "static":  # the first may be read by what the others get
+            value = self.under_a_name(value)
         for target in node.targets:
             self.store(target, value)
+
+    def under_a_name(self, value: Value) -> Value:
+        key = self.fresh()
+        self.store_name(key, value)
+        return self.names[key]
 
     def do_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.store_name(self.frame.prefix + node.name, self.made_function(node, node))
