@@ -182,16 +182,29 @@ class View(Base):
 class Shares(Base):
     def forward(self, x):
         y = self.a(x)
-        z = y
+        z = y if x.sum() > 0 else y * 2
         y[0, 0] = 1
-        return z if x.sum() > 0 else y
+        return z
 
 
-class Fills(Base):
+class Around(Base):
     def forward(self, x):
-        found = {}
-        found["y"] = self.a(x)
-        return found["y"] if x.sum() > 0 else x
+        y = start = self.a(x)
+        while start.sum() < 5:
+            y[0, 0] = 1
+            start = start + y.abs().sum() + 1
+            y = y + 1
+        return start, y
+
+
+class Operands(Base):
+    def mark(self, y):
+        y[0, 0] = 3
+        return y.sum() if y[0, 1] > 0 else y.mean()
+
+    def forward(self, x):
+        y = self.a(x)
+        return y * 2 + self.mark(y)
 
 
 class Starred(Base):
@@ -334,3 +347,134 @@ class Several(Base):
 class Fraction(Base):
     def forward(self, x):
         return torch.arange(x.abs().max() + 1)
+
+
+class Plain:
+    def __init__(self):
+        self.count = 0
+
+    def bump(self):
+        self.count = self.count + 1
+        return self.count
+
+
+class Slotted:
+    __slots__ = ("x",)
+
+    def __init__(self, x):
+        self.x = x
+
+
+class Computed:
+    def __getattr__(self, called):
+        return 1
+
+
+class Keyed(Base):
+    def forward(self, x):
+        found = {"a": x}
+        return found["b" if x.sum() > 1e9 else "a"]
+
+
+class Differs(Base):
+    def forward(self, x):
+        found = {}
+        if x.sum() > 0:
+            found["y"] = x
+        return self.a(x) if "y" in found else x
+
+
+class Disorder(Base):
+    def forward(self, x):
+        made = Plain()
+        made.count = x[0, 0].item()
+        return made.count * 2 + made.bump()
+
+
+class Given(Base):
+    def forward(self, x):
+        made = Plain()
+        made.y = self.a(x)
+        return made.__class__, x if x.sum() > 0 else made.y
+
+
+class Opaque(Base):
+    def forward(self, x):
+        return x * len(vars(Plain())) if x.sum() > 0 else x
+
+
+class Slots(Base):
+    def forward(self, x):
+        return Slotted(x).x if x.sum() > 0 else x
+
+
+class Magic(Base):
+    def forward(self, x):
+        return x * Computed().y if x.sum() > 0 else x
+
+
+class Missing(Base):
+    def forward(self, x):
+        made = Plain()
+        if x.sum() > 1e9:
+            return x * made.total
+        return self.a(x)
+
+
+class Relinks(Base):
+    def forward(self, x):
+        made = Plain()
+        made.step = torch.tanh
+        while x.sum() > 0:
+            x = made.step(x) - 0.1
+            made.step = torch.sin
+        return x
+
+
+class Which(Base):
+    def forward(self, x):
+        first, second = Plain(), Plain()
+        chosen = first if x.sum() > 0 else second
+        return x * chosen.bump()
+
+
+class Logs:
+    log: list = []  # noqa: RUF012
+
+
+class Shared(Base):
+    def forward(self, x):
+        made = Logs()
+        made.log.append(1)
+        return x if x.sum() > 0 else self.a(x)
+
+
+class Turned(Base):
+    def forward(self, x):
+        found = {"a": x, "b": x + 1}
+        for key, value in found.items():
+            found["b"] = value * 2
+            x = x + found[key]  # noqa: PLR1733
+        return x if x.sum() > 0 else -x
+
+
+class Unassigned(Base):
+    def forward(self, x):
+        if x.sum() > -1e9:
+            names = self.a(x)
+        return x + names if x.sum() > -1e9 else x
+
+
+class Targets(Base):
+    def forward(self, x):
+        made, y = Plain(), self.a(x)
+        made.count = x[0, 0]
+        y[0, made.bump() > 0] = made.count * 2
+        return y if x.sum() > 0 else x
+
+
+class Twice(Base):
+    def forward(self, x):
+        made, y = Plain(), self.a(x)
+        y[0, made.bump()] += 1
+        return y if x.sum() > 0 else x

@@ -345,3 +345,197 @@ class Marks(Layers):
             turns = turns + 1
         kept = x[0][x[0] > 0]
         return x[0, : torch.full((1,), kept.shape[0])], torch.ones_like(kept).sum().item(), total
+
+
+def capped(values, most):
+    if values.sum() > 1:
+        values[values > most] = most
+    return values.mean()
+
+
+class Aliases(Layers):
+    """A change in place is seen under every name that holds the tensor, also in the caller."""
+
+    def forward(self, x):
+        y = held = self.a(x)
+        pair = (held, 1)
+        mean = capped(y, 0.3)
+        for number in range(3):
+            other = y
+            other += number * mean
+            if y[0, 0] > 0.2:
+                y[0, number] = 0
+        return y, held, pair[0] * 2, mean
+
+
+class Rows(Layers):
+    """Loops over the rows of tensors together, whose names are assigned meanwhile."""
+
+    def forward(self, x):
+        found, rows = [], torch.cat([x, self.a(x), self.b(x)])
+        for number, (row, (head, other)) in enumerate(
+            zip(rows, zip(self.heads, rows.flip(0), strict=False), strict=False)
+        ):
+            rows = row + other
+            if head(rows).sum() > 0:
+                found.append(number)
+                x = x + rows
+        for number, row in enumerate(x):
+            x = row * number
+        return x, found
+
+
+class Outputs(Layers):
+    """A submodule that is one operation gives an object, which is used on both sides of a decision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = networks.Encoder()
+
+    def forward(self, x):
+        found = self.encoder(x)
+        if found.last.sum() > 0:
+            x = x + found.states[0]
+        return x + found.states[1] if found.first is None else x, found.last
+
+
+class Counter:
+    """A plain object: attributes, a property, methods that change it and call each other."""
+
+    order = 2
+
+    def __init__(self, layer, least, **rest):
+        self.layer, self.least = layer, least
+        self.count, self.last = 0, torch.zeros(1, 6)
+        self.rest = rest
+
+    @property
+    def doubled(self):
+        return self.count * 2
+
+    @classmethod
+    def of(cls, layer, **rest):
+        return cls(layer, 0.1, **rest)
+
+    def bump(self, x):
+        self.count = self.count + 1
+        self.last = x
+        return self.layer(x) * self.order
+
+    def __call__(self, x):
+        if x.sum() > self.least:
+            return self.bump(x)
+        return x + self.rest.get("shift", 0.5)
+
+
+class Loud(Counter):
+    order = 3
+
+    def __init__(self, layer, least):
+        super().__init__(layer, least)
+        self.volume = layer(torch.ones(1, 6)).abs().sum()
+
+    def bump(self, x):
+        self.volume += 1
+        return super().bump(x) * 0.5
+
+
+class Objects(Layers):
+    """Objects of plain classes, held under several names and in each other."""
+
+    def forward(self, x):
+        counter, loud = Counter.of(self.a, shift=x.mean()), Loud(lambda y: self.b(y) + 1, -0.2)
+        same, pair = counter, (loud, counter)
+        x = loud(counter(x)) + 0.3
+        y = pair[0](pair[1](x))
+        assert isinstance(loud, Counter) and hasattr(loud, "volume") and not hasattr(same, "volume")
+        if loud.rest is not None and counter is same:
+            y = y * 2
+        return y, same.doubled, loud.volume, getattr(loud, "count", 7) + getattr(same, "missing", 3)
+
+
+class Solves(Layers):
+    """An object that changes in a loop whose length is not known, and one that is made in each turn."""
+
+    def forward(self, x):
+        state = Counter(self.a, 0.0)
+        state.last, state.mark = x, torch.zeros(1)
+        while state.last.abs().sum() < 20 and state.count < 9:
+            if state.mark.sum() > 2:
+                state.last = state.last * 1.5
+            turn = Loud(self.b, 0.1)
+            state.bump(turn(state.last) + 1 + state.last.abs())
+            state.mark += 1
+        return state.last, state.count, state.mark
+
+
+class Found(dict):
+    """A dictionary with a constructor of its own."""
+
+    def __init__(self, *args, **words):
+        super().__init__(*args, **words)
+        self["steps"] = self.get("steps", -1)
+
+
+class Dictionaries(Layers):
+    """Dictionaries with known keys: filled, read, handed on and returned."""
+
+    def note(self, found, key, **values):
+        found[key] = {**values, "sum": values["y"].sum()}
+        found["last"] = key
+        return found
+
+    def forward(self, x):
+        found = {"first": x, 3: dict(way=1)}  # noqa: C408
+        if x.sum() > 0:
+            found["first"] = self.a(x)
+            found[3]["way"] = 2
+        self.note(found, "a", y=found["first"] * 2)
+        del found["first"]
+        several = Found({key: one.max() for key, one in zip(("p", "q"), x.view(2, 3), strict=True)}, steps=4)
+        several.update(r=several.pop("q") + 1)
+        total = torch.zeros(())
+        for key, one in several.items():
+            total = total + (one if key not in ("steps", "missing") else 1)
+        if "first" not in found and len(several) == 3 and found.setdefault("last", None) == "a":
+            total = total + several["steps"]
+        return {"y": found["a"]["y"], "total": total, "way": found[3]["way"], "of": (found["a"], several.get("none"))}
+
+
+class Masks(Layers):
+    """Truth values of tensors combined with constants."""
+
+    def forward(self, x):
+        mask = (x > 0) + False
+        same = mask
+        same[0, 0] = True
+        y = x * mask + ~(mask | True) + (True & (x > 1)) * 3 + (mask * False)
+        return (self.a(y) if y.sum() > 0.3 else y), mask
+
+
+class Skipped(Layers):
+    """What is changed in an operand that is skipped stays as it is."""
+
+    def forward(self, x):
+        counter, y = Counter(self.a, 0.0), x
+        if x.sum() > 0 and counter.bump(x).sum() > -0.5:
+            x = x * 2
+        if x[0, 0] > 0 or (y := self.b(x)).sum() > 0:
+            x = x + 1
+        return x, y, counter.count, counter.last
+
+
+class Orders(Layers):
+    """What is evaluated first keeps its value: several targets, swaps, elements."""
+
+    def forward(self, x):
+        made = Counter(self.a, 0.0)
+        made.last = made.other = x
+        x = y = x * 2 + 1
+        made.last, made.other = made.other * 2, made.last + y
+        made.last = made.third = made.last + x
+        seen = same = []
+        if made.last.sum() > 0:
+            seen.append(1)
+        x += y
+        return x, y, made.last, made.other, made.third, len(same)

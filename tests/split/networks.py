@@ -1,5 +1,7 @@
 """Small networks that decide by values, and ill-formed ones."""
 
+import dataclasses
+
 import torch
 from torch import nn
 
@@ -149,3 +151,20 @@ class Solver(nn.Module):
             if near:
                 break
         return x, steps
+
+
+@dataclasses.dataclass
+class Output:
+    last: torch.Tensor
+    states: tuple
+    first: torch.Tensor | None = None
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+
+    def forward(self, x):
+        y = self.inner(x)
+        return Output(torch.tanh(y), (x, y))

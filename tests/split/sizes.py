@@ -129,3 +129,21 @@ class Cuts(Filters):
         if y.sum() > 0:
             y = torch.cat([y, torch.zeros(count, 6)])
         return y.sum(0) / y.shape[0], x[int(x.argmin()) % 4]
+
+
+class Repeats(Filters):
+    """How often each row is repeated data decide, and so they do how long the result is."""
+
+    def forward(self, x):
+        counts = (x[:, :3].abs() * 2).long()
+        held = counts
+        if counts.sum() == 0:
+            counts[counts.sum(1).eq(0)] = 1
+        total = torch.zeros((x.shape[0], counts.sum(1).max(), 2), dtype=torch.float)
+        for number, (row, count) in enumerate(zip(x, counts, strict=False)):
+            repeated = torch.repeat_interleave(row.view(3, 2), count, dim=0)
+            total[number, : repeated.size(0)] = repeated
+        return total * 2 if total.sum() > 1 else total, held
+
+    def calls(self):
+        return [(torch.randn(1, 6) * (number % 4),) for number in range(16)]

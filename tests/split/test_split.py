@@ -1,5 +1,6 @@
 """Networks that decide by values: split, compared, saved, run without torch; ill-formed ones are refused."""
 
+import copy
 import importlib.util
 import json
 import os
@@ -15,6 +16,8 @@ pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
+from regraft.dynamic.check import difference  # noqa: E402
+from regraft.dynamic.rounding import is_rounding  # noqa: E402
 from split import illformed, language, networks, sizes  # noqa: E402
 
 
@@ -82,6 +85,7 @@ OPEN = (
     sizes.Lengths,
     sizes.Greedy,
     sizes.Cuts,
+    sizes.Repeats,
 )  # sizes that regions take as they come
 
 
@@ -160,14 +164,21 @@ REFUSED = {
     "Unbound": "y is not defined on this path", "Clock": "call of 'time' cannot be followed",
     "HiddenClock": "gives something else each time", "Reads": r"open\(\)", "WhileElse": "else after a while",
     "Forever": "4096 iterations", "Recursive": "too deeply", "LoopReturn": "return inside a loop",
-    "View": "row is changed in place", "Shares": "y is changed in place", "Fills": "assigning to an element",
-    "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
+    "View": "row is changed in place", "Shares": "y is changed in place", "Around": "y is changed in place",
+    "Shared": "append changes a list", "Turned": "changes within an expression",
+    "Targets": "changes within an expression", "Twice": "target of an augmented",
+    "Unassigned": "names is not defined on this path",
+    "Keyed": "known only at run time", "Differs": "differs between the paths",
+    "Disorder": "changes within an expression", "Given": "the host cannot make", "Opaque": r"vars\(\)",
+    "Slots": "a property or another descriptor", "Magic": "call of 'Computed' cannot be followed",
+    "Missing": "has no attribute total", "Relinks": "changes in a loop", "Which": "different types or shapes",
+    "Operands": "by an expression that reads it",
+        "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
     "Replaced": "attribute _buffers of the network", "Truths": "not a single whole number",
     "Several": "the example call fails: TypeError", "Fraction": "is read inside a call",
-    "Nonlocals": "nonlocal", "Ended": "returns a tuple", "Late": "known only at run time",
+    "Nonlocals": "nonlocal", "Ended": "its function has ended", "Late": "known only at run time",
     "Outer": "changes a tensor of that one", "Looks": "an attribute of a function", "Swaps": "changes in a loop",
     "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes",
-
 }  # fmt: skip
 
 
@@ -331,3 +342,17 @@ def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     refused = run("bad")
     assert refused.returncode == 1 and "random" in refused.stderr and not (tmp_path / "bad").exists()
     assert run("missing").returncode == 2
+
+
+def test_rounding_is_what_other_last_bits_of_the_weights_change():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64, eps=1e-12)).eval()
+    with torch.no_grad():
+        model[0].weight.mul_(1e-4)
+        model[0].bias.fill_(1.0)
+        call = {"input": torch.randn(1, 64)}
+        expected, exact = model(**call), copy.deepcopy(model).double()(call["input"].double()).float()
+    assert difference(exact, expected) and is_rounding(model, call, exact, expected)
+    assert not is_rounding(model, call, expected * 1.01, expected)
+    assert not is_rounding(model, call, (expected, 1), (expected, 2))
+    assert not is_rounding(model, call, expected[:, :9], expected)

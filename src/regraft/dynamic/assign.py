@@ -1,28 +1,23 @@
-"""Assignments: names, tuples, and changes in place, which become new values where nothing else holds the old one."""
+"""Assignments to names and to the elements of tuples."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.dynamic.calls import Calls
-from regraft.dynamic.codes import assign, name, tensors_in
+from regraft.dynamic.codes import assign, holds_tensor, name
 from regraft.dynamic.residual import HostStep, TensorStep
-from regraft.dynamic.values import SAME, Value, literal
+from regraft.dynamic.values import SAME, Names, Value, literal
 
 ARITHMETIC = (
     ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Subscript, ast.Attribute, ast.Name, ast.Constant, ast.Load,
 )  # fmt: skip
-
-
-def changed(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
-    """What `tensor[index] = value` makes of a tensor."""
-    tensor = tensor.clone()
-    tensor[index] = value
-    return tensor
 
 
 class Assignments(Calls):
@@ -40,7 +35,17 @@ class Assignments(Calls):
         elif isinstance(target, ast.Name):
             self.store_name(self.frame.prefix + target.id, value)
         else:
-            raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
+            assert isinstance(target, ast.Attribute)
+            self.pending.append([value])
+            base = self.evaluate(target.value)
+            self.pending.pop()
+            if not self.is_made(base.example):
+                raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
+            self.put_attribute(target, base.example, target.attr, value)
+
+    @abstractmethod
+    def put(self, target: ast.Subscript, value: Value) -> None:
+        """Assign to an element."""
 
     def store_name(self, key: str, value: Value) -> None:
         if value.kind == "static" and (key not in self.varying or literal(value.example) is None):
@@ -49,6 +54,8 @@ class Assignments(Calls):
         if value.kind == "tensor" and type(value.example) is tuple:
             codes = [one.code for one in self.taken_apart(value)]
             value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
+        if value.kind == "tensor" and dataclasses.is_dataclass(value.example):
+            value = self.opened_record(value)
         if value.fields:
             self.store_fields(key, value)
             return
@@ -72,6 +79,28 @@ class Assignments(Calls):
     def rebuilt(self, key: str, value: Value) -> Value:
         """A tuple or a record from what the names of its elements hold now."""
         return value.with_fields([self.names[part_name(key, place)].code for place in value.fields])
+
+    def is_kept_apart(self, key: str, value: Value, names: Names) -> bool:
+        return bool(value.fields) and all(part_name(key, place) in names for place in value.fields)
+
+    def opened_record(self, value: Value) -> Value:
+        """What a region's object of a dataclass holds, field by field; the object itself cannot leave the region."""
+        whole = self.fresh()
+        self.assign(whole, value.code, True)
+        codes = []
+        for one in dataclasses.fields(value.example):
+            example, other = getattr(value.example, one.name), getattr(value.other, one.name)
+            code: ast.expr = ast.Attribute(name(whole), one.name, ast.Load())
+            if holds_tensor(example):
+                part = self.fresh()
+                self.store_name(part, Value("tensor", example, code, SAME if value.twin is SAME else other))
+                code = name(part)
+            elif example is None and other is None:
+                code = ast.Constant(None)
+            codes.append(ast.keyword(one.name, code))
+        self.hold(whole, value)
+        made = ast.Call(self.aliased(type(value.example).__name__, type(value.example)), [], codes)
+        return Value("record", value.example, made, value.twin)
 
     def is_size(self, value: Value) -> bool:
         """Whether a number is computed from shapes alone, which a region can do."""
@@ -127,71 +156,6 @@ class Assignments(Calls):
     def keep(self, key: str, value: Value) -> None:
         self.store_name(key, value)
 
-    # -- changes in place
-
-    def do_AugAssign(self, node: ast.AugAssign) -> None:
-        target = node.target
-        if isinstance(target, ast.Attribute):
-            raise self.refuse(node, "an augmented assignment to an attribute is not supported")
-        made = ast.Name(target.id, ast.Load()) if isinstance(target, ast.Name) else None
-        read = made or ast.Subscript(target.value, target.slice, ast.Load())  # type: ignore[union-attr]
-        if isinstance(target, ast.Name):
-            old = self.evaluate(ast.copy_location(read, node))
-            if isinstance(old.example, list):
-                raise self.refuse(node, f"{target.id} is changed in place while something else may hold it")
-            if isinstance(old.example, torch.Tensor):
-                self.check_private(node, self.frame.prefix + target.id)
-        value = self.evaluate(ast.fix_missing_locations(ast.copy_location(ast.BinOp(read, node.op, node.value), node)))
-        self.store(target, value)
-
-    def put(self, target: ast.Subscript, value: Value) -> None:
-        """`tensor[index] = value`."""
-        base = self.evaluate(target.value)
-        if base.kind != "tensor" or not isinstance(target.value, ast.Name):
-            raise self.refuse(target, "assigning to an element of anything but a local tensor is not supported")
-        key = self.frame.prefix + target.value.id
-        self.check_private(target, key)
-        index = self.evaluate(without_slices(target.slice))
-        code = ast.Call(self.aliased("changed", changed), [base.code, index.code, value.code], [])
-        self.store_name(key, self.result(target, code, [base, value]))
-
-    def changed_in_place(self, node: ast.Call) -> bool:
-        """A statement such as `x.index_add_(...)` on a local tensor, as the assignment of the new value."""
-        method = node.func
-        if not (isinstance(method, ast.Attribute) and method.attr.endswith("_") and not method.attr.endswith("__")):
-            return False
-        if not isinstance(method.value, ast.Name) or not hasattr(torch.Tensor, method.attr[:-1]):
-            return False
-        if self.evaluate(method.value).kind != "tensor":
-            return False
-        key = self.frame.prefix + method.value.id
-        self.check_private(node, key)
-        made = ast.Call(ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords)
-        self.store_name(key, self.evaluate(ast.fix_missing_locations(ast.copy_location(made, node))))
-        return True
-
-    def check_private(self, node: ast.AST, key: str) -> None:
-        """A tensor that changes in place must not be visible through anything else."""
-        if key not in self.names:
-            raise self.refuse(node, "a function made in another changes a tensor of that one")
-        place = self.names[key].example.untyped_storage().data_ptr()
-        others = [value.example for other, value in self.names.items() if other != key and other not in self.own]
-        held = [*tensors_in(others), *self.model.parameters(), *self.model.buffers(), *self.inputs]
-        if place and any(one.untyped_storage().data_ptr() == place for one in held):
-            raise self.refuse(node, f"{key} is changed in place while something else may hold it")
-
 
 def part_name(key: str, place: Any) -> str:
     return f"{key}__{place}"
-
-
-def without_slices(index: ast.expr) -> ast.expr:
-    """An index that can be an argument: `1:2` becomes `slice(1, 2, None)`."""
-    if isinstance(index, ast.Slice):
-        bounds = [one or ast.Constant(None) for one in (index.lower, index.upper, index.step)]
-        made: ast.expr = ast.Call(ast.Name("slice", ast.Load()), bounds, [])
-    elif isinstance(index, ast.Tuple):
-        made = ast.Tuple([without_slices(one) for one in index.elts], ast.Load())
-    else:
-        return index
-    return ast.fix_missing_locations(ast.copy_location(made, index))

@@ -166,7 +166,8 @@ def build(
     check_state(model, state)
     report = replace(
         report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=len(found.equal),
-        at_threshold=tuple(found.at_threshold), seconds=round(time.monotonic() - started, 2),
+        at_threshold=tuple(found.at_threshold), rounding=tuple(found.rounding),
+        seconds=round(time.monotonic() - started, 2),
     )  # fmt: skip
     write(directory, host(), manifest, report)
     if one is None:

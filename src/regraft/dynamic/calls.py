@@ -6,16 +6,16 @@ import ast
 import builtins
 import dataclasses
 import inspect
-from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_torch, is_whole, method_call, name, plain, static_display
+from regraft.dynamic.codes import is_single, is_torch, method_call, name, plain, static_display
 from regraft.dynamic.decisions import Decisions
 from regraft.dynamic.interpreter import Local, NotRun
 from regraft.dynamic.local import as_definition, inside, stand_in
+from regraft.dynamic.objects import BOUND
 from regraft.dynamic.probe import observe
 from regraft.dynamic.values import SAME, Value, fork, literal
 
@@ -30,6 +30,10 @@ PURE_BUILTINS = frozenset(
 HOST_METHODS = frozenset(
     {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
 )
+MUTATORS = frozenset(
+    {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault",
+     "add", "discard"}
+)  # fmt: skip
 
 
 class Calls(Decisions):
@@ -44,12 +48,17 @@ class Calls(Decisions):
                 base = replace(base, kind="tensor")
             if base.kind not in ("static", "record"):
                 return self.method(node, base, node.func.attr)
-        callee = self.evaluate(node.func)
+            callee = self.attribute_of(node.func, base)
+        else:
+            callee = self.evaluate(node.func)
         if callee.kind != "static":
             raise self.refuse(node, "what is called here is known only at run time")
         args, words = self.operands(node)
         operands = [*args, *words.values()]
         function = callee.example
+        followed = self.of_objects(node, function, args, words)
+        if followed is not None:
+            return followed
         local = any(self.holds_local(one.example) for one in operands) or self.holds_local(function)
         code = ast.Call(callee.code, [one.code for one in args], [ast.keyword(w, v.code) for w, v in words.items()])
         known_name = getattr(function, "__name__", "")
@@ -72,17 +81,64 @@ class Calls(Decisions):
         if is_torch(function):
             self.only_scalars(node, operands)
             return self.result(node, self.with_numbers(code, operands), operands)
+        if known_name in MUTATORS and isinstance(getattr(function, "__self__", None), (list, dict, set)):
+            raise self.refuse(
+                node, f"{known_name} changes a {type(function.__self__).__name__} that forward did not make"
+            )
         if not local and all(one.kind == "static" for one in operands) and is_predictable(function):
             value = self.settled(node, code)
             if value is not None:
                 return value
-        if inspect.ismethod(function) and isinstance(function.__self__, torch.nn.Module):
+        if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
             whole_call = None if local else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
         if inspect.isfunction(function):
             whole_call = None if local else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function, None, args, words)
+        if inspect.isclass(function) and self.can_be_made(function):
+            return self.construct(node, function, args, words)
         raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
+
+    def of_objects(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value | None:
+        """Calls of methods of objects that forward makes, and what Python has built in for these."""
+        if function is super:
+            return self.static(self.above(node, args))
+        if self.is_made(function):
+            return self.invoke(node, self.special(node, function, "__call__"), args, words)
+        if isinstance(function, BOUND) and self.is_made(function.__self__):
+            return self.invoke(node, function, args, words)
+        first = args[0].example if args else None
+        if function is dict and (not args or self.is_made_dict(first)) and len(args) < 2:
+            made = self.make(dict)
+            self.dict_update(node, made.example, *args, **words)
+            return made
+        if not self.is_made(first) or any(one.kind != "static" for one in args[:2]):
+            return None
+        if function in (isinstance, type, callable):
+            return self.static(function(*(one.example for one in args)))
+        if function is len:
+            return self.invoke(node, self.special(node, first, "__len__"), [], {})
+        if function in (list, tuple) and self.is_made_dict(first):
+            return self.static(function(self.keys(node, first)))
+        if function in (getattr, hasattr):
+            found = self.attribute(node, first, args[1].example)
+            if function is hasattr or (found is None and len(args) < 3):
+                return self.static(found is not None) if function is hasattr else None
+            return found or args[2]
+        if function is setattr:
+            self.put_attribute(node, first, args[1].example, args[2])
+            return self.static(None)
+        return None
+
+    def above(self, node: ast.Call, args: list[Value]) -> Any:
+        """What `super()` gives in a method."""
+        if args:
+            return super(*(one.example for one in args))
+        kind = self.frame.scope.get("__class__")
+        owner = self.names.get(self.frame.prefix + self.frame.first)
+        if kind is None or owner is None or owner.kind != "static":
+            raise self.refuse(node, "super() is not supported here")
+        return super(kind, owner.example)
 
     def on_Lambda(self, node: ast.Lambda) -> Value:
         return self.made_function(node, as_definition(node))
@@ -123,7 +179,7 @@ class Calls(Decisions):
             if word.arg is not None:
                 words[word.arg] = value
             elif value.kind == "static" and isinstance(value.example, dict):
-                words.update((key, self.static(one)) for key, one in value.example.items())
+                words.update(self.items_of(word.value, value))
             else:
                 raise self.refuse(word, "a call with ** of something that is not known is not supported")
         return args, words
@@ -173,10 +229,15 @@ class Calls(Decisions):
 
     def with_numbers(self, code: ast.Call, operands: list[Value]) -> ast.Call:
         """The call of an operation that reads tensors of one whole number, such as `torch.arange(t)`, with numbers."""
-        single = [one for one in operands if is_whole(one.example) and one.example.numel() == 1]
-        if not single or not self.reads(code):
+        single = [one for one in operands if is_single(one.example)]
+        several = [one for one in operands if any(map(is_single, one.example if one.fields else ()))]
+        if not (single or several) or not self.reads(code):
             return code
         numbers = {id(one.code): self.bound(one.code, one).code for one in single}
+        for one in several:
+            parts = [self.element(one, place) for place in one.fields]
+            codes = [self.bound(part.code, part).code if is_single(part.example) else part.code for part in parts]
+            numbers[id(one.code)] = ast.Tuple(codes, ast.Load())
         keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
         return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
 
@@ -200,6 +261,10 @@ class Calls(Decisions):
         tensors = [one for one in operands if one.kind == "tensor"]
         if called == "reversed" and isinstance(operands[0].example, list):
             return replace(self.run(node, code), kind="host")
+        if called in ("zip", "enumerate") and any(one.kind != "static" for one in operands):
+            value = self.rows(node, called, operands)
+            if value is not None:
+                return value
         if not tensors:
             value = self.run(node, code)
             known = all(one.kind == "static" for one in operands)
@@ -218,6 +283,23 @@ class Calls(Decisions):
         if called in ("isinstance", "hasattr", "type"):
             return self.static(self.run(node, code).example)
         raise self.refuse(node, f"{called}() of a tensor is not supported")
+
+    def rows(self, node: ast.Call, called: str, operands: list[Value]) -> Value | None:
+        """`zip` or `enumerate` of what has a known length, as a tuple of tuples."""
+        words = {one.arg: operands[place - len(node.keywords)] for place, one in enumerate(node.keywords)}
+        strict = words.pop("strict", None)
+        given = operands[: len(operands) - len(node.keywords)]
+        if called == "enumerate" and len(given) > 1:
+            return None
+        several = [self.elements(node, one) for one in given]
+        known = [one for one in several if one is not None]
+        if words or len(known) < len(several) or (strict is not None and strict.kind != "static"):
+            return None
+        if called == "enumerate":
+            known.insert(0, [self.static(place) for place in range(len(known[0]))])
+        if strict is not None and strict.example and len({len(one) for one in known}) > 1:
+            raise self.refuse(node, "zip() of different lengths with strict=True fails")
+        return self.together([self.together(list(row)) for row in zip(*known, strict=False)])
 
     def method(self, node: ast.Call, base: Value, called: str) -> Value:
         args, words = self.operands(node)
@@ -273,10 +355,6 @@ class Calls(Decisions):
         )  # fmt: skip
         twin = SAME if args[0].twin is SAME else function(args[0].other, dim.example)
         return self.held_by_host(Value("tensor", function(args[0].example, dim.example), code, twin))
-
-    @abstractmethod
-    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
-        """The function's statements in the place of its call."""
 
 
 def is_predictable(function: Any) -> bool:

@@ -36,6 +36,11 @@ def is_whole(value: Any) -> bool:
     return not (kind.is_floating_point or kind.is_complex or kind is torch.bool)
 
 
+def is_single(value: Any) -> bool:
+    """Whether it is a tensor of one whole number."""
+    return is_whole(value) and value.numel() == 1
+
+
 def is_number_tensor(value: Any) -> bool:
     whole = (torch.int64, torch.int32)
     return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in whole

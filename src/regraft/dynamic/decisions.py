@@ -23,11 +23,13 @@ class Decisions(Expressions):
         ast.copy_location(rest, node.values[1])
         both = isinstance(node.op, ast.And)
         if first.kind == "static":
-            return self.evaluate(rest) if bool(first.example) == both else first
+            return self.evaluate(rest) if bool(self.truth(first).example) == both else first
         left = self.truth(first)
         found: list[Value] = []
+        changed, self.changed = self.changed, set()
         steps, names = self.apart(lambda: found.append(self.truth(self.evaluate(rest))), self.names)
-        if all(isinstance(one, TensorStep) for one in steps):  # what cannot be observed need not be skipped
+        visible, self.changed = self.changed, changed | self.changed
+        if not visible and all(isinstance(one, TensorStep) for one in steps):  # else it has to be skipped
             self.steps.extend(steps)
             self.names = names
             example = (left.example and found[0].example) if both else (left.example or found[0].example)
@@ -56,6 +58,7 @@ class Decisions(Expressions):
 
     def on_NamedExpr(self, node: ast.NamedExpr) -> Value:
         self.store(node.target, self.evaluate(node.value))
+        self.changed.add(self.frame.prefix + node.target.id)
         return self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 
     def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
@@ -69,6 +72,12 @@ class Decisions(Expressions):
         return self.names[self.frame.prefix + key]
 
     on_GeneratorExp = on_ListComp
+
+    def on_DictComp(self, node: ast.DictComp) -> Value:
+        key = self.fresh()
+        for statement in comprehension(node, key, f"{key}_"):
+            self.statement(statement)
+        return self.names[self.frame.prefix + key]
 
     def on_Compare(self, node: ast.Compare) -> Value:
         """`a < b < c` is `a < b and b < c`, with b computed once."""
@@ -106,6 +115,8 @@ class Decisions(Expressions):
 
     def truth(self, value: Value) -> Value:
         """What `if value` asks, as the host asks it."""
+        if self.is_made(value.example):
+            return self.static(self.made_truth(value.code, value.example))
         if value.kind == "tensor":
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")

@@ -1,11 +1,14 @@
-"""Samples of every region's inputs: the program is run on the examples, and every other side of a branch once."""
+"""Samples of every region's inputs: the program is run on the examples, and every other side of a branch once.
+
+What follows the branch is run after such a side, too, where it has regions that nothing else led to.
+"""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -62,19 +65,19 @@ class Explorer:
 
     def run(self, steps: list[Step], names: dict[str, Any]) -> str:
         """Run `steps`; returns how they ended: "", "break", "continue" or "return"."""
-        for step in steps:
-            ended = self.step(step, names)
+        for place, step in enumerate(steps):
+            ended = self.step(step, names, steps[place + 1 :])
             if ended:
                 return ended
         return ""
 
-    def step(self, step: Step, names: dict[str, Any]) -> str:
+    def step(self, step: Step, names: dict[str, Any], rest: list[Step]) -> str:
         if isinstance(step, RegionStep):
             self.region(step, names)
         elif isinstance(step, HostStep):
             return self.host(step.statement, names)
         elif isinstance(step, Branch):
-            return self.branch(step, names)
+            return self.branch(step, names, rest)
         elif isinstance(step, Loop):
             return self.loop(step, names)
         return ""
@@ -121,7 +124,7 @@ class Explorer:
             self.compiled[id(code)] = compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval")
         return eval(self.compiled[id(code)], {"numpy": numpy}, names)
 
-    def branch(self, step: Branch, names: dict[str, Any]) -> str:
+    def branch(self, step: Branch, names: dict[str, Any], rest: list[Step]) -> str:
         taken = None
         for test, body in step.arms:
             if taken is None and (test is None or self.value(test, names)):
@@ -129,8 +132,19 @@ class Explorer:
         for _, body in step.arms:
             if body is not taken and id(body) not in self.seen and not raises(body):
                 self.seen.add(id(body))
-                self.out_of_turn(body, copy.deepcopy(names))
+                unknown = any(not region.samples for region in self.within(rest))
+                self.out_of_turn([*body, *rest] if unknown else body, copy.deepcopy(names))
         return self.run(taken, names) if taken is not None else ""
+
+    def within(self, steps: list[Step]) -> Iterator[Region]:
+        for step in steps:
+            if isinstance(step, RegionStep):
+                yield self.regions[step.number]
+            elif isinstance(step, Branch):
+                for _, body in step.arms:
+                    yield from self.within(body)
+            elif isinstance(step, Loop):
+                yield from self.within(step.body)
 
     def out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
         """Run a side that this input does not take, for samples; it may fail in a state that never leads to it."""

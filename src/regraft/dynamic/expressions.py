@@ -5,17 +5,21 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import operator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_number_tensor, is_whole, literal_range, name, plain
-from regraft.dynamic.interpreter import Frame, Interpreter
-from regraft.dynamic.values import SAME, Value, literal
+from regraft.dynamic.codes import assign, is_number_tensor, is_single, literal_range, method_call, name, plain
+from regraft.dynamic.interpreter import Frame
+from regraft.dynamic.objects import BOUND, Objects
+from regraft.dynamic.residual import TensorStep
+from regraft.dynamic.values import SAME, Value, literal, open_sizes
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
 MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
+OPERATORS = {ast.Add: operator.add, ast.Mult: operator.mul, ast.BitOr: operator.or_, ast.BitAnd: operator.and_}
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
 
@@ -27,10 +31,20 @@ class Choice(Exception):
         self.index, self.keys = index, keys
 
 
-class Expressions(Interpreter):
+class Expressions(Objects):
     """Evaluates expressions on the example and writes down what is left of them."""
 
     def evaluate(self, node: ast.expr) -> Value:
+        self.pending.append([])
+        try:
+            value = self.evaluated(node)
+        finally:
+            self.pending.pop()
+        if self.pending and self.pending[-1] is not None:
+            self.pending[-1].append(value)
+        return value
+
+    def evaluated(self, node: ast.expr) -> Value:
         method = getattr(self, f"on_{type(node).__name__}", None)
         if method is not None:
             return method(node)  # type: ignore[no-any-return]
@@ -49,7 +63,7 @@ class Expressions(Interpreter):
                 if found.kind == "lost":
                     raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
                 return found
-            if node.id in frame.own and self.frame.outer is not None:
+            if node.id in frame.own:  # a global of the same name is another
                 raise self.refuse(node, f"{node.id} is not defined on this path, or its function has ended")
             frame = frame.outer
         if node.id in self.frame.scope:
@@ -59,7 +73,9 @@ class Expressions(Interpreter):
         raise self.refuse(node, f"{node.id} is not defined on this path")
 
     def on_Attribute(self, node: ast.Attribute) -> Value:
-        base = self.evaluate(node.value)
+        return self.attribute_of(node, self.evaluate(node.value))
+
+    def attribute_of(self, node: ast.Attribute, base: Value) -> Value:
         if base.kind == "tensor":
             if node.attr == "shape":
                 return self.shape(base)
@@ -74,6 +90,16 @@ class Expressions(Interpreter):
             raise self.refuse(node, f"{type(base.example).__name__} has no field {node.attr} that is known here")
         if base.kind == "host":
             raise self.refuse(node, f"the attribute {node.attr} of a value known only at run time is not supported")
+        if self.is_made(base.example):
+            found = self.attribute(node, base.example, node.attr)
+            if found is None:
+                raise self.refuse(node, f"this {type(base.example).__name__} has no attribute {node.attr} here")
+            return found
+        if isinstance(base.example, super) and self.holds_made(base.example):
+            inherited = getattr(base.example, node.attr, None)
+            if not isinstance(inherited, BOUND):
+                raise self.refuse(node, f"super().{node.attr} is no method")
+            return self.static(inherited)
         if self.holds_local(base.example):
             raise self.refuse(node, "an attribute of a function that forward makes is not supported")
         try:
@@ -109,13 +135,43 @@ class Expressions(Interpreter):
         example, twin = (
             one[place] if isinstance(place, int) else getattr(one, place) for one in (value.example, value.other)
         )
+        if isinstance(example, torch.nn.Module):
+            return self.static(example, code)
         kind = "tensor" if isinstance(example, torch.Tensor) else "host"
         return Value(kind, example, code, SAME if value.twin is SAME else twin)
+
+    def elements(self, node: ast.AST, values: Value) -> list[Value] | None:
+        """What a loop runs over, where its length is known."""
+        if self.is_made_dict(values.example):
+            return [self.static(one) for one in self.keys(node, values.example)]
+        if values.kind == "static":
+            return [self.static(one) for one in values.example]
+        if isinstance(values.code, ast.List):
+            values = replace(values, code=ast.Tuple(values.code.elts, ast.Load()))
+        if values.fields and values.kind == "host":
+            return [self.element(values, place) for place in values.fields]
+        if values.kind == "tensor" and isinstance(values.example, torch.Tensor) and 0 not in open_sizes(values):
+            rows = self.fresh()  # the source may assign to the tensor's name before the loop ends
+            self.steps.append(TensorStep(assign(rows, values.code), self.place))
+            self.hold(rows, values)
+            places = map(ast.Constant, range(len(values.example)))
+            return [self.run(node, ast.Subscript(name(rows), place, ast.Load())) for place in places]
+        return None
+
+    def together(self, values: list[Value]) -> Value:
+        """A tuple of values, as they stand."""
+        examples = tuple(one.example for one in values)
+        if all(one.kind == "static" for one in values):
+            return self.static(examples)
+        code = ast.Tuple([one.code for one in values], ast.Load())
+        return Value("host", examples, code, tuple(one.other for one in values))
 
     def composed(self, node: ast.expr) -> Value:
         """An operator or a display: its kind is the strongest kind of its operands."""
         made = copy.copy(node)
-        display = isinstance(node, (ast.List, ast.Dict, ast.Tuple))
+        display = isinstance(node, (ast.List, ast.Tuple))
+        if isinstance(node, ast.Dict):
+            return self.dictionary(node)
         parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
         operands = [self.evaluate(part) for part in parts]
         if isinstance(node, ast.Slice):
@@ -129,17 +185,26 @@ class Expressions(Interpreter):
                 setattr(made, field, codes[id(part)])
             elif isinstance(part, list):
                 setattr(made, field, [codes.get(id(one), one) for one in part])
+        if isinstance(node, ast.Tuple) and any(self.holds_made(one.example) for one in operands):
+            return self.together(operands)
         if display and (not isinstance(node, ast.Tuple) or any(one.kind != "static" for one in operands)):
             if any(one.kind == "static" and not plain(one) for one in operands) and not isinstance(node, ast.Tuple):
                 raise self.refuse(node, "a container of modules or other objects, made in forward, is not supported")
-            if isinstance(node, ast.Dict):
-                return replace(self.run(node, made), kind="host")
             make = tuple if isinstance(node, ast.Tuple) else list
             same = isinstance(node, ast.Tuple) and all(one.twin is SAME for one in operands)
             twin = SAME if same else make(one.other for one in operands)
             return Value("host", make(one.example for one in operands), made, twin)
         if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+            if all(one.kind == "static" for one in operands):
+                return self.static((operands[0].example is operands[1].example) == isinstance(node.ops[0], ast.Is))
             return self.static(self.run(node, made).example)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and self.is_made(operands[0].example):
+            return self.static(not self.made_truth(node, operands[0].example))
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+            key, of = operands
+            if self.is_made_dict(of.example) and key.kind == "static":
+                found = ("item", key.example) in self.places(node, of.example)
+                return self.static(found == isinstance(node.ops[0], ast.In))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             tuples = [self.tuple_of(one) for one in operands]
             if tuples[0] is not None and tuples[1] is not None and any(one.kind == "host" for one in operands):
@@ -148,13 +213,53 @@ class Expressions(Interpreter):
         if isinstance(node, ast.Slice):
             kind = "host" if any(one.kind == "host" for one in operands) else "static"
             return Value(kind, None, made)
+        if isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
+            table = self.of_masks(node, operands)
+            if table is not None:
+                return table
         return self.result(node, made, operands)
+
+    def of_masks(self, node: ast.BinOp, operands: list[Value]) -> Value | None:
+        """A tensor of truth values combined with one constant, such as `mask + False`, by its truth table.
+
+        The exporter to ONNX fails on the constant.
+        """
+        masks = [one for one in operands if one.kind == "tensor" and getattr(one.example, "dtype", 0) == torch.bool]
+        if len(masks) != 1 or not any(one.kind == "static" and type(one.example) is bool for one in operands):
+            return None
+        both = torch.tensor([False, True])
+        table = OPERATORS[type(node.op)](*(both if one is masks[0] else one.example for one in operands))
+        if table.dtype != torch.bool:
+            return None
+        mask = self.held(masks[0])
+        other = ast.UnaryOp(ast.Invert(), mask)
+        codes: dict[tuple[bool, ...], ast.expr] = {
+            (False, True): method_call(mask, "clone"),
+            (True, False): other,
+            (True, True): ast.BinOp(mask, ast.BitOr(), other),
+            (False, False): ast.BinOp(mask, ast.BitAnd(), other),
+        }
+        return self.run(node, codes[tuple(table.tolist())])
+
+    def dictionary(self, node: ast.Dict) -> Value:
+        """A dictionary with known keys is an object that forward makes; with others the host makes it."""
+        keys = [self.static(None) if one is None else self.evaluate(one) for one in node.keys]
+        values = [self.evaluate(one) for one in node.values]
+        if any(one.kind != "static" for one in keys):
+            codes = [self.held(one) if one.kind == "tensor" else one.code for one in values]
+            return replace(self.run(node, ast.Dict([one.code for one in keys], codes)), kind="host")
+        made = self.make(dict)
+        for of, key, value in zip(node.keys, keys, values, strict=True):
+            items = {key.example: value} if of is not None else self.items_of(node, value)
+            for label, one in items.items():
+                self.put_in(node, made.example, ("item", label), one)
+        return made
 
     def bound(self, node: ast.expr, value: Value) -> Value:
         """A bound of a slice: a tensor of one whole number is read by the host, or known where no input decides it."""
         if value.kind != "tensor" and not isinstance(value.example, torch.Tensor):
             return value
-        if not is_whole(value.example) or value.example.numel() != 1:
+        if not is_single(value.example):
             raise self.refuse(node, "a bound of a slice is a tensor, but not a single whole number")
         if value.kind == "static" or self.is_known(value):
             return self.static(value.example.item())
@@ -187,12 +292,23 @@ class Expressions(Interpreter):
     def on_Subscript(self, node: ast.Subscript) -> Value:
         base = self.evaluate(node.value)
         index = self.chosen.get(id(node.slice)) or self.number_name(self.evaluate(node.slice))
+        if self.is_made(base.example):
+            return self.invoke(node, self.special(node, base.example, "__getitem__"), [index], {})
+        if index.kind == "static" and type(index.example) is int and self.holds_made(base.example):
+            return self.element(base, range(len(base.example))[index.example])
         code = ast.Subscript(base.code, index.code, ast.Load())
         if base.kind == "static" and isinstance(base.example, MODULES):
             if index.kind != "static":
                 of = base.example
                 raise Choice(node.slice, list(of) if isinstance(of, torch.nn.ModuleDict) else list(range(len(of))))
             return self.static(self.run(node, code).example)
+        if (
+            base.kind == "record" and index.kind == "static"
+        ):  # such as an output of transformers, which is a tuple, too
+            found = self.run(node, code).example
+            same = [place for place in base.fields if found is not None and getattr(base.example, place) is found]
+            if same:
+                return self.element(base, same[0])
         if base.kind == "host":
             if index.kind == "tensor":
                 raise self.refuse(node, "a container is indexed by a tensor")

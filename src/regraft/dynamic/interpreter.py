@@ -26,6 +26,7 @@ class Frame:
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
         self.own: set[str] = set()  # the function's own names
+        self.first = ""  # its first parameter
         self.outer: Frame | None = None  # of a function made in another: that one
         self.line = 0  # of the statement that is specialised
 
@@ -60,6 +61,9 @@ class Interpreter(ABC):
         self.varying: set[str] = set()  # names that a loop assigns whose length is not known
         self.reserved: set[str] = set()  # names that forward uses itself
         self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
+        self.pending: list[list[Value] | None] = []  # of each expression around: what is evaluated, but not used yet
+        self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
+        self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
 
     def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
         return refuse(self.frame.path, node, reason)
@@ -118,6 +122,10 @@ class Interpreter(ABC):
             return any(map(self.holds_local, example.values()))
         return isinstance(example, FunctionType) and example in self.local
 
+    @abstractmethod
+    def holds_made(self, example: Any) -> bool:
+        """Whether it is an object that forward makes, or holds one."""
+
     def is_known(self, value: Value) -> bool:
         """Whether a tensor holds the same for every input, sizes included."""
         return value.twin is SAME and (value.constant or all(map(self.is_constant, reads(value.code))))
@@ -131,11 +139,11 @@ class Interpreter(ABC):
 
     def run(self, node: ast.AST, code: ast.expr) -> Value:
         """Residual code run on the example, and in the second world where that differs."""
-        seen = self.world(node, code, False)
+        seen = self.world(node, code, None)
         used = [self.names[key] for key in reads(code) if key in self.names]
         twin = SAME
         if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
-            twin = self.world(node, code, True).result
+            twin = self.world(node, code, seen.shapes).result
         made = (
             seen.constant and twin is SAME and not any(one.kind == "host" for one in used)
         )  # of numbers, it is as they are
@@ -162,13 +170,19 @@ class Interpreter(ABC):
             value = wider
         return value
 
-    def world(self, node: ast.AST, code: ast.expr, second: bool) -> Observed:
-        """Residual code run in one world; refuses what no static region can do."""
+    def world(self, node: ast.AST, code: ast.expr, shapes: tuple[torch.Size, ...] | None) -> Observed:
+        """Residual code run in one world; refuses what no static region can do.
+
+        shapes: for the second world, those that data decided in the first.
+        """
+        second = shapes is not None
+        if any(key in self.globals and self.holds_made(self.globals[key]) for key in reads(code)):
+            raise self.refuse(node, "an object that forward makes goes into something that cannot be followed")
         scope = {**self.globals, "self": self.model}
         scope.update((key, value.other if second else value.example) for key, value in self.names.items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
-            with Longer() if second else contextlib.nullcontext():
+            with Longer(shapes) if shapes is not None else contextlib.nullcontext():
                 seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
         except (Exception, NotRun) as problem:
             what = "cannot be run with other sizes" if second else "cannot be run on the example"
@@ -190,6 +204,10 @@ class Interpreter(ABC):
         self.hold(target, value)
         return name(target)
 
+    def kept(self, value: Value) -> Value:
+        """The value, where it is a region's result under a name."""
+        return replace(value, code=self.held(value)) if value.kind == "tensor" else value
+
     def number_name(self, value: Value) -> Value:
         """A number that the host reads gets a name where it goes into a region."""
         if value.kind != "host" or not isinstance(value.example, (int, float)) or isinstance(value.code, ast.Name):
@@ -210,7 +228,8 @@ class Interpreter(ABC):
     def number(self, value: Value) -> Value:
         """A tensor of one element as the host's number."""
         code = method_call(self.held(value), "item")
-        return Value("host", value.example.item(), code, SAME if value.twin is SAME else value.other.item())
+        example, other = value.example.item(), value.other.item()
+        return Value("host", example, code, SAME if example == other else other)
 
     @abstractmethod
     def statement(self, node: ast.stmt) -> None:

@@ -22,7 +22,8 @@ class Report:
     unseen: sides that no input took, where the host raises.
     inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
     differently, where the value compared lies at its threshold. seconds: the whole build. one_by_one: places of the
-    sub-networks that a batch runs through sample by sample.
+    sub-networks that a batch runs through sample by sample. rounding: inputs whose results differ by no more than
+    those of the original do where its weights are rounded differently.
     """
 
     subnetworks: int
@@ -35,6 +36,7 @@ class Report:
     at_threshold: tuple[str, ...]
     seconds: float
     one_by_one: tuple[str, ...] = ()
+    rounding: tuple[str, ...] = ()
 
 
 class SplitModel:

@@ -29,6 +29,24 @@ def holds(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
     return any(isinstance(one, leave) or holds(one, leave) for one in parts)
 
 
+def changes(node: ast.AST) -> set[str]:
+    """The names of what changes in place: `x[i] = y` and `x.add_(y)`."""
+    stored = (one for one in ast.walk(node) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store))
+    methods = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.endswith("_"))
+    bases = [*(one.value for one in stored), *(one.value for one in methods)]
+    return {one.id for one in bases if isinstance(one, ast.Name)}
+
+
+def without_continue(node: ast.stmt) -> ast.stmt:
+    """A statement at the end of an iteration that is unrolled, where `continue` does nothing."""
+    if isinstance(node, ast.Continue):
+        return ast.copy_location(ast.Pass(), node)
+    if isinstance(node, ast.If) and holds(node, ast.Continue):
+        arms = ([*arm[:-1], *map(without_continue, arm[-1:])] for arm in (node.body, node.orelse))
+        return ast.copy_location(ast.If(node.test, *arms), node)
+    return node
+
+
 def ends(body: list[ast.stmt]) -> bool:
     """Whether control never falls out of the end."""
     if not body:
@@ -39,22 +57,28 @@ def ends(body: list[ast.stmt]) -> bool:
     return isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
-def comprehension(node: ast.ListComp | ast.GeneratorExp, target: str, prefix: str) -> list[ast.stmt]:
-    """Statements that append its elements to the list `target`; its own variables get `prefix`."""
+def comprehension(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str) -> list[ast.stmt]:
+    """Statements that put its elements into the list or dictionary `target`; its own variables get `prefix`."""
     node = copy.deepcopy(node)
     own = {one.id for part in node.generators for one in ast.walk(part.target) if isinstance(one, ast.Name)}
     first = node.generators[0].iter
     for one in ast.walk(node):
         if isinstance(one, ast.Name) and one.id in own and not inside(one, first):
             one.id = prefix + one.id
-    append = ast.Attribute(ast.Name(target, ast.Load()), "append", ast.Load())
-    body: list[ast.stmt] = [ast.Expr(ast.Call(append, [node.elt], []))]
+    body: list[ast.stmt] = [added(node, ast.Name(target, ast.Load()))]
     for part in reversed(node.generators):
         for test in reversed(part.ifs):
             body = [ast.If(test, body, [])]
         body = [ast.For(part.target, part.iter, body, [])]
-    made = [ast.Assign([ast.Name(target, ast.Store())], ast.List([], ast.Load())), *body]
+    empty = ast.Dict([], []) if isinstance(node, ast.DictComp) else ast.List([], ast.Load())
+    made = [ast.Assign([ast.Name(target, ast.Store())], empty), *body]
     return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
+
+
+def added(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: ast.expr) -> ast.stmt:
+    if isinstance(node, ast.DictComp):
+        return ast.Assign([ast.Subscript(target, node.key, ast.Store())], node.value)
+    return ast.Expr(ast.Call(ast.Attribute(target, "append", ast.Load()), [node.elt], []))
 
 
 def inside(node: ast.AST, tree: ast.AST) -> bool:

@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from regraft.dynamic.worlds import sized_by_data
+from regraft.dynamic.worlds import first_shape, sized_by_data
 
 LIKE = frozenset(
     {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty"}
@@ -28,7 +28,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self, known: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.scalars: list[str] = []
-        self.shapes: list[str] = []
+        self.shapes: list[torch.Size] = []
         storages = [one.untyped_storage() for one in known]  # referenced, so that their addresses stay their own
         self.constant = {one._cdata: one for one in storages}
 
@@ -37,9 +37,9 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         constant = all(one.untyped_storage()._cdata in self.constant for one in given)
         if torch.Tag.data_dependent_output in func.tags and not constant:
             self.scalars.append(str(func))
-        if sized_by_data(func, args):
-            self.shapes.append(str(func))
         result = func(*args, **(kwargs or {}))
+        if sized_by_data(func, args):
+            self.shapes.append(first_shape(result))
         constant = constant or func.overloadpacket.__name__ in LIKE
         for one in pytree.tree_leaves(result):
             if isinstance(one, torch.Tensor) and torch.Tag.nondeterministic_seeded not in func.tags:
@@ -69,11 +69,14 @@ class _Checked(TorchFunctionMode):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Observed:
-    """A call's result and what was seen of it. constant: the result is a tensor that no tensor's values decide."""
+    """A call's result and what was seen of it.
+
+    shapes: those that data decided, in turn. constant: the result is a tensor that no tensor's values decide.
+    """
 
     result: Any
     reads: bool
-    shapes: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
     random: bool
     changed: bool
     constant: bool = False

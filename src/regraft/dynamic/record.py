@@ -38,7 +38,7 @@ class Recorder(Explorer):
         self.near.append(self.watch is not None and self.watch.tied)  # for decisions that only the other takes
         return to_torch(names["return"])
 
-    def branch(self, step: Branch, names: dict[str, Any]) -> str:
+    def branch(self, step: Branch, names: dict[str, Any], rest: list[Step]) -> str:
         near = self.watch is not None and self.watch.found
         for (test, body), number in zip(step.arms, step.numbers, strict=True):
             if self.watch is not None and test is not None:

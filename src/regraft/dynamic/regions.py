@@ -80,6 +80,7 @@ class _Maker:
     found: list[Region] = field(default_factory=list)
     kept: list[Region] = field(default_factory=list)
     renumber: dict[int, int] = field(default_factory=dict)
+    used: dict[int, list[ast.stmt]] = field(default_factory=dict)  # of each region: the statements that somebody needs
 
     def group(self, steps: list[Step]) -> list[Step]:
         result: list[Step] = []
@@ -136,11 +137,15 @@ class _Maker:
 
     def at_region(self, step: RegionStep, needed: set[str]) -> set[str]:
         region = self.found[step.number]
-        defined: set[str] = set()
-        inputs: set[str] = set()
-        for statement in region.statements:
-            inputs |= self.variables(statement) - defined
-            defined |= writes(statement)
+        inputs, defined = set(needed), set()
+        used: list[ast.stmt] = []
+        for statement in reversed(region.statements):
+            if writes(statement) & inputs:
+                used.append(statement)
+                defined |= writes(statement)
+                inputs = (inputs - writes(statement)) | self.variables(statement)
+        self.used[step.number] = used[::-1]
+        inputs = {key for one in used for key in self.variables(one)} & inputs
         region.inputs, region.outputs = tuple(sorted(inputs)), tuple(sorted(defined & needed))
         step.inputs, step.outputs = region.inputs, region.outputs
         return (needed - defined) | inputs if region.outputs else needed
@@ -167,6 +172,7 @@ class _Maker:
                 if not region.outputs:
                     continue
                 self.renumber[step.number] = len(self.kept)
+                region.statements = self.used[step.number]
                 self.kept.append(region)
             elif isinstance(step, Branch):
                 step.arms = [(test, self.drop(body)) for test, body in step.arms]

@@ -77,6 +77,7 @@ class Specialiser(Statements):
         if not isinstance(definition, ast.FunctionDef):
             raise self.refuse(definition, "only functions written with def can be followed")
         self.frame.own = own_names(definition)
+        self.frame.first = next((one.arg for one in [*definition.args.posonlyargs, *definition.args.args]), "")
         return definition
 
     def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
@@ -93,6 +94,8 @@ class Specialiser(Statements):
             if id(one) not in last_returns(body):
                 raise self.refuse(one, "a return inside a loop of a function called from forward is not supported")
         self.bind(node, function, owner, args, words)
+        if self.pending[-1] is not None:
+            self.pending[-1].clear()  # the arguments have names now
         self.depth += 1
         self.block(body)
         self.depth -= 1
@@ -103,6 +106,7 @@ class Specialiser(Statements):
         self.names = {
             one: value for one, value in self.names.items() if one.startswith(key) or not one.startswith(prefix)
         }
+        self.collect()
         result = self.names[key]
         parts = [result, *(self.element(result, place) for place in result.fields)]
         if any(part.kind == "lost" for part in parts):
@@ -118,20 +122,15 @@ class Specialiser(Statements):
         for parameter in inspect.signature(function).parameters.values():
             value = bound.arguments.get(parameter.name)
             if parameter.kind is parameter.VAR_POSITIONAL:
-                value = self.gathered(list(value or ()))
+                value = self.together([self.kept(one) for one in value or ()])
             elif parameter.kind is parameter.VAR_KEYWORD:
-                if value and any(one.kind != "static" for one in value.values()):
-                    raise self.refuse(node, "values known only at run time go into ** of a function that is followed")
-                value = self.static({key: one.example for key, one in (value or {}).items()})
+                words_left = value or {}
+                if any(one.kind != "static" or self.holds_local(one.example) for one in words_left.values()):
+                    value = self.make(dict)
+                    self.dict_update(node, value.example, **words_left)
+                else:
+                    value = self.static({key: one.example for key, one in words_left.items()})
             self.keep(self.frame.prefix + parameter.name, value or self.static(parameter.default))
-
-    def gathered(self, values: list[Value]) -> Value:
-        """A tuple of values."""
-        examples = tuple(one.example for one in values)
-        if all(one.kind == "static" for one in values):
-            return self.static(examples)
-        codes = [self.held(one) if one.kind == "tensor" else one.code for one in values]
-        return Value("host", examples, ast.Tuple(codes, ast.Load()), tuple(one.other for one in values))
 
 
 def last_returns(body: list[ast.stmt]) -> set[int]:

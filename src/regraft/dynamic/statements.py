@@ -8,24 +8,26 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.assign import Assignments, part_name
+from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, name
 from regraft.dynamic.expressions import Choice
-from regraft.dynamic.normal import holds, tails
-from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, writes
-from regraft.dynamic.values import Names, Value, fork, literal, open_sizes, opened, same_type
+from regraft.dynamic.inplace import Changes
+from regraft.dynamic.normal import changes, tails, without_continue
+from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, reads, writes
+from regraft.dynamic.values import Names, Value, fork, literal, opened, same_type
 
 GRADIENTS = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
 OPENED = 4  # times that sizes of tensors in one loop are opened
 UNROLLED = 4096  # iterations of one loop
 
 
-class Statements(Assignments):
+class Statements(Changes):
     """Walks statements; what is left of them goes to `steps`."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
         self.depth = 0
+        self.met: dict[tuple[int, ...], Value] = {}  # of paths that meet: what names hold that hold the same on each
         self.loops: list[list[tuple[list[Step], Names]] | None] = []
 
     def block(self, statements: list[ast.stmt]) -> None:
@@ -44,11 +46,14 @@ class Statements(Assignments):
             raise self.refuse(node, f"{type(node).__name__} is not supported in a network that is split")
         steps, names = list(self.steps), fork(self.names)
         self.frame.line = getattr(node, "lineno", self.frame.line)
+        self.pending.append(None)  # what a statement evaluates it uses itself
         try:
             handler(node)
         except Choice as choice:
             self.steps[:], self.names = steps, names
             self.choose(node, choice)
+        finally:
+            self.pending.pop()
         for step in self.steps[len(steps) :]:
             if isinstance(step, HostStep) and not step.place[1]:
                 step.place = self.frame.path, getattr(node, "lineno", 0)
@@ -80,6 +85,7 @@ class Statements(Assignments):
         if not ends:
             return
         joined: Names = {}
+        self.met = {}
         for key in ends[0][1]:
             if all(key in names for _, names in ends):
                 joined[key] = self.join(key, [(steps, names[key]) for steps, names in ends])
@@ -93,9 +99,6 @@ class Statements(Assignments):
             kept = all(self.is_kept_apart(key, value, names) for value, names in zip(values, found, strict=True))
             if kept and len({(type(value.example), *value.fields) for value in values}) == 1:
                 self.names[key] = self.rebuilt(key, values[0])
-
-    def is_kept_apart(self, key: str, value: Value, names: Names) -> bool:
-        return bool(value.fields) and all(part_name(key, place) in names for place in value.fields)
 
     def join(self, key: str, found: list[tuple[list[Step], Value]]) -> Value:
         values = [value for _, value in found]
@@ -125,9 +128,16 @@ class Statements(Assignments):
                 if wider is None:
                     return Value("lost", None, name(key))
                 joined = wider
+        if any(value.example is not values[0].example for value in values):
+            joined = self.met.setdefault(tuple(id(value.example) for value in values), self.one_of(joined, values))
         if joined is not values[0]:
             self.hold(key, joined)
         return replace(joined.named(key), constant=all(value is values[0] for value in values) and values[0].constant)
+
+    def one_of(self, value: Value, values: list[Value]) -> Value:
+        """A value that is one tensor or another, by the path taken; it shares the memory of all."""
+        self.shared.append([one.example for one in values])
+        return replace(value, example=value.example.view_as(value.example))
 
     # -- statements
 
@@ -150,14 +160,26 @@ class Statements(Assignments):
 
     def do_Delete(self, node: ast.Delete) -> None:
         for target in node.targets:
+            base = self.evaluate(target.value) if isinstance(target, (ast.Attribute, ast.Subscript)) else None
+            if base is not None and self.is_made(base.example) and isinstance(target, ast.Subscript):
+                key = self.evaluate(target.slice)
+                self.invoke(node, self.special(node, base.example, "__delitem__"), [key], {})
+                continue
             if not isinstance(target, ast.Name) or self.frame.prefix + target.id not in self.names:
                 raise self.refuse(node, "del of anything but a local name is not supported")
             del self.names[self.frame.prefix + target.id]
 
     def do_Assign(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)
+        if len(node.targets) > 1 and value.kind != "static":  # the first may be read by what the others get
+            value = self.under_a_name(value)
         for target in node.targets:
             self.store(target, value)
+
+    def under_a_name(self, value: Value) -> Value:
+        key = self.fresh()
+        self.store_name(key, value)
+        return self.names[key]
 
     def do_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.store_name(self.frame.prefix + node.name, self.made_function(node, node))
@@ -168,12 +190,17 @@ class Statements(Assignments):
 
     def do_Return(self, node: ast.Return) -> None:
         value = self.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
+        value = self.display(node, value) if self.depth == 0 else value
         code = self.held(value) if value.kind == "tensor" else value.code
-        if value.kind == "static" and literal(value.example) is None:
-            raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
         if self.depth == 0:
+            if value.kind == "static" and literal(value.example) is None:
+                raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
             if value.kind == "record":
                 raise self.refuse(node, f"returns a {type(value.example).__name__}; return a tuple of its fields")
+            outside = sorted(reads(code) & self.globals.keys())
+            if outside:
+                kind = type(self.globals[outside[0]]).__name__
+                raise self.refuse(node, f"returns a {kind} within a tuple or list, which the host cannot make")
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Return(self.as_number(code)))))
             return
         self.keep(f"{self.frame.prefix}result", replace(value, code=code))
@@ -202,7 +229,7 @@ class Statements(Assignments):
 
     def do_For(self, node: ast.For) -> None:
         values = self.evaluate(node.iter)
-        items = self.items(node, values)
+        items = self.elements(node, values)
         if items is None:
             self.host_loop(node, values)
             return
@@ -212,10 +239,12 @@ class Statements(Assignments):
             raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
         outer, self.steps = self.steps, []
         self.loops.append(ends)
+        self.pending.append(items)  # rows of a tensor are taken one by one
         for item in items:
             if not leaves(self.steps):
                 self.store(node.target, item)
                 self.block(body)
+        self.pending.pop()
         if not leaves(self.steps):
             self.block(node.orelse)
         self.loops.pop()
@@ -236,18 +265,6 @@ class Statements(Assignments):
             raise self.refuse(node, "else after a while loop is not supported")
         self.generalise(node)
         self.loop(node, None)
-
-    def items(self, node: ast.For, values: Value) -> list[Value] | None:
-        """What a loop runs over, where its length is known."""
-        if values.kind == "static":
-            return [self.static(one) for one in values.example]
-        if values.fields and values.kind == "host":
-            return [self.element(values, place) for place in values.fields]
-        if values.kind == "tensor" and isinstance(values.example, torch.Tensor) and 0 not in open_sizes(values):
-            rows = ast.copy_location(values.code, node)
-            places = range(len(values.example))
-            return [self.run(node, ast.Subscript(rows, ast.Constant(place), ast.Load())) for place in places]
-        return None
 
     def host_loop(self, node: ast.For, values: Value) -> None:
         code = self.held(values) if values.kind == "tensor" else values.code
@@ -271,7 +288,11 @@ class Statements(Assignments):
 
     def generalise(self, node: ast.While | ast.For) -> None:
         """What the loop assigns is not known any more once it runs."""
-        for key in self.assigned(node):
+        self.settle(node, self.assigned(node))
+
+    def settle(self, node: ast.AST, keys: set[str]) -> None:
+        """Let the host or regions hold what is under these names, of which nothing is known any more."""
+        for key in sorted(keys):
             value = self.names.get(key)
             if value is not None and value.constant:
                 self.names[key] = replace(value, constant=False)
@@ -297,11 +318,21 @@ class Statements(Assignments):
 
     def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
         """The body is followed once; again where a tensor grew in it, whose size is open then."""
+        self.collect()
         varying = self.assigned(node) - self.varying
         self.varying |= varying
         for _ in range(OPENED):
+            for key in varying & self.names.keys():
+                if self.names[key].kind == "tensor":
+                    self.names[key] = self.one_of(self.names[key], [self.names[key]])
+            entry, changed, self.changed = dict(self.names), self.changed, set()
             steps, after = self.apart(lambda: self.iteration(node), self.names)
-            entry = dict(self.names)
+            found, self.changed = self.changed - self.varying, changed | self.changed
+            if found & entry.keys():
+                varying |= found
+                self.varying |= found
+                self.settle(node, found)
+                continue
             target = {header[0].id} if header is not None and isinstance(header[0], ast.Name) else set()
             self.names = {
                 key: value if key in target else self.carried(node, key, value, after.get(key))
@@ -322,6 +353,8 @@ class Statements(Assignments):
             return self.rebuilt(key, value)
         if new is not None and new.kind == value.kind == "static" and not same_constant(value.example, new.example):
             raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
+        if new is not None and new.kind == value.kind == "tensor" and new.example is not value.example:
+            self.shared.append([value.example, new.example])
         if new is not None and new.kind == value.kind and same_type(value, new):
             return replace(new, constant=False) if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
@@ -354,24 +387,6 @@ class Statements(Assignments):
         if self.loops[-1] is not None:
             raise self.refuse(node, "continue inside with or try, in a loop that is unrolled, is not supported")
         self.steps.append(HostStep(ast.Continue()))
-
-
-def changes(node: ast.AST) -> set[str]:
-    """The names of what changes in place: `x[i] = y` and `x.add_(y)`."""
-    stored = (one for one in ast.walk(node) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store))
-    methods = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.endswith("_"))
-    bases = [*(one.value for one in stored), *(one.value for one in methods)]
-    return {one.id for one in bases if isinstance(one, ast.Name)}
-
-
-def without_continue(node: ast.stmt) -> ast.stmt:
-    """A statement at the end of an iteration that is unrolled, where `continue` does nothing."""
-    if isinstance(node, ast.Continue):
-        return ast.copy_location(ast.Pass(), node)
-    if isinstance(node, ast.If) and holds(node, ast.Continue):
-        arms = ([*arm[:-1], *map(without_continue, arm[-1:])] for arm in (node.body, node.orelse))
-        return ast.copy_location(ast.If(node.test, *arms), node)
-    return node
 
 
 def same_constant(left: Any, right: Any) -> bool:

@@ -1,0 +1,139 @@
+"""Changes in place, which become new values of all names that hold the tensor, where nothing else may see it."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any
+
+import torch
+
+from regraft.dynamic.assign import Assignments
+from regraft.dynamic.codes import tensors_in
+from regraft.dynamic.residual import reads
+from regraft.dynamic.values import Value
+
+
+def changed(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
+    """What `tensor[index] = value` makes of a tensor."""
+    tensor = tensor.clone()
+    tensor[index] = value
+    return tensor
+
+
+class Changes(Assignments):
+    """Stores parts of tensors, and calls methods that change them."""
+
+    def do_AugAssign(self, node: ast.AugAssign) -> None:
+        target = node.target
+        read = copy.copy(target)
+        read.ctx = ast.Load()
+        before, self.changed = self.changed, set()
+        old = self.evaluate(read)
+        changed, self.changed = self.changed, self.changed | before
+        if changed:
+            raise self.refuse(node, "an expression that changes something is the target of an augmented assignment")
+        key = self.place_of(read, old)
+        if self.is_made(old.example) or isinstance(old.example, list):
+            raise self.refuse(node, f"{ast.unparse(read)} is changed in place while something else may hold it")
+        if key is not None and isinstance(old.example, torch.Tensor):
+            same = self.holders(node, key)
+            self.replace_all(key, same, self.evaluate(made_of(node, read)))
+            return
+        self.store(target, self.evaluate(made_of(node, read)))
+
+    def put(self, target: ast.Subscript, value: Value) -> None:
+        """`tensor[index] = value`."""
+        self.pending.append([value])
+        index = self.evaluate(without_slices(target.slice))
+        base = self.evaluate(target.value)
+        self.pending.pop()
+        if self.is_made(base.example):
+            self.invoke(target, self.special(target, base.example, "__setitem__"), [index, value], {})
+            return
+        key = self.place_of(target.value, base)
+        if base.kind != "tensor" or key is None:
+            raise self.refuse(target, "assigning to an element of anything but a local tensor is not supported")
+        code = ast.Call(self.aliased("changed", changed), [base.code, index.code, value.code], [])
+        self.replace_all(key, self.holders(target, key), self.result(target, code, [base, value]))
+
+    def changed_in_place(self, node: ast.Call) -> bool:
+        """A statement such as `x.index_add_(...)` on a local tensor, as the assignment of the new value."""
+        method = node.func
+        if not (isinstance(method, ast.Attribute) and method.attr.endswith("_") and not method.attr.endswith("__")):
+            return False
+        if not isinstance(method.value, (ast.Name, ast.Attribute, ast.Subscript)):
+            return False
+        if not hasattr(torch.Tensor, method.attr[:-1]):
+            return False
+        base = self.evaluate(method.value)
+        key = self.place_of(method.value, base)
+        if base.kind != "tensor" or key is None:
+            return False
+        same = self.holders(node, key)
+        made = ast.Call(ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords)
+        self.replace_all(key, same, self.evaluate(ast.fix_missing_locations(ast.copy_location(made, node))))
+        return True
+
+    def place_of(self, node: ast.expr, base: Value) -> str | None:
+        """The name that holds the tensor: a local variable, or a place of an object that forward makes."""
+        if isinstance(node, ast.Name):
+            return self.frame.prefix + node.id
+        found = isinstance(base.code, ast.Name) and base.code.id not in self.own and base.code.id in self.names
+        return base.code.id if found and isinstance(base.code, ast.Name) else None
+
+    def holders(self, node: ast.AST, key: str) -> list[str]:
+        """The names that hold the very tensor under `key`, which is to change; nothing else may see the change."""
+        if key not in self.names:
+            raise self.refuse(node, "a function made in another changes a tensor of that one")
+        tensor = self.names[key].example
+        same = [other for other, value in self.names.items() if value.example is tensor and value.kind == "tensor"]
+        others = [
+            value.example
+            for other, value in self.names.items()
+            if not (other in same or other in self.own or self.is_kept_apart(other, value, self.names))
+        ]
+        places = self.memory(tensor)
+        held = [*tensors_in(others), *self.model.parameters(), *self.model.buffers(), *self.inputs]
+        if any(one.untyped_storage().data_ptr() in places for one in held):
+            raise self.refuse(node, f"{key} is changed in place while something else may hold it")
+        if any(set(same) & reads(one.code) for several in self.pending for one in several or ()):
+            raise self.refuse(node, f"{key} is changed in place by an expression that reads it, too")
+        return same
+
+    def memory(self, tensor: torch.Tensor) -> set[int]:
+        """The addresses of what a tensor shares its memory with, on any path."""
+        places = {tensor.untyped_storage().data_ptr()} - {0}
+        before = 0
+        while len(places) > before:
+            before = len(places)
+            for several in self.shared:
+                found = {one.untyped_storage().data_ptr() for one in several} - {0}
+                if found & places:
+                    places |= found
+        return places
+
+    def replace_all(self, key: str, same: list[str], value: Value) -> None:
+        """What was changed in place, under all names that hold it."""
+        self.store_name(key, value)
+        for other in same:
+            if other != key:
+                self.store_name(other, self.names[key])
+                self.changed.add(other)
+
+
+def made_of(node: ast.AugAssign, read: ast.expr) -> ast.expr:
+    """`x + y` for `x += y`."""
+    return ast.fix_missing_locations(ast.copy_location(ast.BinOp(read, node.op, node.value), node))
+
+
+def without_slices(index: ast.expr) -> ast.expr:
+    """An index that can be an argument: `1:2` becomes `slice(1, 2, None)`."""
+    if isinstance(index, ast.Slice):
+        bounds = [one or ast.Constant(None) for one in (index.lower, index.upper, index.step)]
+        made: ast.expr = ast.Call(ast.Name("slice", ast.Load()), bounds, [])
+    elif isinstance(index, ast.Tuple):
+        made = ast.Tuple([without_slices(one) for one in index.elts], ast.Load())
+    else:
+        return index
+    return ast.fix_missing_locations(ast.copy_location(made, index))

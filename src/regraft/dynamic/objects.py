@@ -1,0 +1,332 @@
+"""Objects and dictionaries that forward makes: each attribute and each item is a name of its own.
+
+An object is known by a stand-in, an instance of its class that was never initialised. What it has at a point of the
+program is a tuple of places, which the name of the object holds and which paths that meet have to agree on.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from abc import ABCMeta, abstractmethod
+from dataclasses import replace
+from types import (
+    BuiltinMethodType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import torch
+
+from regraft.dynamic.interpreter import Interpreter
+from regraft.dynamic.residual import reads
+from regraft.dynamic.values import Value, literal
+
+Place = tuple[str, Any]  # "attribute" or "item", and its name or key
+BOUND: Any = (MethodType, BuiltinMethodType, MethodWrapperType, super)  # what has a `__self__`
+METHODS = (FunctionType, classmethod, staticmethod, MethodDescriptorType, WrapperDescriptorType)
+OWN_ACCESS = ("__getattribute__", "__setattr__", "__delattr__")
+
+
+class Objects(Interpreter):
+    """Makes objects, reads and changes what they hold."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+        self.made: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
+        self.under_way: list[Value] = []  # objects whose constructors run
+
+    def is_made(self, example: Any) -> bool:
+        return id(example) in self.made
+
+    def is_made_dict(self, example: Any) -> bool:
+        return isinstance(example, dict) and self.is_made(example)
+
+    def holds_made(self, example: Any) -> bool:
+        """Whether it is an object that forward makes, or holds one."""
+        if self.is_made(example):
+            return True
+        if type(example) in (tuple, list):
+            return any(map(self.holds_made, example))
+        if type(example) is dict:
+            return any(map(self.holds_made, example.values()))
+        return isinstance(example, BOUND) and self.is_made(example.__self__)
+
+    def holds_local(self, example: Any) -> bool:
+        return self.holds_made(example) or super().holds_local(example)
+
+    def make(self, kind: type) -> Value:
+        """A new object without attributes and items."""
+        number = len(self.made) + 1
+        while any(re.match(rf"[od]{number}(_|$)", one) for one in self.reserved):
+            number += 1000
+        stand_in: Any = (dict if issubclass(kind, dict) else object).__new__(kind)
+        self.made[id(stand_in)] = number, stand_in
+        self.names[f"o{number}"] = self.static(())
+        return self.static(stand_in)
+
+    def can_be_made(self, kind: type) -> bool:
+        """Whether it is an ordinary class, whose attributes are looked up as usual."""
+        return (
+            type(kind) in (type, ABCMeta)
+            and not inspect.isabstract(kind)
+            and kind.__new__ in (object.__new__, dict.__new__)
+            and all(getattr(kind, one) in (getattr(object, one), getattr(dict, one)) for one in OWN_ACCESS)
+            and not hasattr(kind, "__getattr__")
+            and isinstance(inspect.getattr_static(kind, "__init__"), (FunctionType, WrapperDescriptorType))
+        )
+
+    def construct(self, node: ast.AST, kind: type, args: list[Value], words: dict[str, Value]) -> Value:
+        made = self.make(kind)
+        self.under_way.append(made)
+        self.invoke(node, self.special(node, made.example, "__init__"), args, words)
+        self.under_way.pop()
+        return made
+
+    def invoke(self, node: ast.AST, method: Any, args: list[Value], words: dict[str, Value]) -> Value:
+        """The call of a method of an object that forward makes."""
+        if inspect.ismethod(method):
+            return self.inline(node, method.__func__, method.__self__, args, words)
+        return self.native(node, method.__self__, method.__name__, args, words)
+
+    def special(self, node: ast.AST, stand_in: Any, called: str) -> Any:
+        """A method such as `__getitem__`, which is looked up in the class."""
+        if not isinstance(inspect.getattr_static(type(stand_in), called, None), METHODS):
+            raise self.refuse(node, f"a {type(stand_in).__name__} has no method {called}")
+        return getattr(stand_in, called)
+
+    # -- places
+
+    def places(self, node: ast.AST, stand_in: Any) -> tuple[Place, ...]:
+        found = self.names.get(f"o{self.made[id(stand_in)][0]}")
+        if found is None or found.kind != "static":
+            kind = type(stand_in).__name__
+            raise self.refuse(node, f"what this {kind} holds differs between the paths that lead here")
+        return found.example  # type: ignore[no-any-return]
+
+    def keys(self, node: ast.AST, stand_in: Any) -> list[Any]:
+        return [key for kind, key in self.places(node, stand_in) if kind == "item"]
+
+    def under(self, stand_in: Any, place: Place) -> str:
+        """The name for a place of an object."""
+        kind, key = place
+        number = self.made[id(stand_in)][0]
+        written = isinstance(key, str) and key.isidentifier()
+        shown = key if written else "0" + re.sub(r"\W", lambda one: f"_{ord(one[0])}_", repr(key))
+        return f"{'o' if kind == 'attribute' else 'd'}{number}_{shown}"
+
+    def look_up(self, node: ast.AST, stand_in: Any, place: Place) -> Value | None:
+        """What is in a place, if it is there."""
+        same = [one for one in self.places(node, stand_in) if one == place]
+        if not same:
+            return None
+        found = self.names[self.under(stand_in, same[0])]
+        if found.kind == "lost":
+            raise self.refuse(node, f"{place[1]} has different types or shapes on the paths that lead here")
+        return found
+
+    def put_in(self, node: ast.AST, stand_in: Any, place: Place, value: Value) -> None:
+        places = self.places(node, stand_in)
+        place = next((one for one in places if one == place), place)  # 1 and True are one key
+        if place not in places:
+            if literal(place[1]) is None:
+                raise self.refuse(node, f"a {type(place[1]).__name__} as a key is not supported")
+            self.note_change(node, f"o{self.made[id(stand_in)][0]}", self.static((*places, place)))
+        self.note_change(node, self.under(stand_in, place), value)
+
+    def take_out(self, node: ast.AST, stand_in: Any, place: Place) -> None:
+        left = tuple(one for one in self.places(node, stand_in) if one != place)
+        self.note_change(node, f"o{self.made[id(stand_in)][0]}", self.static(left))
+
+    def note_change(self, node: ast.AST, key: str, value: Value) -> None:
+        """A new value for a place, which is no local name: what was evaluated before must not read it."""
+        old = {one for one in self.names if one == key or one.startswith(f"{key}__")}
+        if any(old & reads(one.code) for several in self.pending for one in several or ()):
+            raise self.refuse(node, f"{key.partition('_')[2]} changes within an expression that reads it, too")
+        self.store_name(key, value)
+        self.changed |= old | {one for one in self.names if one == key or one.startswith(f"{key}__")}
+
+    def collect(self) -> None:
+        """Forget what the objects hold that nothing holds any more."""
+        numbers = {number for number, _ in self.made.values()}
+        held: dict[int, list[Any]] = {}
+        waiting: list[Any] = [one.example for one in self.under_way]
+        waiting += [one.example for several in self.pending for one in several or ()]
+        for key, value in self.names.items():
+            found = re.match(r"[od](\d+)(_|$)", key)
+            if found and int(found[1]) in numbers:
+                held.setdefault(int(found[1]), []).append(value.example)
+            else:
+                waiting.append(value.example)
+        live: set[int] = set()
+        while waiting:
+            one = waiting.pop()
+            if self.is_made(one):
+                number = self.made[id(one)][0]
+                if number not in live:
+                    live.add(number)
+                    waiting += held.get(number, [])
+            elif type(one) in (tuple, list, dict):
+                waiting += one.values() if isinstance(one, dict) else one
+            elif isinstance(one, BOUND):
+                waiting.append(one.__self__)
+        dead = tuple(f"{kind}{number}_" for number in held.keys() - live for kind in "od")
+        if dead:
+            self.names = {key: value for key, value in self.names.items() if not f"{key}_".startswith(dead)}
+
+    # -- what programs do with objects
+
+    def attribute(self, node: ast.AST, stand_in: Any, called: str) -> Value | None:
+        """An attribute of an object or of its class, if there is one."""
+        kind = type(stand_in)
+        of_class = inspect.getattr_static(kind, called, None)
+        if isinstance(of_class, property):
+            if of_class.fget is None:
+                raise self.refuse(node, f"the property {called} cannot be read")
+            return self.inline(node, of_class.fget, stand_in, [], {})
+        found = self.look_up(node, stand_in, ("attribute", called))
+        if found is not None:
+            return found
+        if called == "__class__":
+            return self.static(kind)
+        if of_class is None or (called.startswith("__") and not callable(of_class)):
+            return None
+        if hasattr(type(of_class), "__get__") and not isinstance(of_class, METHODS):
+            raise self.refuse(node, f"the attribute {called} of {kind.__name__} is a descriptor")
+        return self.static(getattr(stand_in, called))
+
+    def put_attribute(self, node: ast.AST, stand_in: Any, called: str, value: Value) -> None:
+        of_class = inspect.getattr_static(type(stand_in), called, None)
+        if hasattr(type(of_class), "__set__"):
+            raise self.refuse(
+                node, f"assigning to {called}, which is a property or another descriptor, is not supported"
+            )
+        self.put_in(node, stand_in, ("attribute", called), value)
+
+    def made_truth(self, node: ast.AST, stand_in: Any) -> bool:
+        if self.is_made_dict(stand_in) and type(stand_in).__len__ is dict.__len__:
+            return bool(self.keys(node, stand_in))
+        if hasattr(type(stand_in), "__bool__") or hasattr(type(stand_in), "__len__"):
+            raise self.refuse(node, f"the truth of a {type(stand_in).__name__} is not supported")
+        return True
+
+    def display(self, node: ast.AST, value: Value) -> Value:
+        """Dictionaries as the host writes them down, also within tuples."""
+        if value.kind == "static" and self.is_made(value.example) and type(value.example) is dict:
+            keys = self.keys(node, value.example)
+            items = [self.display(node, self.names[self.under(value.example, ("item", key))]) for key in keys]
+            codes: list[ast.expr | None] = [ast.Constant(key) for key in keys]
+            for one in items:
+                if one.kind == "lost" or (one.kind == "static" and literal(one.example) is None):
+                    raise self.refuse(node, "a dictionary holds something here that the host cannot make")
+            code = ast.Dict(codes, [self.held(one) if one.kind == "tensor" else one.code for one in items])
+            return replace(self.run(node, code), kind="host") if items else Value("host", {}, code, {})
+        several = value.kind == "static" and type(value.example) is tuple and self.holds_made(value.example)
+        if several or (value.fields and value.kind == "host"):
+            parts = [self.display(node, self.element(value, place)) for place in range(len(value.example))]
+            elements = [self.held(one) if one.kind == "tensor" else one.code for one in parts]
+            return replace(value, kind="host", code=ast.Tuple(elements, ast.Load()))
+        return value
+
+    def native(self, node: ast.AST, owner: Any, called: str, args: list[Value], words: dict[str, Value]) -> Value:
+        """A method that a class has from `dict` or `object`."""
+        handler = getattr(self, f"dict_{called.strip('_')}", None) if isinstance(owner, dict) else None
+        if called == "__init__" and not isinstance(owner, dict) and not args and not words:
+            return self.static(None)
+        if handler is None or (words and called not in ("__init__", "update")):
+            raise self.refuse(node, f"{called} of a {type(owner).__name__} that forward makes is not supported")
+        if called in ("__init__", "update"):
+            return self.dict_update(node, owner, *args, **words)
+        if args and args[0].kind != "static":
+            raise self.refuse(node, "a key of a dictionary that is known only at run time is not supported")
+        return handler(node, owner, *args)  # type: ignore[no-any-return]
+
+    def dict_update(self, node: ast.AST, owner: Any, *args: Value, **words: Value) -> Value:
+        for one in args:
+            for key, value in self.items_of(node, one).items():
+                self.put_in(node, owner, ("item", key), value)
+        for word, value in words.items():
+            self.put_in(node, owner, ("item", word), value)
+        return self.static(None)
+
+    dict_init = dict_update
+
+    def items_of(self, node: ast.AST, value: Value) -> dict[Any, Value]:
+        """The items of a dictionary that is known or was made."""
+        if self.is_made_dict(value.example):
+            return {
+                key: self.dict_getitem(node, value.example, self.static(key)) for key in self.keys(node, value.example)
+            }
+        if value.kind == "static" and isinstance(value.example, dict):
+            return {key: self.static(one) for key, one in value.example.items()}
+        raise self.refuse(node, "only a dictionary whose keys are known can be taken apart")
+
+    def dict_getitem(self, node: ast.AST, owner: Any, key: Value) -> Value:
+        found = self.look_up(node, owner, ("item", key.example))
+        if found is None:
+            raise self.refuse(node, f"{key.example!r} is no key of this dictionary here")
+        return found
+
+    def dict_get(self, node: ast.AST, owner: Any, key: Value, other: Value | None = None) -> Value:
+        found = self.look_up(node, owner, ("item", key.example))
+        return found if found is not None else other or self.static(None)
+
+    def dict_setitem(self, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
+        self.put_in(node, owner, ("item", key.example), value)
+        return self.static(None)
+
+    def dict_setdefault(self, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
+        if self.look_up(node, owner, ("item", key.example)) is None:
+            self.put_in(node, owner, ("item", key.example), value)
+        return self.dict_getitem(node, owner, key)
+
+    def dict_pop(self, node: ast.AST, owner: Any, key: Value, other: Value | None = None) -> Value:
+        found = self.dict_get(node, owner, key, other) if other is not None else self.dict_getitem(node, owner, key)
+        self.take_out(node, owner, ("item", key.example))
+        return found
+
+    def dict_delitem(self, node: ast.AST, owner: Any, key: Value) -> Value:
+        self.dict_pop(node, owner, key)
+        return self.static(None)
+
+    def dict_contains(self, node: ast.AST, owner: Any, key: Value) -> Value:
+        return self.static(("item", key.example) in self.places(node, owner))
+
+    def dict_len(self, node: ast.AST, owner: Any) -> Value:
+        return self.static(len(self.keys(node, owner)))
+
+    def dict_keys(self, node: ast.AST, owner: Any) -> Value:
+        return self.static(tuple(self.keys(node, owner)))
+
+    def dict_values(self, node: ast.AST, owner: Any) -> Value:
+        return self.together([*self.items_of(node, self.static(owner)).values()])
+
+    def dict_items(self, node: ast.AST, owner: Any) -> Value:
+        items = self.items_of(node, self.static(owner)).items()
+        return self.together([self.together([self.static(key), value]) for key, value in items])
+
+    def dict_copy(self, node: ast.AST, owner: Any) -> Value:
+        made = self.make(dict)
+        self.dict_update(node, made.example, self.static(owner))
+        return made
+
+    @abstractmethod
+    def together(self, values: list[Value]) -> Value:
+        """A tuple of values, as they stand."""
+
+    @abstractmethod
+    def element(self, value: Value, place: Any) -> Value:
+        """One element of a tuple, or one field of a record."""
+
+    @abstractmethod
+    def store_name(self, key: str, value: Value) -> None:
+        """Assign to a name as it stands."""
+
+    @abstractmethod
+    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
+        """The function's statements in the place of its call."""
