@@ -123,12 +123,16 @@ def _sequence(name: str, value: list[Any], scale: Scale, ratio: int, layers: _La
         kinds = list(dict.fromkeys(map(repr, value)))
         first = [next(v for v in value if repr(v) == kind) for kind in kinds][: layers.kept]
         value = (first + value)[: layers.kept]
-    elif _POSITIONS.search(name) and len(set(value)) == len(value) and all(type(item) is int for item in value):
-        if max(value) < max(layers.counts, default=0):
-            return [item for item in value if item < layers.kept][: layers.kept - 1] or [layers.kept - 1]
+    elif _are_positions(name, value, layers):
+        return [item for item in value if item < layers.kept][: layers.kept - 1] or [layers.kept - 1]
     if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
         return [_integer(name.rstrip("s"), item, scale, ratio, layers) for item in value]
     return value
+
+
+def _are_positions(name: str, value: list[Any], layers: _Layers) -> bool:
+    distinct = len(set(map(repr, value))) == len(value) and all(type(item) is int for item in value)
+    return bool(_POSITIONS.search(name)) and distinct and max(value) < max(layers.counts, default=0)
 
 
 def _integer(name: str, value: int, scale: Scale, ratio: int, layers: _Layers) -> int:
