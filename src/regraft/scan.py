@@ -14,7 +14,7 @@ from pathlib import Path
 from regraft import source as text
 from regraft.found import Match, NoMatch
 from regraft.imports import Imports
-from regraft.match import find
+from regraft.match import called, find
 from regraft.pattern import RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
 from regraft.render import Withheld
 from regraft.rewrite import Mode, Patch, rewrite
@@ -40,7 +40,9 @@ class CompiledRule:
     def needs(self) -> tuple[Needs, ...]:
         """For each pattern the nodes that it cannot match without."""
         return tuple(
-            frozenset(_need(node) for node in one.nodes if node.required and not node.is_glue) for one in self.patterns
+            frozenset(_need(node) for node in one.nodes if node.required and not node.is_glue)
+            | {Need("call", name) for name in called(one, self.rule.syntax.where)}
+            for one in self.patterns
         )
 
 

@@ -50,6 +50,11 @@ from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention_implementation,
     memory_efficient_attention_reference,
 )
+from regraft.ops.postponed_linear import (
+    postponed_linear,
+    postponed_linear_implementation,
+    postponed_linear_reference,
+)
 from regraft.ops.rms_norm import rms_norm, rms_norm_implementation, rms_norm_reference
 from regraft.ops.rotary import (
     rotary,
@@ -78,6 +83,7 @@ __all__ = [
     "linear_gelu",
     "linear_qkv",
     "memory_efficient_attention",
+    "postponed_linear",
     "rms_norm",
     "rotary",
     "rotary_pair",
@@ -99,6 +105,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
         "memory_efficient_attention": memory_efficient_attention_reference,
+        "postponed_linear": postponed_linear_reference,
         "rms_norm": rms_norm_reference,
         "rotary": rotary_reference,
         "rotary_pair": rotary_pair_reference,
@@ -120,6 +127,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
         "memory_efficient_attention": memory_efficient_attention_implementation,
+        "postponed_linear": postponed_linear_implementation,
         "rms_norm": rms_norm_implementation,
         "rotary": rotary_implementation,
         "rotary_pair": rotary_pair_implementation,
