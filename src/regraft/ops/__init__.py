@@ -22,6 +22,7 @@ from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm_implementation,
     dropout_add_layer_norm_reference,
 )
+from regraft.ops.experts import experts, experts_implementation, experts_reference
 from regraft.ops.flash_attention import (
     flash_attention,
     flash_attention_implementation,
@@ -73,6 +74,7 @@ __all__ = [
     "conv_batch_norm",
     "cross_entropy",
     "dropout_add_layer_norm",
+    "experts",
     "flash_attention",
     "gated_activation",
     "implementation",
@@ -97,6 +99,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "conv_batch_norm": conv_batch_norm_reference,
         "cross_entropy": cross_entropy_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
+        "experts": experts_reference,
         "flash_attention": flash_attention_reference,
         "gated_activation": gated_activation_reference,
         "layer_norm": layer_norm_reference,
@@ -119,6 +122,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "conv_batch_norm": conv_batch_norm_implementation,
         "cross_entropy": cross_entropy_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
+        "experts": experts_implementation,
         "flash_attention": flash_attention_implementation,
         "gated_activation": gated_activation_implementation,
         "layer_norm": layer_norm_implementation,
