@@ -193,6 +193,37 @@ def test_parameters_that_do_not_learn(head: nn.Linear, x: Any) -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "half"])
+def test_under_autocast(head: nn.Linear, x: Any, half: bool) -> None:
+    """The loss in float32 of logits in half precision; the head's gradients are there also where both are used."""
+    if half:
+        x = x.detach().bfloat16().requires_grad_()
+    for loss in (causal, lambda y: causal(y) + y.float().sigmoid().mean(), lambda y: y.float().sigmoid().mean()):
+        found = []
+        for make in (lambda: postponed(x, head.weight, head.bias), lambda: head(x)):
+            with torch.autocast("cpu", torch.bfloat16):
+                logits = make()
+                assert logits.dtype == torch.bfloat16
+                result = loss(logits)
+            found.append([result, *torch.autograd.grad(result, [x, *head.parameters()])])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-3)
+    assert postponed(x, head.weight.bfloat16(), None).record.value is None
+
+
+def test_a_loss_under_another_autocast(head: nn.Linear, x: Any) -> None:
+    logits = postponed(x, head.weight, head.bias)
+    with torch.autocast("cpu", torch.bfloat16):
+        result = causal(logits)
+    assert logits.record.value is not None
+    torch.testing.assert_close(result, causal(head(x)))
+
+
+def test_a_class_that_is_not_there(head: nn.Linear, x: Any) -> None:
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        causal(postponed(x, head.weight, head.bias), torch.full_like(LABELS, CLASSES))
+
+
 def test_where_no_kernel_runs_the_layer_is_called(head: nn.Linear, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert implementation("postponed_linear", x, head) == "reference"

@@ -32,10 +32,15 @@ _ROWS = frozenset({_Tensor.view, _Tensor.reshape, torch.reshape, _Tensor.contigu
 
 @dataclass(slots=True, eq=False)
 class _Family:
-    """The Linear layer behind postponed tensors, and those made of its output that somebody still holds."""
+    """The Linear layer behind postponed tensors, and those made of its output that somebody still holds.
 
-    sources: tuple[torch.Tensor | None, ...]  # x, weight, bias
+    sources  its input, weight and bias, with their versions
+    cast     the dtype in which `torch.autocast` makes it compute, None outside of that
+    """
+
+    sources: tuple[torch.Tensor | None, ...]
     versions: tuple[int, ...]
+    cast: torch.dtype | None
     members: list[weakref.ref[_Record]] = field(default_factory=list)
 
     def root(self) -> torch.Tensor:
@@ -46,7 +51,7 @@ class _Family:
 
     def compute(self) -> None:
         """Compute all members, in the order in which they were made, before anything can change one of them."""
-        with _as_made(self.sources[0]):
+        with _as_made(self.sources[0], self.cast):
             for member in [found for one in self.members if (found := one()) is not None]:
                 member.compute()
 
@@ -129,8 +134,9 @@ class _Edge(torch.autograd.Function):  # type: ignore[misc]
 
 def postponed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """The output of a Linear layer with these parameters, postponed."""
-    family = _Family((x, weight, bias), _versions((x, weight, bias)))
-    alike = torch.empty(*x.shape[:-1], weight.shape[0], dtype=x.dtype, device="meta")
+    cast = autocast_dtype(x)
+    family = _Family((x, weight, bias), _versions((x, weight, bias)), cast)
+    alike = torch.empty(*x.shape[:-1], weight.shape[0], dtype=cast or x.dtype, device="meta")
     return PostponedTensor.of(_Record(family, None, None, x, (), alike))
 
 
@@ -138,10 +144,17 @@ def _versions(tensors: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
     return tuple(one._version for one in tensors if one is not None)
 
 
+def autocast_dtype(x: torch.Tensor) -> torch.dtype | None:
+    """The dtype in which `torch.autocast` computes matrix products of a tensor's device; None outside of it."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
 @contextlib.contextmanager
-def _as_made(x: Any) -> Iterator[None]:
+def _as_made(x: Any, cast: torch.dtype | None = None) -> Iterator[None]:
     """The modes in which postponed tensors are made."""
-    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(x.device.type, enabled=False):
+    mode = torch.autocast(x.device.type, dtype=cast, enabled=cast is not None)
+    with torch.inference_mode(False), torch.enable_grad(), mode:
         yield
 
 
@@ -227,14 +240,17 @@ def _fused(args: Any, kwargs: Any) -> torch.Tensor | None:
     if not isinstance(x, PostponedTensor) or type(target) is not torch.Tensor or not torch.is_grad_enabled():
         return None
     record = x.record
-    if record.value is not None or is_transformed() or torch.is_autocast_enabled(x.device.type) or x.dim() != 2:
+    family = record.family
+    if record.value is not None or is_transformed() or x.dim() != 2 or autocast_dtype(record.rows) != family.cast:
         return None
+    if family.cast is not None and x.dtype != torch.float32:
+        return None  # autocast would choose a dtype for the loss
     if target.dtype != torch.int64 or target.shape != x.shape[:1] or target.device != x.device or not len(target):
         return None
-    if record.family.versions != _versions(record.family.sources):
+    if family.versions != _versions(family.sources):
         return None  # computing it will say so
-    _, weight, bias = record.family.sources
-    options = _Options(record.steps, ignored, reduction, x.dtype)
+    _, weight, bias = family.sources
+    options = _Options(record.steps, ignored, reduction, x.dtype, family.cast)
     loss: torch.Tensor = _RowsLoss.apply(record.rows, weight, bias, target, options)
     return loss
 
@@ -245,6 +261,7 @@ class _Options:
     ignored: int
     reduction: str
     dtype: torch.dtype
+    cast: torch.dtype | None
 
 
 class _RowsLoss(torch.autograd.Function):  # type: ignore[misc]
@@ -255,32 +272,46 @@ class _RowsLoss(torch.autograd.Function):  # type: ignore[misc]
         ctx: Any, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, target: torch.Tensor,
         options: _Options,
     ) -> torch.Tensor:  # fmt: skip
-        number = (target != options.ignored).sum() if options.reduction == "mean" else target.new_ones(())
         given = (rows, weight, bias)
-        slopes = [
-            torch.zeros_like(one, dtype=torch.float32) if need else None  # a sum of many parts
-            for one, need in zip(given, ctx.needs_input_grad, strict=False)
-        ]
-        total = torch.zeros((), dtype=torch.float32, device=rows.device)
-        size = rows_at_once(len(rows), weight.shape[1], weight.shape[0])
-        for start in range(0, len(rows), size):
-            some, labels = rows[start : start + size], target[start : start + size]
-            loss, slope = _some_rows(functional.linear(some, weight, bias), labels, number.clamp(min=1), options)
-            total += loss
-            if slopes[0] is not None:
-                slopes[0][start : start + size] = slope @ weight
-            if slopes[1] is not None:
-                slopes[1] += slope.t() @ some
-            if slopes[2] is not None:
-                slopes[2] += slope.sum(0)
-        ctx.save_for_backward(*(None if one is None else one.to(rows.dtype) for one in slopes))
-        return (total / (number > 0)).to(options.dtype)  # nothing but ignored rows is not a number
+        with torch.autocast(rows.device.type, enabled=False):
+            cast = [one if one is None else one.to(options.cast or one.dtype) for one in given]
+            loss, slopes = _loss_and_slopes(cast, ctx.needs_input_grad[:3], target, options)
+        ctx.save_for_backward(*(s if s is None else s.to(one.dtype) for s, one in zip(slopes, given, strict=True)))
+        return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError("derivative for liger_backward is not implemented")
         return *(None if one is None else one * gradient for one in ctx.saved_tensors), None, None
+
+
+def _loss_and_slopes(
+    given: list[Any], needed: tuple[bool, ...], target: torch.Tensor, options: _Options
+) -> tuple[torch.Tensor, list[Any]]:
+    """The loss of all rows, and its gradients in float32 for rows, weight and bias where they are needed."""
+    rows, weight, bias = given
+    counts = target != options.ignored
+    known = ~counts | ((target >= 0) & (target < len(weight)))
+    torch._assert_async(known.all(), "a target is out of bounds")
+    number = counts.sum() if options.reduction == "mean" else target.new_ones(())
+    # sums of many parts
+    slopes = [
+        torch.zeros_like(one, dtype=torch.float32) if need else None for one, need in zip(given, needed, strict=True)
+    ]
+    total = torch.zeros((), dtype=torch.float32, device=rows.device)
+    size = rows_at_once(len(rows), weight.shape[1], len(weight))
+    for start in range(0, len(rows), size):
+        some, labels = rows[start : start + size], target[start : start + size]
+        loss, slope = _some_rows(functional.linear(some, weight, bias), labels, number.clamp(min=1), options)
+        total += loss
+        if slopes[0] is not None:
+            slopes[0][start : start + size] = slope @ weight
+        if slopes[1] is not None:
+            slopes[1] += slope.t() @ some
+        if slopes[2] is not None:
+            slopes[2] += slope.sum(0)
+    return (total / (number > 0)).to(options.dtype), slopes  # nothing but ignored rows is not a number
 
 
 def _some_rows(

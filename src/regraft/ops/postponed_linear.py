@@ -9,7 +9,7 @@ from torch import nn
 
 from regraft.ops.liger import is_transformed, takes
 from regraft.ops.plain import is_plain
-from regraft.ops.postponed import PostponedTensor, postponed
+from regraft.ops.postponed import PostponedTensor, autocast_dtype, postponed
 
 _ANY_NUMBER = 1 << 30
 
@@ -39,10 +39,11 @@ def postponed_linear_implementation(x: torch.Tensor, linear: Any) -> str:
     if not is_plain(linear, nn.Linear) or not linear.training or not torch.is_grad_enabled():
         return "reference"
     given = (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
-    if not takes(*given, columns=_ANY_NUMBER) or any(one.dtype != x.dtype for one in given):
+    if not takes(*given, columns=_ANY_NUMBER):
+        return "reference"
+    if autocast_dtype(x) is None and any(one.dtype != x.dtype for one in given):
         return "reference"
     if isinstance(x, PostponedTensor) or x.dim() < 2 or x.shape[-1] != linear.in_features:
         return "reference"
     fits = linear.out_features > linear.in_features and any(one.requires_grad for one in given)
-    fits = fits and not x.is_inference() and not torch.is_autocast_enabled(x.device.type)
-    return "liger" if fits and not is_transformed() else "reference"
+    return "liger" if fits and not x.is_inference() and not is_transformed() else "reference"
