@@ -39,7 +39,7 @@ RULES = {
 }  # fmt: skip
 # Families of transformers 5.23.0 that Liger 0.8.5 patches, by the kernel; those that could take it, where counted.
 LIGER = {"rms-norm": (39, 176), "gated-activation": (31, 157), "rotary": (25, 177), "layer-norm": (7, 316)}
-LIGER |= {"cross-entropy": (41, 302)}
+LIGER |= {"linear-loss": (41, 302), "experts": (9, 61)}
 
 
 @dataclass(frozen=True, slots=True)
