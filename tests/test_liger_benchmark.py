@@ -58,14 +58,14 @@ def test_places_are_found_by_rule_and_line(run: Any, tmp_path: Path, capsys: pyt
         {"category": "rmsnorm", "file": "a/modeling_a.py", "line": 5, "end": 17, "name": "ANorm"},
         {"category": "rope", "file": "a/modeling_a.py", "line": 5, "end": 17, "name": "not one"},
         {"category": "layernorm", "file": "b/modeling_b.py", "line": 7, "end": None, "name": "M.norm"},
-        {"category": "moe_experts", "file": "b/modeling_b.py", "line": 4, "end": 9, "name": "no rule"},
+        {"category": "tiled_mlp", "file": "b/modeling_b.py", "line": 4, "end": 9, "name": "no rule"},
     ]
     (tmp_path / "sites.json").write_text(json.dumps(rows))
     run.score(one, run.listed(tmp_path / "sites.json", one), run.findings(one), True)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("found")[0].split() for line in lines if "found" in line] == [
-        ["layernorm", "1", "of", "1"], ["moe_experts", "0", "of", "1"], ["rmsnorm", "1", "of", "1"],
-        ["rope", "0", "of", "1"],
+        ["layernorm", "1", "of", "1"], ["rmsnorm", "1", "of", "1"], ["rope", "0", "of", "1"],
+        ["tiled_mlp", "0", "of", "1"],
     ]  # fmt: skip
     assert any("no rule: the pack has no rule for it" in line for line in lines)
 

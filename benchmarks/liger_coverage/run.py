@@ -34,11 +34,12 @@ from regraft.scan import Finding, check_file, collected_between, compile_rules
 
 RULES = {
     "rmsnorm": "rms-norm", "swiglu_mlp": "gated-activation", "geglu_mlp": "gated-activation", "rope": "rotary",
-    "layernorm": "layer-norm", "cross_entropy": "cross-entropy", "RMSNorm": "rms-norm", "rotary_pos_emb": "rotary",
+    "layernorm": "layer-norm", "cross_entropy": "cross-entropy", "moe_experts": "experts",
+    "fused_linear_cross_entropy": "linear-loss", "RMSNorm": "rms-norm", "rotary_pos_emb": "rotary",
 }  # fmt: skip
 # Families of transformers 5.23.0 that Liger 0.8.5 patches, by the kernel; those that could take it, where counted.
 LIGER = {"rms-norm": (39, 176), "gated-activation": (31, 157), "rotary": (25, 177), "layer-norm": (7, 316)}
-LIGER |= {"cross-entropy": (41, 302)}
+LIGER |= {"linear-loss": (41, 302), "experts": (9, 61)}
 
 
 @dataclass(frozen=True, slots=True)

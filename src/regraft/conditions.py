@@ -182,6 +182,23 @@ def _is_stored(value: Value) -> bool:
     return node is not None and node.op in _ELEMENTWISE and all(_is_stored(one) for one in node.args.values())
 
 
+def _feeds(args: Arguments, scope: Scope) -> str:
+    """The value, or what operations on tensors make of it, is an argument of a call of the named function."""
+    value = scope.value(args[0])
+    seen, pending = {value}, [value] if value is not None else []
+    while pending:
+        one = pending.pop()
+        for use in one.every_use():
+            # arguments of a call with a star are gathered by a node of their own
+            nodes = (use, *(more for more in use.output.uses if more.expr is use.expr))
+            if use.op == "call" and any(each.op == "call" and each.spelling == show(args[1]) for each in nodes):
+                return ""
+            if use.op != "call" and not use.op.startswith("py.") and use.output not in seen:
+                seen.add(use.output)
+                pending.append(use.output)
+    return f"{_show_var(args[0])} is not given to {show(args[1])}"
+
+
 def _show_var(operand: Operand) -> str:
     return f"${operand.name}" if isinstance(operand, Var) else show(operand)
 
@@ -197,4 +214,5 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "scalar": (1, 1, _scalar),
     "present": (1, 1, _present),
     "stored": (1, 1, _stored),
+    "feeds": (2, 2, _feeds),
 }

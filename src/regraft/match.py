@@ -28,8 +28,18 @@ def find(
     """Every match of the pattern in a body, and the nearest miss of each root that is not one."""
     if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
         return
+    known = {node.spelling for node in body.index.get("call", ())}
+    if any(name not in known for name in called(pattern, where)):
+        return
     for root in _candidates(pattern, body):
         yield _Matcher(pattern, where, module, structure, body, root).run()
+
+
+def called(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
+    """Functions that have to be called for the conditions `feeds` on outputs of a pattern to hold."""
+    for predicate in where:
+        if predicate.name == "feeds" and any(one in pattern.producers for one in variables(predicate.args[0])):
+            yield show(predicate.args[1])
 
 
 def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:

@@ -135,8 +135,11 @@ def _check(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
                     yield problem(message, node.at or transformation.at)
             for message in _check_kernel(node.apply):
                 yield problem(message, node.at or transformation.at)
+    for whole in syntax.bodies:
+        for message in _check_kernel(whole.target.apply):
+            yield problem(message, whole.target.at)
     # A condition is asked of the alternatives that bind what it speaks of.
-    known = constructed | set.union(*(bound(one) for each in syntax.forward for one in alternatives(each)))
+    known = constructed | set().union(*(bound(one) for each in syntax.forward for one in alternatives(each)))
     for predicate in syntax.where:
         for message in _check_predicate(predicate, known):
             yield problem(message, predicate.at)

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from regraft import source as text
+from regraft.bodies import BodyMatch, BodyPattern, compile_body, find_bodies, rewrite_body
 from regraft.found import Match, NoMatch
 from regraft.imports import Imports
-from regraft.match import find
+from regraft.match import called, find
 from regraft.pattern import RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
 from regraft.render import Withheld
 from regraft.rewrite import Mode, Patch, rewrite
@@ -35,12 +36,15 @@ class CompiledRule:
 
     rule: Rule
     patterns: tuple[Pattern, ...]
+    bodies: tuple[BodyPattern, ...] = ()
 
     @property
     def needs(self) -> tuple[Needs, ...]:
         """For each pattern the nodes that it cannot match without."""
         return tuple(
-            frozenset(_need(node) for node in one.nodes if node.required and not node.is_glue) for one in self.patterns
+            frozenset(_need(node) for node in one.nodes if node.required and not node.is_glue)
+            | {Need("call", name) for name in called(one, self.rule.syntax.where)}
+            for one in self.patterns
         )
 
 
@@ -128,7 +132,8 @@ def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tupl
     compiled, problems = [], []
     for rule in rules:
         try:
-            compiled.append(CompiledRule(rule, compile_rule(rule.syntax)))
+            bodies = tuple(map(compile_body, rule.syntax.bodies))
+            compiled.append(CompiledRule(rule, compile_rule(rule.syntax), bodies))
         except PatternProblem as problem:
             line, column = (problem.at.line, problem.at.column) if problem.at else (1, 1)
             problems.append(RuleProblem(str(rule.path), line, column, problem.message))
@@ -244,6 +249,9 @@ def _check(source: SourceFile, rules: Sequence[CompiledRule], home: str, explain
                     misses += missed
         classes = sum(bool(module.methods(cls)) for cls in module.classes.values())
         findings = [_finding(rule, match, imports) for rule, match in _at_home(found)]
+        findings += [
+            _body_finding(rule.rule, match, imports) for rule in rules for match in find_bodies(rule.bodies, module)
+        ]
         module.release()
     except RecursionError:
         error = SourceError(source.path, 0, 0, "nested too deeply to analyse")
@@ -335,6 +343,29 @@ def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
         tests=tuple(filter(None, (guards.text(test.guard) for test in match.tests))),
         reason=reason,
         patch=patch,
+    )
+
+
+def _body_finding(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
+    source = imports.source
+    result = rewrite_body(match, imports)
+    first, last = source.span(match.statements[0]), source.span(match.statements[-1])
+    start, end = source.position(first.start), source.position(last.end)
+    return Finding(
+        rule=rule,
+        file=source.path,
+        cls=match.cls.name if match.cls is not None else None,
+        function=match.function.name,
+        start=start,
+        end=end,
+        lines=tuple(range(start[0], end[0] + 1)),
+        text=source.line(start[0]),
+        kernel=getattr(match.pattern.target.apply.callee, "path", ""),
+        mode="substitute",
+        guard="",
+        tests=(),
+        reason=f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else "",
+        patch=None if isinstance(result, Withheld) else Patch(None, "substitute", (result[0],), result[1], result[2]),
     )
 
 

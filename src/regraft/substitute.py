@@ -33,9 +33,12 @@ _PURE = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patch:
-    """Edits of one match: disjoint, sorted; `extent` is the statements they rewrite; `uses` what must be imported."""
+    """Edits of one match: disjoint, sorted; `extent` is the statements they rewrite; `uses` what must be imported.
 
-    match: Match
+    match is None where it is that of a whole body.
+    """
+
+    match: Match | None
     mode: Mode
     edits: tuple[Edit, ...]
     extent: Span

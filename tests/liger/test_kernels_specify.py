@@ -15,7 +15,9 @@ from regraft.rules import Rule, load_rules  # noqa: E402
 from rule_specification import check_rule  # noqa: E402
 
 RULES, _ = load_rules(["liger"])
-FORMS = [(rule, number) for rule in RULES for number in range(len(rule.syntax.forward))]
+# What `linear-loss` postpones is computed by a loss, which is no part of the rule: test_linear_loss.py
+KERNELS = [rule for rule in RULES if rule.id != "liger/linear-loss"]
+FORMS = [(rule, number) for rule in KERNELS for number in range(len(rule.syntax.forward))]
 
 
 def only(rule: Rule, number: int) -> RuleSyntax:

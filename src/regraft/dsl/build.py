@@ -37,6 +37,7 @@ from regraft.dsl.syntax import (
     Test,
     Transformation,
     Var,
+    Whole,
     Wildcard,
 )
 
@@ -243,6 +244,14 @@ class Builder:
         if not rest:
             raise Culprit(f"`{heading}` needs `source => target`", heading)
         return Section(heading, sections.transformations(heading, [first, *rest]))
+
+    def whole(self, children: Sequence[Any]) -> Section:
+        heading, *rest = children
+        lines = [str(one)[1:].removeprefix(" ").rstrip() for one in rest if str(one).startswith("|")]
+        target = sections.fragment(rest[-1])
+        if len(target) != 1 or not isinstance(target[0], Node):
+            raise Culprit("`body` needs one kernel call after `=>`", heading)
+        return Section(heading, (Whole("\n".join(lines), target[0], Position(heading.line, heading.column)),))
 
     def predicate(self, children: Sequence[Any]) -> Predicate:
         name, _, *arguments = children

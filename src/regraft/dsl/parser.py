@@ -27,7 +27,7 @@ _WORDS = {
     **dict.fromkeys(("SUM", "PRODUCT", "POWER", "COMPARE", "DOT", "AND", "OR"), "an operator"),
     **dict.fromkeys(("LSQB", "NOT", "LAYER", "OPT", "COLON", "KEEP", "NL", "CONTINUATION", "COMMENT", "BLANK"), ""),
     "SEMICOLON": "`;` or a new line",
-    **dict.fromkeys(("RULE", "SUMMARY", "SAFETY", "NEEDS", "INIT", "FORWARD", "WHERE"), "a section"),
+    **dict.fromkeys(("RULE", "SUMMARY", "SAFETY", "NEEDS", "INIT", "FORWARD", "BODY", "WHERE"), "a section"),
     "RPAR": "`)`",
     "RSQB": "`]`",
     "COMMA": "`,`",
@@ -39,6 +39,7 @@ _WORDS = {
     "WORD": "a name",
     "PACKAGE": "a package",
     "VERSION": "a version",
+    "CODE": "`|` and a line of Python",
     "MORETHAN": "`>=`",
     "$END": "the end",
 }

@@ -48,6 +48,9 @@ def print_rule(rule: RuleSyntax) -> str:
     for heading, transformations in (("init", rule.init), ("forward", rule.forward)):
         for transformation in transformations:
             lines += [heading, *(f"  {line}" for line in print_transformation(transformation).splitlines())]
+    for whole in rule.bodies:
+        code = [f"  | {line}".rstrip() for line in whole.code.split("\n")]
+        lines += ["body", *code, f"  => {print_node(whole.target)}"]
     if rule.where:
         lines += ["where", ",\n".join(f"  {_predicate(predicate)}" for predicate in rule.where)]
     return "\n".join(lines) + "\n"

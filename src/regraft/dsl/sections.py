@@ -44,6 +44,7 @@ class Piece:
     underscore: bool = False
 
 
+_REPEATED = ("init", "forward", "body")
 Side: TypeAlias = "tuple[Piece | Token, ...]"  # pieces and the separators between them
 
 
@@ -135,12 +136,12 @@ def rule(sections: Sequence[Section]) -> RuleSyntax:
     found: dict[str, Any] = {}
     for section in sections:
         heading = str(section.heading)
-        if heading in found and heading not in ("init", "forward"):
+        if heading in found and heading not in _REPEATED:
             raise Culprit(f"a second `{heading}`", section.heading)
-        repeated = found.get(heading, ()) if heading in ("init", "forward") else None
+        repeated = found.get(heading, ()) if heading in _REPEATED else None
         found[heading] = section.content if repeated is None else repeated + section.content
     for required in ("summary", "safety", "forward"):
-        if required not in found:
+        if required not in found and (required != "forward" or "body" not in found):
             raise Culprit(f"rule `{found['rule']}` has no `{required}`", top)
     return RuleSyntax(
         str(found["rule"]),
@@ -148,6 +149,7 @@ def rule(sections: Sequence[Section]) -> RuleSyntax:
         cast(Safety, str(found["safety"])),
         found.get("needs", ()),
         found.get("init", ()),
-        found["forward"],
+        found.get("forward", ()),
         found.get("where", ()),
+        found.get("body", ()),
     )

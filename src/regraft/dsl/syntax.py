@@ -163,6 +163,15 @@ class Transformation:
 
 
 @dataclass(frozen=True, slots=True)
+class Whole:
+    """`body => kernel`: the whole body of a function, as lines of Python in which `$x` are variables."""
+
+    code: str
+    target: Node
+    at: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Need:
     """`torch >= 2.4`: a package that the rewritten code needs, with its lowest version ("" for any)."""
 
@@ -181,7 +190,7 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class RuleSyntax:
-    """A whole `.rule` file. Several `forward` sections are alternatives, tried in the order of the text."""
+    """A whole `.rule` file. Several `forward` or `body` sections are alternatives, tried in the order of the text."""
 
     name: str
     summary: str
@@ -190,6 +199,7 @@ class RuleSyntax:
     init: tuple[Transformation, ...]
     forward: tuple[Transformation, ...]
     where: tuple[Predicate, ...]
+    bodies: tuple[Whole, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm_implementation,
     dropout_add_layer_norm_reference,
 )
+from regraft.ops.experts import experts, experts_implementation, experts_reference
 from regraft.ops.flash_attention import (
     flash_attention,
     flash_attention_implementation,
@@ -50,6 +51,11 @@ from regraft.ops.memory_efficient_attention import (
     memory_efficient_attention_implementation,
     memory_efficient_attention_reference,
 )
+from regraft.ops.postponed_linear import (
+    postponed_linear,
+    postponed_linear_implementation,
+    postponed_linear_reference,
+)
 from regraft.ops.rms_norm import rms_norm, rms_norm_implementation, rms_norm_reference
 from regraft.ops.rotary import (
     rotary,
@@ -68,6 +74,7 @@ __all__ = [
     "conv_batch_norm",
     "cross_entropy",
     "dropout_add_layer_norm",
+    "experts",
     "flash_attention",
     "gated_activation",
     "implementation",
@@ -78,6 +85,7 @@ __all__ = [
     "linear_gelu",
     "linear_qkv",
     "memory_efficient_attention",
+    "postponed_linear",
     "rms_norm",
     "rotary",
     "rotary_pair",
@@ -91,6 +99,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "conv_batch_norm": conv_batch_norm_reference,
         "cross_entropy": cross_entropy_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
+        "experts": experts_reference,
         "flash_attention": flash_attention_reference,
         "gated_activation": gated_activation_reference,
         "layer_norm": layer_norm_reference,
@@ -99,6 +108,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
         "memory_efficient_attention": memory_efficient_attention_reference,
+        "postponed_linear": postponed_linear_reference,
         "rms_norm": rms_norm_reference,
         "rotary": rotary_reference,
         "rotary_pair": rotary_pair_reference,
@@ -112,6 +122,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "conv_batch_norm": conv_batch_norm_implementation,
         "cross_entropy": cross_entropy_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
+        "experts": experts_implementation,
         "flash_attention": flash_attention_implementation,
         "gated_activation": gated_activation_implementation,
         "layer_norm": layer_norm_implementation,
@@ -120,6 +131,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
         "memory_efficient_attention": memory_efficient_attention_implementation,
+        "postponed_linear": postponed_linear_implementation,
         "rms_norm": rms_norm_implementation,
         "rotary": rotary_implementation,
         "rotary_pair": rotary_pair_implementation,

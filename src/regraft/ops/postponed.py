@@ -1,0 +1,335 @@
+"""A tensor whose elements are computed when they are needed, and the cross entropy that never needs all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.utils._pytree import tree_map
+
+from regraft.ops.cross_entropy import cross_entropy
+from regraft.ops.liger import is_transformed
+
+_Tensor = torch.Tensor
+# What a tensor says of itself without its elements.
+_ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda", "is_cpu", "requires_grad")
+_METHODS = ("size", "dim", "numel", "is_floating_point", "__len__", "__hash__")
+_METADATA = frozenset(
+    {getattr(_Tensor, name).__get__ for name in _ATTRIBUTES} | {getattr(_Tensor, name) for name in _METHODS}
+)
+# What computes each element from the same one, with a number at the most, and what only chooses or arranges rows.
+_ELEMENTWISE = frozenset({
+    _Tensor.float, _Tensor.to, _Tensor.mul, _Tensor.__mul__, _Tensor.__rmul__, torch.mul, _Tensor.div,
+    _Tensor.__truediv__, torch.div, _Tensor.tanh, torch.tanh,
+})  # fmt: skip
+_ROWS = frozenset({_Tensor.view, _Tensor.reshape, torch.reshape, _Tensor.contiguous, _Tensor.__getitem__})
+
+
+@dataclass(slots=True, eq=False)
+class _Family:
+    """The Linear layer behind postponed tensors, and those made of its output that somebody still holds.
+
+    sources  its input, weight and bias, with their versions
+    cast     the dtype in which `torch.autocast` makes it compute, None outside of that
+    """
+
+    sources: tuple[torch.Tensor | None, ...]
+    versions: tuple[int, ...]
+    cast: torch.dtype | None
+    members: list[weakref.ref[_Record]] = field(default_factory=list)
+
+    def root(self) -> torch.Tensor:
+        if self.versions != _versions(self.sources):
+            raise RuntimeError("the input or the parameters of a postponed Linear layer were changed in place")
+        x, weight, bias = self.sources
+        return functional.linear(x, weight, bias)
+
+    def compute(self) -> None:
+        """Compute all members, in the order in which they were made, before anything can change one of them."""
+        with _as_made(self.sources[0], self.cast):
+            for member in [found for one in self.members if (found := one()) is not None]:
+                member.compute()
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class _Record:
+    """How a postponed tensor is made.
+
+    call   from the tensor before, None for the layer's output itself
+    rows   the layer's input for the rows of this tensor
+    steps  what was done to elements since the layer
+    alike  a tensor without elements with the same shape, strides and dtype
+    """
+
+    family: _Family
+    before: _Record | None
+    call: Callable[[torch.Tensor], torch.Tensor] | None
+    rows: torch.Tensor
+    steps: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
+    alike: torch.Tensor
+    value: torch.Tensor | None = None
+
+    def compute(self) -> torch.Tensor:
+        if self.value is None:
+            self.value = self.call(self.before.compute()) if self.call and self.before else self.family.root()
+        return self.value
+
+
+class PostponedTensor(torch.Tensor):  # type: ignore[misc]
+    """A tensor that knows how it is made; whatever asks for its elements gets the ordinary tensor."""
+
+    record: _Record
+
+    @staticmethod
+    def of(record: _Record) -> torch.Tensor:
+        record.family.members.append(weakref.ref(record))
+        result: torch.Tensor = _Edge.apply(record, *record.family.sources)
+        return result
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if function in _METADATA:
+            with torch._C.DisableTorchFunctionSubclass():
+                return function(*args, **kwargs)
+        made = _fused(args, kwargs) if function is functional.cross_entropy else _later(function, args, kwargs)
+        if made is not None:
+            return made
+        args, kwargs = tree_map(_elements, (args, kwargs))
+        return function(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = tree_map(_elements, (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+
+class _Edge(torch.autograd.Function):  # type: ignore[misc]
+    """Leads gradients to the layer where a postponed tensor itself is differentiated, as by functions of others."""
+
+    @staticmethod
+    def forward(ctx: Any, record: _Record, *sources: torch.Tensor | None) -> torch.Tensor:
+        ctx.record = record
+        alike = record.alike
+        with torch._C.DisableTorchFunctionSubclass():
+            made: PostponedTensor = torch.Tensor._make_wrapper_subclass(
+                PostponedTensor, alike.shape, strides=alike.stride(), dtype=alike.dtype, device=record.rows.device
+            )
+        made.record = record
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        record, needed = ctx.record, ctx.needs_input_grad[1:]
+        record.family.compute()
+        wanted = [one for one, need in zip(record.family.sources, needed, strict=True) if need]
+        slopes = iter(torch.autograd.grad(record.compute(), wanted, gradient, True, torch.is_grad_enabled()))
+        return None, *(next(slopes) if need else None for need in needed)
+
+
+def postponed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """The output of a Linear layer with these parameters, postponed."""
+    cast = autocast_dtype(x)
+    family = _Family((x, weight, bias), _versions((x, weight, bias)), cast)
+    alike = torch.empty(*x.shape[:-1], weight.shape[0], dtype=cast or x.dtype, device="meta")
+    return PostponedTensor.of(_Record(family, None, None, x, (), alike))
+
+
+def _versions(tensors: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
+    return tuple(one._version for one in tensors if one is not None)
+
+
+def autocast_dtype(x: torch.Tensor) -> torch.dtype | None:
+    """The dtype in which `torch.autocast` computes matrix products of a tensor's device; None outside of it."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+
+
+@contextlib.contextmanager
+def _as_made(x: Any, cast: torch.dtype | None = None) -> Iterator[None]:
+    """The modes in which postponed tensors are made."""
+    mode = torch.autocast(x.device.type, dtype=cast, enabled=cast is not None)
+    with torch.inference_mode(False), torch.enable_grad(), mode:
+        yield
+
+
+def _elements(one: Any) -> Any:
+    """The ordinary tensor of a postponed one."""
+    if not isinstance(one, PostponedTensor):
+        return one
+    one.record.family.compute()
+    return one.record.compute()
+
+
+def _later(function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+    """The result of a step on a postponed tensor, postponed as well; None where the step needs the elements."""
+    if function not in _ELEMENTWISE | _ROWS or not args or not isinstance(args[0], PostponedTensor):
+        return None
+    before, rest = args[0].record, args[1:]
+    given = (*rest, *kwargs.values())
+    if before.value is not None or not torch.is_grad_enabled() or is_transformed() or not all(map(_is_fixed, given)):
+        return None
+
+    def call(tensor: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = function(tensor, *rest, **kwargs)
+        return result
+
+    if function is _Tensor.to and any(isinstance(one, int | str | torch.device) for one in given):
+        return None  # to another device, perhaps
+    try:
+        alike = function(before.alike, *rest, **kwargs)
+    except (RuntimeError, TypeError, IndexError):
+        return None  # the tensor itself will say it
+    rows, steps = before.rows, before.steps
+    if function in _ELEMENTWISE:
+        if not alike.is_floating_point():
+            return None
+        steps = (*steps, call)
+    elif alike.dtype != before.alike.dtype or not _keeps_rows(function, rest, before.alike, alike):
+        return None
+    else:
+        rows = _rows(function, rest, rows, alike)
+    return PostponedTensor.of(_Record(before.family, before, call, rows, steps, alike))
+
+
+def _is_fixed(one: Any) -> bool:
+    """Whether an argument of a step is a constant of Python."""
+    if isinstance(one, tuple | list):
+        return all(map(_is_fixed, one))
+    if isinstance(one, slice):
+        return all(map(_is_fixed, (one.start, one.stop, one.step)))
+    return one is None or one is ... or isinstance(one, bool | int | float | str | torch.dtype | torch.device)
+
+
+def _keeps_rows(function: Any, rest: Any, before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Whether rows stay whole: the last dimension does, and an index leaves it out or takes all of it."""
+    if after.shape[-1:] != before.shape[-1:]:
+        return False
+    if function is not torch.Tensor.__getitem__:
+        return True
+    index = rest[0] if isinstance(rest[0], tuple) else (rest[0],)
+    if any(not (one is ... or isinstance(one, slice)) for one in index):
+        return False
+    return (... in index and index[-1] == slice(None)) or (... not in index and len(index) < before.dim())
+
+
+def _rows(function: Any, rest: Any, rows: torch.Tensor, alike: torch.Tensor) -> torch.Tensor:
+    with _as_made(rows):
+        if function is torch.Tensor.__getitem__:
+            chosen: torch.Tensor = rows[rest[0]]
+            return chosen
+        return rows.reshape(*alike.shape[:-1], rows.shape[-1])
+
+
+def _fused(args: Any, kwargs: Any) -> torch.Tensor | None:
+    """The cross entropy of a postponed tensor by rows; None where it has to be computed, or was."""
+    given = dict(
+        zip(("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction"), args, strict=False)
+    )
+    given |= kwargs
+    x, target = given.pop("input"), given.pop("target")
+    ignored, reduction = given.pop("ignore_index", -100), given.pop("reduction", "mean")
+    plain = all(one is None or (isinstance(one, float) and not one) for one in given.values())
+    if not plain or reduction not in ("mean", "sum"):
+        return None  # class weights, label smoothing, and old ways to say the reduction
+    if not isinstance(x, PostponedTensor) or type(target) is not torch.Tensor or not torch.is_grad_enabled():
+        return None
+    record = x.record
+    family = record.family
+    if record.value is not None or is_transformed() or x.dim() != 2 or autocast_dtype(record.rows) != family.cast:
+        return None
+    if family.cast is not None and x.dtype != torch.float32:
+        return None  # autocast would choose a dtype for the loss
+    if target.dtype != torch.int64 or target.shape != x.shape[:1] or target.device != x.device or not len(target):
+        return None
+    if family.versions != _versions(family.sources):
+        return None  # computing it will say so
+    _, weight, bias = family.sources
+    options = _Options(record.steps, ignored, reduction, x.dtype, family.cast)
+    loss: torch.Tensor = _RowsLoss.apply(record.rows, weight, bias, target, options)
+    return loss
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    steps: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
+    ignored: int
+    reduction: str
+    dtype: torch.dtype
+    cast: torch.dtype | None
+
+
+class _RowsLoss(torch.autograd.Function):  # type: ignore[misc]
+    """Cross entropy of `steps(linear(rows))` with its gradients, some rows at a time, as in Liger's fused loss."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, target: torch.Tensor,
+        options: _Options,
+    ) -> torch.Tensor:  # fmt: skip
+        given = (rows, weight, bias)
+        with torch.autocast(rows.device.type, enabled=False):
+            cast = [one if one is None else one.to(options.cast or one.dtype) for one in given]
+            loss, slopes = _loss_and_slopes(cast, ctx.needs_input_grad[:3], target, options)
+        ctx.save_for_backward(*(s if s is None else s.to(one.dtype) for s, one in zip(slopes, given, strict=True)))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise RuntimeError("derivative for liger_backward is not implemented")
+        return *(None if one is None else one * gradient for one in ctx.saved_tensors), None, None
+
+
+def _loss_and_slopes(
+    given: list[Any], needed: tuple[bool, ...], target: torch.Tensor, options: _Options
+) -> tuple[torch.Tensor, list[Any]]:
+    """The loss of all rows, and its gradients in float32 for rows, weight and bias where they are needed."""
+    rows, weight, bias = given
+    counts = target != options.ignored
+    known = ~counts | ((target >= 0) & (target < len(weight)))
+    torch._assert_async(known.all(), "a target is out of bounds")
+    number = counts.sum() if options.reduction == "mean" else target.new_ones(())
+    # sums of many parts
+    slopes = [
+        torch.zeros_like(one, dtype=torch.float32) if need else None for one, need in zip(given, needed, strict=True)
+    ]
+    total = torch.zeros((), dtype=torch.float32, device=rows.device)
+    size = rows_at_once(len(rows), weight.shape[1], len(weight))
+    for start in range(0, len(rows), size):
+        some, labels = rows[start : start + size], target[start : start + size]
+        loss, slope = _some_rows(functional.linear(some, weight, bias), labels, number.clamp(min=1), options)
+        total += loss
+        if slopes[0] is not None:
+            slopes[0][start : start + size] = slope @ weight
+        if slopes[1] is not None:
+            slopes[1] += slope.t() @ some
+        if slopes[2] is not None:
+            slopes[2] += slope.sum(0)
+    return (total / (number > 0)).to(options.dtype), slopes  # nothing but ignored rows is not a number
+
+
+def _some_rows(
+    logits: torch.Tensor, target: torch.Tensor, number: torch.Tensor, options: _Options
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The share of some rows in the loss, and its gradient for what the Linear layer gives."""
+    with torch.enable_grad():
+        logits.requires_grad_()
+        scores = logits
+        for step in options.steps:
+            scores = step(scores)
+        losses = cross_entropy(scores, target, ignore_index=options.ignored, reduction="none")
+        loss = losses.sum(dtype=torch.float32) / number
+        (slope,) = torch.autograd.grad(loss, logits)
+    return loss.detach(), slope
+
+
+def rows_at_once(rows: int, features: int, classes: int) -> int:
+    """How many rows of scores take about as much memory as the layer's input, a power of two."""
+    wanted = -(-rows // -(-classes // features))
+    return 1 << (wanted - 1).bit_length()
