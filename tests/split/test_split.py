@@ -356,3 +356,6 @@ def test_rounding_is_what_other_last_bits_of_the_weights_change():
     assert not is_rounding(model, call, expected * 1.01, expected)
     assert not is_rounding(model, call, (expected, 1), (expected, 2))
     assert not is_rounding(model, call, expected[:, :9], expected)
+    holed = expected.masked_fill(torch.arange(expected.numel()).view_as(expected) == 0, float("nan"))
+    assert not is_rounding(model, call, holed, expected) and not is_rounding(model, call, expected, holed)
+    assert not is_rounding(model, call, holed * 1.01, holed)
