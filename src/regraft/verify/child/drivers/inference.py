@@ -71,6 +71,14 @@ class _Life:
     calls: inputs.Calls
 
 
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why values bring a class to no life: it is not built, or takes no inputs."""
+
+    built: bool
+    reason: str
+
+
 def subjects(session: Session, text: str, source: str, configs: list[Any]) -> Iterator[Subject]:
     """Yield a subject for every definition and relative that still needs one and for which values can be guessed.
 
@@ -117,36 +125,36 @@ def _class_subjects(name: str, cls: type, given: _Source, session: Session) -> I
 
 
 def _first_life(name: str, cls: type, given: _Source, session: Session) -> _Life | None:
-    reasons = []
+    """Return the class as the first values that fit build it; inputs are searched for where none are taken at once."""
     choices = list(_constructor_values(cls, given))
     deadline = time.process_time() + SEARCH_SECONDS
-    for seconds in (0.0, repair.SECONDS):
-        for values in choices:
-            life = _lived(name, values, session, seconds)
-            if isinstance(life, _Life):
-                return life
-            reasons.append(life)
-            if time.process_time() > deadline:
-                break
-    session.ledger.skip(f"{name} (inference): {reasons[0]}")
+    failed: list[_Failure] = []
+    for values, seconds in ((values, seconds) for seconds in (0.0, repair.SECONDS) for values in choices):
+        life = _lived(name, values, session, seconds)
+        if isinstance(life, _Life):
+            return life
+        failed.append(life)
+        if time.process_time() > deadline:
+            break
+    session.ledger.skip(f"{name} (inference): {max(failed, key=lambda one: one.built).reason}")
     return None
 
 
 def _lived(
     name: str, values: Mapping[str, Any], session: Session, seconds: float, first: Spec | None = None
-) -> _Life | str:
+) -> _Life | _Failure:
     """Build the class and look for inputs; return why not where that fails."""
     try:
         with session.ledger.step("original", "", f"build {name}"):
             refuse_large(_builder(name, values), session.original)
             model = seeded(0, _builder(name, values), session.original).eval()
     except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
-        return f"cannot be built from {_shown(values)}: {type(error).__name__}: {str(error)[:200]}"
+        return _Failure(False, f"cannot be built from {_shown(values)}: {type(error).__name__}: {str(error)[:200]}")
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
             found = inputs.find(model, inner=True, width=inputs.width_of(model), seconds=seconds, first=first)
     except (inputs.NoInputs, LookupError) as error:
-        return str(error)
+        return _Failure(True, str(error))
     return _Life(name, values, found, found.calls(model))
 
 
