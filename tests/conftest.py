@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,13 @@ from regraft.structure import Body, Module, Structure
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the user's cache."""
     monkeypatch.setenv("REGRAFT_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(autouse=True)
+def own_random_numbers() -> None:
+    """A test draws the same numbers whichever ran before it, once something has imported torch."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ def close(run: Any, other: Any, leaves: list[Any]) -> None:
         slope = torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype) + 2
         found.append([result, *torch.autograd.grad(result, leaves, slope)])
     for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, **({"rtol": 4e-3, "atol": 2e-3} if ours.dtype == torch.half else {}))
+        # either side adds rows up in half precision: a few units in the last place of the sum
+        torch.testing.assert_close(ours, theirs, **({"rtol": 1e-2, "atol": 5e-3} if ours.dtype == torch.half else {}))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
