@@ -100,6 +100,29 @@ def test_the_future_is_given_where_a_model_takes_it():
     assert set(calls(Forecast())[0].kwargs) == {"past_values", "future_values"}
 
 
+class Packs(nn.Module):
+    """Takes the patches of all images in rows of one image, and how many rows and columns each of them has."""
+
+    main_input_name = "pixel_values"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.proj = Config(), nn.Conv2d(3, 8, 4, 4)
+
+    def forward(self, pixel_values, target_sizes=None):
+        patches = self.proj(pixel_values).flatten(2).transpose(1, 2)
+        places = torch.cat([torch.arange(int(h) * int(w)) for h, w in target_sizes.long()])
+        if patches.shape[1] != len(places):
+            raise ValueError(f"({pixel_values.shape[2]}) rows given, but ({len(places)}) patches are asked for")
+        return patches + places[:, None]
+
+
+def test_a_size_that_is_a_multiple_of_the_batch_follows_the_batch():
+    first, last = calls(Packs())
+    assert first.kwargs["pixel_values"].shape == (1, 3, 32, 8) and last.kwargs["pixel_values"].shape == (3, 3, 96, 8)
+    assert first.kwargs["target_sizes"].tolist() == [[4, 4]]
+
+
 def test_unset_sizes_are_multiples_of_eight_and_come_before_others():
     small = {"hidden_size": 32, "expert_size": None, "num_experts": None}
     first, *_ = fit.repairs(small, small, "TypeError: no", "torch.empty(config.hidden_size, config.expert_size)")

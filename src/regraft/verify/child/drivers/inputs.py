@@ -78,10 +78,13 @@ def find(
     deadline = time.process_time() + seconds
     for one in sorted(failed, key=lambda one: -one.progress) if seconds > 0 else ():
         best = repair.search(model, one.spec, known, min(deadline - time.process_time(), 0.6 * seconds))
-        found = _fitting(model, best.spec) if best.error is None else best
-        if isinstance(found, Found):
-            return found
-        failed.append(found)
+        if best.error is not None:
+            failed.append(best)
+        for spec in (best.spec, *repair.by_batch(best.spec)) if best.error is None else ():
+            found = _fitting(model, spec)
+            if isinstance(found, Found):
+                return found
+            failed.append(found)
         if time.process_time() > deadline:
             break
     raise NoInputs(failed[0], max(failed, key=lambda one: one.progress))

@@ -135,6 +135,15 @@ def unlike_layers(failed: Attempt) -> bool:
     return found is not None and int(found[1]) not in widths
 
 
+def by_batch(spec: Spec) -> Iterator[Spec]:
+    """Where a dimension is a multiple of the batch at the size of the search, let it follow the batch."""
+    for name, slot in spec.items():
+        for axis, dim in enumerate(slot.dims):
+            times, rest = divmod(dim.factor, SIZE[0])
+            if not (dim.of or rest) and times > 1:
+                yield _with(spec, name, dims=(*slot.dims[:axis], Dim(times, "batch"), *slot.dims[axis + 1 :]))
+
+
 def _elements(spec: Spec) -> int:
     return sum(math.prod(dim.at(SIZE) for dim in slot.dims) for slot in spec.values())
 

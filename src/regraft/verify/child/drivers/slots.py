@@ -38,7 +38,8 @@ class Slot:
     0 elsewhere), mask (ones, then zeros in the second row), additive (zeros), ones, zeros, bool, every other (true,
     false, true, ... in the last dimension), boxes (corners in the last dimension), patches (as normal, in the last
     dimension after a row and a column), range (0, 1, 2, ... in the last dimension), pair (a tuple of two like normal:
-    keys and values), grid (frames, rows and columns of patches), bounds (where the only sequence of a row begins and
+    keys and values), grid (rows and columns of patches, frames before them where
+    there are three), bounds (where the only sequence of a row begins and
     ends).
     """
 
@@ -118,7 +119,7 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     if slot.kind == "bounds":
         return torch.tensor([0, shape[0]], dtype=torch.int32)
     if slot.kind == "grid":
-        return torch.tensor([1, GRID, GRID]).repeat(shape[0], 1)
+        return torch.tensor([1, GRID, GRID][-shape[1] :]).repeat(shape[0], 1)
     if slot.kind == "range":
         return torch.arange(shape[-1]).expand(shape).clone()
     return torch.ones(shape) if slot.kind == "ones" else torch.zeros(shape)
@@ -193,6 +194,7 @@ def is_plain(name: str, annotation: str) -> bool:
 _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
     (r"head_mask$", "ones", ("layers", "heads")),
     (r"grid_thw$", "grid", (BATCH, Dim(3))),
+    (r"^(target_sizes|spatial_shapes)$", "grid", (BATCH, Dim(2))),
     (r"^(img|txt|image|text)_ids$", "zeros", (LENGTH, Dim(3))),
     (r"^timesteps?$", "ids", (BATCH,)),
     (r"pixel_mask$", "mask", (BATCH, "image", "image")),
