@@ -138,6 +138,12 @@ def test_a_list_of_layers_that_is_asked_for_is_given_with_as_many_layers():
     assert first == {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}
 
 
+def test_what_an_index_of_the_code_lies_beyond_is_enlarged():
+    small = {"hidden_size": 32, "text_config": {"vocab_size": 99}}
+    tried = fit.repairs(small, small, "IndexError: index 10784 is out of bounds for dimension 0 with size 99")
+    assert {**small, "text_config": {"vocab_size": 10785}} in tried
+
+
 def test_what_leads_to_a_definition_is_found_through_others_and_variables():
     source = (
         "class A: pass\nclass B:\n    def __init__(self): self.a = KINDS['a']()\nKINDS = {'a': A}\n"

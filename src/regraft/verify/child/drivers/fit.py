@@ -111,6 +111,14 @@ def _exchanged(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fa
             yield from ({**small, name: size} for size in fault.sizes if size != value)
 
 
+def _outgrown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Enlarge what an index, written into the code perhaps, lies beyond."""
+    found = re.search(r"index (\d+) is out of bounds for dimension \d+ with size (\d+)", fault.text)
+    for name, value in small.items() if found else ():
+        if found and value == int(found[2]) and not isinstance(value, bool):
+            yield {**small, name: int(found[1]) + 1}
+
+
 def _filled(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
     if "ImportError" in fault.text:
         yield from ({**small, name: not value} for name, value in small.items() if isinstance(value, bool))
@@ -162,7 +170,7 @@ def _cut_down(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Ite
 
 _TOO_LARGE: tuple[_Repair, ...] = (_named, _cut_down, _restored)
 _UNFIT: tuple[_Repair, ...] = (
-    _listed, _named, _unknown, _stages, _exchanged, _filled, _restored, _doubled, _restored_together,
+    _listed, _named, _unknown, _stages, _exchanged, _outgrown, _filled, _restored, _doubled, _restored_together,
 )  # fmt: skip
 
 
