@@ -92,6 +92,8 @@ def test_a_method_with_a_docstring_and_attributes() -> None:
         ("for one in", "for result in"),
         ("for one in", "for torch in"),
         ("def loop(values, scale)", "def loop(values, scale, torch)"),
+        ("def loop(values, scale)", "def loop(values, scale, *torch)"),
+        ("def loop(values, scale)", "def loop(values, scale, **range)"),
         ("def loop(values, scale)", "async def loop(values, scale)"),
         ("scale(one)", "scale[0](one)"),
         ("scale(one)", "unknown(one)"),

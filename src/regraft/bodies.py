@@ -104,10 +104,13 @@ def _match(pattern: BodyPattern, names: Names, cls: ast.ClassDef | None, functio
     parameters = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     receiver = parameters[0] if cls is not None and parameters else ""
     unifier = _Unifier(pattern, names, frozenset(parameters), receiver)
+    several = {one.arg for one in (arguments.vararg, arguments.kwarg) if one is not None}
     if not all(unifier.same(*pair) for pair in zip(pattern.statements, body, strict=True)):
         return None
     taken = set(unifier.own.values())
     if len(taken) < len(unifier.own) or taken & {*parameters, *dir(builtins)} or taken & unifier.used:
+        return None
+    if several & (taken | unifier.used):
         return None
     return BodyMatch(pattern, cls, function, tuple(body), unifier.bindings)
 

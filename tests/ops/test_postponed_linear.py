@@ -58,6 +58,29 @@ def changed(logits: Any) -> Any:
     return before.square().mean() + logits.sum()
 
 
+def watched(logits: Any) -> Any:
+    """Hooks see and change the gradients of a loss that was there before them."""
+    rows = (logits[:, 1:] * 2.0).reshape(-1, CLASSES)
+    loss = F.cross_entropy(rows, LABELS[:, 1:].reshape(-1))
+    logits.register_hook(lambda slope: slope * 3)
+    logits.retain_grad()
+    loss.backward(retain_graph=True)
+    return loss + logits.grad.square().sum().detach()
+
+
+def turned(logits: Any) -> Any:
+    """What changes the shape in place."""
+    logits.transpose_(0, 1)
+    assert (logits.shape, len(logits), logits.size(1)) == ((9, 2, CLASSES), 9, 2)
+    return logits.square().mean()
+
+
+def transformed(logits: Any) -> Any:
+    """What `torch.func` computes is gone afterwards."""
+    torch.func.jvp(lambda y: y * logits, (torch.ones(9, CLASSES),), (torch.ones(9, CLASSES),))
+    return logits.square().mean()
+
+
 FUSED: dict[str, Callable[[Any], Any]] = {
     "causal": causal,
     "sum over a number": lambda y: causal(y, number=torch.tensor(7)),
@@ -86,6 +109,10 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
     "a view written into": written,
     "a cast before it is changed": changed,
     "the loss and the logits": lambda y: causal(y) + y.sigmoid().mean(),
+    "in float64": lambda y: F.cross_entropy(y.to(torch.float64).view(-1, CLASSES), LABELS.view(-1)),
+    "hooks after the loss": watched,
+    "turned": turned,
+    "within a transformation": transformed,
     "a metric without gradients": lambda y: causal(y) * metric(y),
 }  # fmt: skip
 
@@ -165,6 +192,48 @@ def test_what_was_changed_in_between_is_an_error(head: nn.Linear, x: Any) -> Non
         logits.argmax(-1)
     with pytest.raises(RuntimeError, match="changed in place"):
         causal(logits)
+
+
+def test_what_an_optimizer_wrote_without_a_version_is_an_error(head: nn.Linear, x: Any) -> None:
+    logits = postponed(x, head.weight, head.bias)
+    causal(logits).backward()
+    assert logits.record.value is None
+    head.weight.data.mul_(0.5)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        logits.argmax(-1)
+
+
+def test_freed_parameters_are_an_error(head: nn.Linear, x: Any) -> None:
+    logits = postponed(x, head.weight, head.bias)
+    head.weight.untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        logits.argmax(-1)
+
+
+def test_gradients_for_the_logits_of_a_loss_that_is_there_are_an_error(head: nn.Linear, x: Any) -> None:
+    logits = postponed(x, head.weight, head.bias)
+    loss = causal(logits)
+    with pytest.raises(RuntimeError, match="no gradient for logits"):
+        torch.autograd.grad(loss, logits, allow_unused=True, materialize_grads=True)
+
+
+def test_tied_weights_add_up() -> None:
+    """The layer's input is made of its weight."""
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, y: Any) -> Any:
+            return (y * 2).sum()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return (gradient * 2).expand(2, 9, CLASSES)
+
+    weight = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    x = F.embedding(LABELS.clamp(0), weight)
+    (ours,) = torch.autograd.grad(Doubled.apply(postponed(x, weight, None)), weight, retain_graph=True)
+    (theirs,) = torch.autograd.grad((F.linear(x, weight) * 2).sum(), weight)
+    torch.testing.assert_close(ours, theirs)
 
 
 def test_a_tensor_that_was_read_stays(head: nn.Linear, x: Any) -> None:

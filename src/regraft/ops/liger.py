@@ -50,7 +50,8 @@ class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        inputs, kept = ctx.saved_tensors[: ctx.number], ctx.saved_tensors[ctx.number :]
+        saved = ctx.saved_tensors  # which checkpoints give only once
+        inputs, kept = saved[: ctx.number], saved[ctx.number :]
         needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():
             if ctx.kernel.reference is None:

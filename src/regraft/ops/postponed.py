@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.nn import functional
 from torch.utils._pytree import tree_map
 
@@ -16,9 +18,10 @@ from regraft.ops.cross_entropy import cross_entropy
 from regraft.ops.liger import is_transformed
 
 _Tensor = torch.Tensor
+_Call = Callable[[torch.Tensor], torch.Tensor]
 # What a tensor says of itself without its elements.
 _ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda", "is_cpu", "requires_grad")
-_METHODS = ("size", "dim", "numel", "is_floating_point", "__len__", "__hash__")
+_METHODS = ("size", "dim", "numel", "is_floating_point", "__len__")
 _METADATA = frozenset(
     {getattr(_Tensor, name).__get__ for name in _ATTRIBUTES} | {getattr(_Tensor, name) for name in _METHODS}
 )
@@ -28,25 +31,34 @@ _ELEMENTWISE = frozenset({
     _Tensor.__truediv__, torch.div, _Tensor.tanh, torch.tanh,
 })  # fmt: skip
 _ROWS = frozenset({_Tensor.view, _Tensor.reshape, torch.reshape, _Tensor.contiguous, _Tensor.__getitem__})
+# What asks for gradients of the tensor itself, which a loss by rows does not have.
+_WATCHING = frozenset({_Tensor.register_hook, _Tensor.retain_grad, _Tensor.grad_fn.__get__})
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class _Family:
     """The Linear layer behind postponed tensors, and those made of its output that somebody still holds.
 
     sources  its input, weight and bias, with their versions
     cast     the dtype in which `torch.autocast` makes it compute, None outside of that
+    aliases  what it was computed of: views of the sources, of which none leads to another
+    losses   those that were computed by rows, each with the tensors that led to it
+    sums     of the sources when a loss was differentiated: some optimizers write past the versions
     """
 
     sources: tuple[torch.Tensor | None, ...]
     versions: tuple[int, ...]
     cast: torch.dtype | None
     members: list[weakref.ref[_Record]] = field(default_factory=list)
+    aliases: tuple[torch.Tensor | None, ...] = ()
+    losses: list[tuple[_Loss, list[tuple[weakref.ref[_Record], _Call | None]]]] = field(default_factory=list)
+    sums: list[torch.Tensor] | None = None
 
     def root(self) -> torch.Tensor:
-        if self.versions != _versions(self.sources):
+        changed = self.versions != _versions(self.sources) or (self.sums and self.sums != _sums(self.sources))
+        if changed or any(one is not None and not one.untyped_storage().size() for one in self.sources):
             raise RuntimeError("the input or the parameters of a postponed Linear layer were changed in place")
-        x, weight, bias = self.sources
+        x, weight, bias = self.aliases = tuple(one if one is None else one.view_as(one) for one in self.sources)
         return functional.linear(x, weight, bias)
 
     def compute(self) -> None:
@@ -55,24 +67,59 @@ class _Family:
             for member in [found for one in self.members if (found := one()) is not None]:
                 member.compute()
 
+    def watch(self) -> None:
+        """Lead the losses that were computed by rows through the tensors that somebody holds."""
+        self.compute()
+        with _as_made(self.sources[0], self.cast):
+            for loss, path in self.losses:
+                scores: Any = None
+                for reference, call in path:
+                    record = reference()
+                    if record is not None:
+                        scores = record.compute()
+                    elif call is not None:
+                        scores = call(scores)
+                loss.scores, loss.aliases = scores, self.aliases
+
+
+@dataclass(slots=True, eq=False)
+class _Loss:
+    """A loss that was computed by rows: its logits, and what they were computed of, once somebody watches them."""
+
+    scores: torch.Tensor | None = None
+    aliases: tuple[torch.Tensor | None, ...] = ()
+
+
+def _slopes(
+    result: torch.Tensor, aliases: tuple[torch.Tensor | None, ...], needed: tuple[bool, ...], gradient: torch.Tensor
+) -> tuple[torch.Tensor | None, ...]:
+    """Gradients of what was computed of a layer's output for the layer's sources, where they are needed."""
+    wanted = [one for one, need in zip(aliases, needed, strict=True) if need and one is not None]
+    slopes = iter(torch.autograd.grad(result, wanted, gradient, True, torch.is_grad_enabled()))
+    return tuple(next(slopes) if need else None for need in needed)
+
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _Record:
     """How a postponed tensor is made.
 
     call   from the tensor before, None for the layer's output itself
-    rows   the layer's input for the rows of this tensor
+    rows   the layer's input for the rows of this tensor, which the picks chose and arranged
     steps  what was done to elements since the layer
     alike  a tensor without elements with the same shape, strides and dtype
     """
 
     family: _Family
     before: _Record | None
-    call: Callable[[torch.Tensor], torch.Tensor] | None
+    call: _Call | None
     rows: torch.Tensor
-    steps: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
+    picks: tuple[_Call, ...]
+    steps: tuple[_Call, ...]
     alike: torch.Tensor
     value: torch.Tensor | None = None
+
+    def path(self) -> list[tuple[weakref.ref[_Record], _Call | None]]:
+        return [*(self.before.path() if self.before else ()), (weakref.ref(self), self.call)]
 
     def compute(self) -> torch.Tensor:
         if self.value is None:
@@ -94,12 +141,16 @@ class PostponedTensor(torch.Tensor):  # type: ignore[misc]
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if function in _METADATA:
+        if function is _Tensor.__hash__ or (function in _METADATA and args[0].record.value is None):
             with torch._C.DisableTorchFunctionSubclass():
                 return function(*args, **kwargs)
         made = _fused(args, kwargs) if function is functional.cross_entropy else _later(function, args, kwargs)
         if made is not None:
             return made
+        for one in [one for one in args if isinstance(one, PostponedTensor)] if function in _WATCHING else ():
+            one.record.family.watch()
+        if function is torch.autograd.grad:
+            _refuse(args[1] if len(args) > 1 else kwargs["inputs"])
         args, kwargs = tree_map(_elements, (args, kwargs))
         return function(*args, **kwargs)
 
@@ -125,11 +176,9 @@ class _Edge(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        record, needed = ctx.record, ctx.needs_input_grad[1:]
+        record = ctx.record
         record.family.compute()
-        wanted = [one for one, need in zip(record.family.sources, needed, strict=True) if need]
-        slopes = iter(torch.autograd.grad(record.compute(), wanted, gradient, True, torch.is_grad_enabled()))
-        return None, *(next(slopes) if need else None for need in needed)
+        return None, *_slopes(record.compute(), record.family.aliases, ctx.needs_input_grad[1:], gradient)
 
 
 def postponed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -137,11 +186,24 @@ def postponed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) 
     cast = autocast_dtype(x)
     family = _Family((x, weight, bias), _versions((x, weight, bias)), cast)
     alike = torch.empty(*x.shape[:-1], weight.shape[0], dtype=cast or x.dtype, device="meta")
-    return PostponedTensor.of(_Record(family, None, None, x, (), alike))
+    return PostponedTensor.of(_Record(family, None, None, x, (), (), alike))
 
 
 def _versions(tensors: tuple[torch.Tensor | None, ...]) -> tuple[int, ...]:
     return tuple(one._version for one in tensors if one is not None)
+
+
+def _sums(tensors: tuple[torch.Tensor | None, ...]) -> list[torch.Tensor]:
+    """A number for the bits of each tensor."""
+    bits = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+    return [one.detach().view(bits[one.itemsize]).sum(dtype=torch.int64) for one in tensors if one is not None]
+
+
+def _refuse(inputs: Any) -> None:
+    """Gradients for a postponed tensor, of a loss that was computed without it, would be zero."""
+    given = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+    if any(isinstance(one, PostponedTensor) and one.record.family.losses for one in given):
+        raise RuntimeError("no gradient for logits whose loss was computed a few rows at a time")
 
 
 def autocast_dtype(x: torch.Tensor) -> torch.dtype | None:
@@ -154,7 +216,8 @@ def autocast_dtype(x: torch.Tensor) -> torch.dtype | None:
 def _as_made(x: Any, cast: torch.dtype | None = None) -> Iterator[None]:
     """The modes in which postponed tensors are made."""
     mode = torch.autocast(x.device.type, dtype=cast, enabled=cast is not None)
-    with torch.inference_mode(False), torch.enable_grad(), mode:
+    outside = temporarily_clear_interpreter_stack()  # of `torch.func`, in which nothing that stays may be computed
+    with outside, torch.inference_mode(False), torch.enable_grad(), mode:
         yield
 
 
@@ -185,16 +248,17 @@ def _later(function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         alike = function(before.alike, *rest, **kwargs)
     except (RuntimeError, TypeError, IndexError):
         return None  # the tensor itself will say it
-    rows, steps = before.rows, before.steps
+    rows, picks, steps = before.rows, before.picks, before.steps
     if function in _ELEMENTWISE:
-        if not alike.is_floating_point():
+        if not alike.is_floating_point() or alike.dtype == torch.float16:
             return None
         steps = (*steps, call)
     elif alike.dtype != before.alike.dtype or not _keeps_rows(function, rest, before.alike, alike):
         return None
     else:
-        rows = _rows(function, rest, rows, alike)
-    return PostponedTensor.of(_Record(before.family, before, call, rows, steps, alike))
+        pick = functools.partial(_rows, function, rest, alike)
+        rows, picks = pick(rows), (*picks, pick)
+    return PostponedTensor.of(_Record(before.family, before, call, rows, picks, steps, alike))
 
 
 def _is_fixed(one: Any) -> bool:
@@ -218,7 +282,7 @@ def _keeps_rows(function: Any, rest: Any, before: torch.Tensor, after: torch.Ten
     return (... in index and index[-1] == slice(None)) or (... not in index and len(index) < before.dim())
 
 
-def _rows(function: Any, rest: Any, rows: torch.Tensor, alike: torch.Tensor) -> torch.Tensor:
+def _rows(function: Any, rest: Any, alike: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     with _as_made(rows):
         if function is torch.Tensor.__getitem__:
             chosen: torch.Tensor = rows[rest[0]]
@@ -243,25 +307,32 @@ def _fused(args: Any, kwargs: Any) -> torch.Tensor | None:
     family = record.family
     if record.value is not None or is_transformed() or x.dim() != 2 or autocast_dtype(record.rows) != family.cast:
         return None
-    if family.cast is not None and x.dtype != torch.float32:
-        return None  # autocast would choose a dtype for the loss
+    if x.dtype == torch.float64 or (family.cast is not None and x.dtype != torch.float32):
+        return None  # parts are added up in float32, and autocast would choose a dtype for the loss
     if target.dtype != torch.int64 or target.shape != x.shape[:1] or target.device != x.device or not len(target):
         return None
     if family.versions != _versions(family.sources):
         return None  # computing it will say so
     _, weight, bias = family.sources
-    options = _Options(record.steps, ignored, reduction, x.dtype, family.cast)
+    watched = _Loss()
+    family.losses.append((watched, record.path()))
+    options = _Options(
+        record.picks, record.steps, ignored, reduction, x.dtype, family.cast, watched, weakref.ref(family)
+    )
     loss: torch.Tensor = _RowsLoss.apply(record.rows, weight, bias, target, options)
     return loss
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    steps: tuple[Callable[[torch.Tensor], torch.Tensor], ...]
+    picks: tuple[_Call, ...]
+    steps: tuple[_Call, ...]
     ignored: int
     reduction: str
     dtype: torch.dtype
     cast: torch.dtype | None
+    watched: _Loss
+    family: weakref.ref[_Family]
 
 
 class _RowsLoss(torch.autograd.Function):  # type: ignore[misc]
@@ -276,14 +347,29 @@ class _RowsLoss(torch.autograd.Function):  # type: ignore[misc]
         with torch.autocast(rows.device.type, enabled=False):
             cast = [one if one is None else one.to(options.cast or one.dtype) for one in given]
             loss, slopes = _loss_and_slopes(cast, ctx.needs_input_grad[:3], target, options)
-        ctx.save_for_backward(*(s if s is None else s.to(one.dtype) for s, one in zip(slopes, given, strict=True)))
+        slopes = [s if s is None else s.to(one.dtype) for s, one in zip(slopes, given, strict=True)]
+        ctx.options = options
+        ctx.save_for_backward(target, *slopes)
         return loss
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError("derivative for liger_backward is not implemented")
-        return *(None if one is None else one * gradient for one in ctx.saved_tensors), None, None
+        options, (target, *slopes) = ctx.options, ctx.saved_tensors
+        family, scores = options.family(), options.watched.scores
+        if family is not None and family.sums is None:
+            family.sums = _sums(family.sources)
+        if scores is not None:
+            with torch.enable_grad():
+                loss = functional.cross_entropy(
+                    scores, target, ignore_index=options.ignored, reduction=options.reduction
+                )
+            slopes = list(_slopes(loss, options.watched.aliases, ctx.needs_input_grad[:3], gradient))
+            for pick in options.picks if slopes[0] is not None else ():
+                slopes[0] = pick(slopes[0])
+            return *slopes, None, None
+        return *(None if one is None else one * gradient for one in slopes), None, None
 
 
 def _loss_and_slopes(
@@ -318,7 +404,8 @@ def _some_rows(
     logits: torch.Tensor, target: torch.Tensor, number: torch.Tensor, options: _Options
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The share of some rows in the loss, and its gradient for what the Linear layer gives."""
-    with torch.enable_grad():
+    # what others do with saved tensors (checkpoints compute them again) is not for a graph that ends here
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(torch.Tensor.detach, lambda one: one):
         logits.requires_grad_()
         scores = logits
         for step in options.steps:

@@ -18,10 +18,11 @@ def postponed_linear(x: torch.Tensor, linear: Any) -> torch.Tensor:
     """`linear(x)`, computed as soon as anything but the metadata of the result is asked for.
 
     Shapes: `x` is `(..., H)`, the result `(..., C)`. Where Liger's kernels run, `linear` trains and has more outputs
-    than inputs, the result is a `PostponedTensor`. `torch.nn.functional.cross_entropy` of it, also scaled, capped,
-    cast, viewed as rows or with positions left out, is computed a few rows at a time by Liger's cross entropy, and so
-    are its gradients, in the forward pass; there are no second derivatives. Everything else computes the tensor as
-    the layer does, once, and goes on with it. RuntimeError where `x` or the parameters were changed before that.
+    than inputs, the result is a `PostponedTensor`, except in float16. `torch.nn.functional.cross_entropy` of it, also
+    scaled, capped, cast, viewed as rows or with positions left out, is computed a few rows at a time by Liger's cross
+    entropy, and so are its gradients, in the forward pass; there are no second derivatives. Everything else computes
+    the tensor as the layer does, once, and goes on with it. RuntimeError where `x` or the parameters were changed
+    before that, and where gradients of a loss that is already there are asked for the tensor by `torch.autograd.grad`.
     """
     if postponed_linear_implementation(x, linear) != "liger":
         return postponed_linear_reference(x, linear)
@@ -45,5 +46,7 @@ def postponed_linear_implementation(x: torch.Tensor, linear: Any) -> str:
         return "reference"
     if isinstance(x, PostponedTensor) or x.dim() < 2 or x.shape[-1] != linear.in_features:
         return "reference"
+    if (autocast_dtype(x) or x.dtype) == torch.float16:
+        return "reference"  # gradients of a loss that is not scaled yet are too small for it
     fits = linear.out_features > linear.in_features and any(one.requires_grad for one in given)
     return "liger" if fits and not x.is_inference() and not is_transformed() else "reference"
