@@ -478,3 +478,156 @@ class Twice(Base):
         made, y = Plain(), self.a(x)
         y[0, made.bump()] += 1
         return y if x.sum() > 0 else x
+
+
+class Pops(Base):
+    def forward(self, x):
+        several = [1, 2, x.sum().item()]
+        return several[-1] + several.pop()
+
+
+class Renames(Base):
+    def forward(self, x):
+        return x + (x := x * 2) if x.sum() > 0 else x
+
+
+class Views(Base):
+    def forward(self, x):
+        found = {"a": x}
+        keys = found.keys()
+        found["b"] = x
+        return x if x.sum() > 0 else x * len(keys)
+
+
+class Parts(Base):
+    def forward(self, x):
+        y, y__0 = (x, x * 2), x * 9
+        if x.sum() > 0:
+            y = (x * 3, x * 4)
+        return y[0], y__0
+
+
+class Private:
+    def __init__(self):
+        self.__x = 1
+
+
+class OfClass(Base):
+    def forward(self, x):
+        return x if x.sum() > 0 else x * hasattr(Private(), "__x")
+
+
+class Promotes(Base):
+    def forward(self, x):
+        y = held = (x * 5).int()
+        y.add_((x * 2).long())
+        return held if x.sum() > 0 else y
+
+
+class Halves(Base):
+    def forward(self, x):
+        y = held = x.half()
+        y *= self.a(x)
+        return held.float() if x.sum() > 0 else y.float()
+
+
+class LaterAlias(Base):
+    def forward(self, x):
+        y, made, turns = self.a(x), Plain(), 0
+        made.y = self.a(x) * 2
+        while turns < 4 and x.sum() > 0:
+            y.add_(1)
+            if turns == 1:
+                made.y = y
+            turns = turns + 1
+        return made.y, y
+
+
+class LaterList(Base):
+    def forward(self, x):
+        y, several = self.a(x), []
+        while len(several) < 3 and x.sum() > 0:
+            y.add_(1)
+            several.append(y)
+        return several, y
+
+
+class LaterTuple(Base):
+    def forward(self, x):
+        y, pair = self.a(x), (x, 0)
+        for value in x[0].tolist():
+            y += value
+            if value > 0:
+                pair = (y, 1)
+        return pair, y
+
+
+class SwapsViews(Base):
+    def forward(self, x):
+        y = self.a(x)
+        y[0, 0], y[0, 1] = y[0, 1], y[0, 0]
+        return y if x.sum() > 0 else x
+
+
+class Lazy(Base):
+    def forward(self, x):
+        made = Plain()
+        several = (made.count for _ in range(2))
+        made.count = 5
+        return sum(several) if x.sum() > 0 else 0
+
+
+class AllBumps(Base):
+    def forward(self, x):
+        made = Plain()
+        return all(one > 0 or made.bump() > 5 for one in x[0].tolist()), made.count
+
+
+class Operand(Base):
+    def forward(self, x):
+        found = x.sum() or x.mean()
+        return isinstance(found, torch.Tensor), x if x.sum() > 0 else -x
+
+
+class Data(Base):
+    def forward(self, x):
+        if x.sum() > 0:
+            self.a.weight.data.mul_(1.1)
+        return self.a(x)
+
+
+@dataclasses.dataclass
+class Doubled:
+    y: torch.Tensor
+    z: torch.Tensor
+
+    def __post_init__(self):
+        self.z = self.y * 2
+
+
+class PostInit(Base):
+    def forward(self, x):
+        found = Doubled(x, x)
+        return found.z if x.sum() > 0 else x
+
+
+MODE = ["a"]
+
+
+def choose(mode):
+    MODE[0] = mode
+
+
+class Mode(Base):
+    def forward(self, x):
+        if x.sum() > 0:
+            choose("b")
+        else:
+            choose("a")
+        return x * 2 if MODE[0] == "b" else x
+
+
+class Numpy(Base):
+    def forward(self, x):
+        numpy = self.a(x)
+        return numpy if x.sum() > 0 else x

@@ -539,3 +539,35 @@ class Orders(Layers):
             seen.append(1)
         x += y
         return x, y, made.last, made.other, made.third, len(same)
+
+
+class Names(Layers):
+    """Variables that hide what Python has built in, or are called what names made for the host are called."""
+
+    def scaled(self, y):
+        t1, t2, t3 = 1, 2, 3
+        several = [one for one in range(3)]  # noqa: C416
+        return y * (t1 + t2 * 10 + t3) * len(several) if y.sum() > 0 else y
+
+    def forward(self, x):
+        max, input, g_tanh = self.a(x), x * 2, x * 3
+        f1_result, f2_result, t1_one, t2_one, o1_last, d1_a = x * 5, x * 4, x, x + 1, x, x
+        several = [one for one in range(3)]  # noqa: C416
+        y = self.scaled(x) + torch.tanh(x)
+        counter, found = Counter(self.b, 0.1), {"a": x, "a__0": x * 5, "a b": x + 1, 0: x * 6, "0": x * 7}
+        counter.last__0, counter.last = x * 8, (x, 1)
+        while max.sum() < 2 and len(several) < 6:
+            max = max + 0.5
+            several.append(1)
+        found["a"] = (counter.last[0], x) if x.sum() > 0 else (x * 2, x)
+        first = f1_result + f2_result if x.sum() > 0 else x
+        return max, input, g_tanh, first, t1_one, t2_one, o1_last, d1_a, y, counter.last__0, found
+
+
+class Products(Layers):
+    """There is no product of matrices in place: the other name keeps the old tensor."""
+
+    def forward(self, x):
+        y = held = self.a(x)
+        y @= torch.ones(6, 6)
+        return held if x.sum() > 0 else y * 2

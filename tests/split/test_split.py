@@ -178,6 +178,12 @@ REFUSED = {
     "Several": "the example call fails: TypeError", "Fraction": "is read inside a call",
     "Nonlocals": "nonlocal", "Ended": "its function has ended", "Late": "known only at run time",
     "Outer": "changes a tensor of that one", "Looks": "an attribute of a function", "Swaps": "changes in a loop",
+    "Pops": "a list changes within", "Renames": "x changes within", "Views": "that is kept", "Parts": "y__0 is also",
+    "OfClass": "differs from class to class", "Promotes": "keeps the type", "Halves": "change a tensor's type",
+    "LaterAlias": "y is changed in place", "LaterList": "y is changed in place", "LaterTuple": "y is changed in place",
+    "SwapsViews": "by an expression that reads it", "Lazy": "use it up at once", "AllBumps": "changes something",
+    "Operand": "only its truth", "Data": "used elsewhere is changed", "PostInit": "does not hold what it is made of",
+    "Mode": "anything but a local tensor", "Numpy": "name numpy",
     "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes",
 }  # fmt: skip
 

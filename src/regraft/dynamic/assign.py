@@ -72,6 +72,9 @@ class Assignments(Calls):
     def store_fields(self, key: str, value: Value) -> None:
         """A tuple or a record is kept as its elements, under names of their own."""
         elements = [self.copied(self.element(value, place)) for place in value.fields]
+        taken = {part_name(key, place) for place in value.fields} & self.reserved
+        if taken:
+            raise self.refuse(value.code, f"{min(taken)} is also the name for an element of {key}; call it another")
         for place, one in zip(value.fields, elements, strict=True):
             self.store_name(part_name(key, place), one)
         self.names[key] = self.rebuilt(key, value)
@@ -126,8 +129,12 @@ class Assignments(Calls):
             held = [self.copied(self.element(value, place)) for place in range(len(parts))]
         else:
             held = self.taken_apart(value)
+        self.pending.append(list(held))
         for element, made in zip(target.elts, held, strict=True):
+            if self.pending[-1]:
+                self.pending[-1].pop(0)
             self.store(element, made)
+        self.pending.pop()
 
     def taken_apart(self, value: Value) -> list[Value]:
         """The elements of what one expression gives, under names of their own."""

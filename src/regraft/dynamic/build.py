@@ -110,7 +110,8 @@ def build(
     check_calls(model, path, calls)
     specialiser = Specialiser(model)
     steps = specialiser.network(calls)
-    outside = frozenset({"self", "numpy", *vars(builtins), *specialiser.globals})
+    hidden = {*vars(builtins)} - specialiser.variables
+    outside = frozenset({"self", "numpy", *hidden, *specialiser.globals})
     steps, regions = partition(steps, outside)
     modules = [RegionModule(region, model, specialiser.globals) for region in regions]
     for region in regions:

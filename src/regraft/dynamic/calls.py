@@ -11,12 +11,14 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import is_single, is_torch, method_call, name, plain, static_display
+from regraft.dynamic.codes import MUTATORS, holds_tensor, is_single, is_torch, method_call, name, plain, static_display
 from regraft.dynamic.decisions import Decisions
 from regraft.dynamic.interpreter import Local, NotRun
 from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.objects import BOUND
+from regraft.dynamic.outside import changes_outside
 from regraft.dynamic.probe import observe
+from regraft.dynamic.residual import HostStep
 from regraft.dynamic.values import SAME, Value, fork, literal
 
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
@@ -30,10 +32,6 @@ PURE_BUILTINS = frozenset(
 HOST_METHODS = frozenset(
     {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
 )
-MUTATORS = frozenset(
-    {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault",
-     "add", "discard"}
-)  # fmt: skip
 
 
 class Calls(Decisions):
@@ -86,14 +84,14 @@ class Calls(Decisions):
                 node, f"{known_name} changes a {type(function.__self__).__name__} that forward did not make"
             )
         if not local and all(one.kind == "static" for one in operands) and is_predictable(function):
-            value = self.settled(node, code)
+            value = None if changes_outside(function) else self.settled(node, code)
             if value is not None:
                 return value
         if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
-            whole_call = None if local else self.unfollowed(node, code, operands)
+            whole_call = None if local or changes_outside(function) else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
         if inspect.isfunction(function):
-            whole_call = None if local else self.unfollowed(node, code, operands)
+            whole_call = None if local or changes_outside(function) else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function, None, args, words)
         if inspect.isclass(function) and self.can_be_made(function):
             return self.construct(node, function, args, words)
@@ -193,7 +191,11 @@ class Calls(Decisions):
             twin = callee.example(**{key: one.other for key, one in given.items()})
         except Exception as problem:
             raise self.refuse(node, f"cannot be made: {type(problem).__name__}: {problem}") from problem
+        if any(getattr(example, key, given) is not one.example for key, one in given.items()):
+            raise self.refuse(node, f"a {type(example).__name__} does not hold what it is made of")
         for key in fields:
+            if holds_tensor(getattr(example, key)) and key not in given:
+                raise self.refuse(node, f"{key} of a {type(example).__name__} is a tensor that is not given")
             given.setdefault(key, self.static(getattr(example, key)))
         codes = {key: self.held(one) if one.kind == "tensor" else one.code for key, one in given.items()}
         code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
@@ -325,8 +327,21 @@ class Calls(Decisions):
         if any(one.kind == "static" and not plain(one) for one in args) or words:
             raise self.refuse(node, "an object that is not plain data goes into a container")
         code = ast.Call(ast.Attribute(base.code, called, ast.Load()), list(codes), [])
+        if called in MUTATORS:
+            self.nothing_read(node)
         value = self.run(node, code)
+        if called in MUTATORS and value.example is None:
+            self.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
+            return self.static(None)
         return value if value.example is None else self.held_by_host(value)
+
+    def nothing_read(self, node: ast.AST) -> None:
+        """A list changes: what was evaluated before, but is not used yet, must not read any list."""
+        for one in self.waiting():
+            whole = {id(part) for part in one.fields.values()} | {id(one.code)}
+            read = (part for part in ast.walk(one.code) if isinstance(part, ast.Name) and id(part) not in whole)
+            if any(part.id in self.names and holds_list(self.names[part.id].example) for part in read):
+                raise self.refuse(node, "a list changes within an expression that reads it, too")
 
     def size(self, node: ast.Call, base: Value, called: str, operands: list[Value]) -> Value:
         """`x.size()`, `x.size(dim)` and `x.numel()`."""
@@ -355,6 +370,11 @@ class Calls(Decisions):
         )  # fmt: skip
         twin = SAME if args[0].twin is SAME else function(args[0].other, dim.example)
         return self.held_by_host(Value("tensor", function(args[0].example, dim.example), code, twin))
+
+
+def holds_list(example: Any) -> bool:
+    """Whether it is a list or dictionary of the host, or holds one."""
+    return isinstance(example, (list, dict)) or (type(example) is tuple and any(map(holds_list, example)))
 
 
 def is_predictable(function: Any) -> bool:

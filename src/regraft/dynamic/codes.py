@@ -11,6 +11,11 @@ import torch
 
 from regraft.dynamic.values import SAME, Value, literal
 
+MUTATORS = frozenset(
+    {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault",
+     "add", "discard"}
+)  # fmt: skip
+
 
 def name(identifier: str) -> ast.expr:
     return ast.Name(identifier, ast.Load())

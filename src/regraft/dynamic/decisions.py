@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import torch
 
-from regraft.dynamic.codes import method_call
+from regraft.dynamic.codes import MUTATORS, method_call
 from regraft.dynamic.expressions import Expressions
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.residual import Branch, Step, TensorStep
+from regraft.dynamic.residual import Branch, Step, TensorStep, reads
 from regraft.dynamic.values import Names, Value, fork
 
 
@@ -19,16 +19,34 @@ class Decisions(Expressions):
 
     def on_BoolOp(self, node: ast.BoolOp) -> Value:
         first = self.evaluate(node.values[0])
+        self.tests.append(first)
+        try:
+            return self.both(node, first)
+        finally:
+            self.tests.pop()
+
+    def both(self, node: ast.BoolOp, first: Value) -> Value:
+        """`and` and `or`, given the first operand."""
         rest = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
         ast.copy_location(rest, node.values[1])
+        if len(node.values) > 2:
+            rest.asked = asked(node)  # type: ignore[attr-defined]
         both = isinstance(node.op, ast.And)
         if first.kind == "static":
             return self.evaluate(rest) if bool(self.truth(first).example) == both else first
         left = self.truth(first)
+        if is_value(first) and not asked(node):
+            raise self.refuse(
+                node, "the value of and and or, where a tensor decides, is not supported; only its truth"
+            )
         found: list[Value] = []
         changed, self.changed = self.changed, set()
-        steps, names = self.apart(lambda: found.append(self.truth(self.evaluate(rest))), self.names)
+        pending = self.pending[-1]
+        before = len(pending or ())
+        steps, names = self.apart(lambda: found.append(self.operand(node, rest)), self.names)
         visible, self.changed = self.changed, changed | self.changed
+        if pending is not None:
+            del pending[before:]
         if not visible and all(isinstance(one, TensorStep) for one in steps):  # else it has to be skipped
             self.steps.extend(steps)
             self.names = names
@@ -36,10 +54,19 @@ class Decisions(Expressions):
             return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
         key = self.fresh()
         sides = [
-            lambda: self.keep(key, self.truth(self.evaluate(rest))),
+            lambda: self.keep(key, self.operand(node, rest)),
             lambda: self.keep(key, self.static(not both)),
         ]
         return self.decided(node, left, key, sides if both else sides[::-1])
+
+    def operand(self, node: ast.BoolOp, rest: ast.expr) -> Value:
+        """The last operand, of which only the truth is known."""
+        value = self.evaluate(rest)
+        if is_value(value) and not asked(node):
+            raise self.refuse(
+                node, "the value of and and or, where a tensor decides, is not supported; only its truth"
+            )
+        return self.truth(value)
 
     def on_IfExp(self, node: ast.IfExp) -> Value:
         test = self.truth(self.evaluate(node.test))
@@ -57,8 +84,13 @@ class Decisions(Expressions):
         return self.names[key]
 
     def on_NamedExpr(self, node: ast.NamedExpr) -> Value:
-        self.store(node.target, self.evaluate(node.value))
-        self.changed.add(self.frame.prefix + node.target.id)
+        key = self.frame.prefix + node.target.id
+        value = self.evaluate(node.value)
+        old = {one for one in self.names if one == key or one.startswith(f"{key}__")}
+        if any(old & reads(one.code) for one in self.waiting()):
+            raise self.refuse(node, f"{node.target.id} changes within an expression that reads it, too")
+        self.store(node.target, value)
+        self.changed.add(key)
         return self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 
     def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
@@ -71,7 +103,18 @@ class Decisions(Expressions):
             self.statement(statement)
         return self.names[self.frame.prefix + key]
 
-    on_GeneratorExp = on_ListComp
+    def on_GeneratorExp(self, node: ast.GeneratorExp) -> Value:
+        """A list of what it gives, where it is used up at once and changes nothing."""
+        methods = {one.func.attr for one in ast.walk(node) if isinstance(one, ast.Call)
+                   and isinstance(one.func, ast.Attribute)}  # fmt: skip
+        if getattr(node, "at_once", "") != "call" or methods & MUTATORS:
+            raise self.refuse(node, "a generator is supported where sum, list or the like use it up at once")
+        changed, self.changed = self.changed, set()
+        value = self.on_ListComp(node)
+        found, self.changed = self.changed, self.changed | changed
+        if found:
+            raise self.refuse(node, "a generator that changes something is not supported")
+        return value
 
     def on_DictComp(self, node: ast.DictComp) -> Value:
         key = self.fresh()
@@ -93,7 +136,9 @@ class Decisions(Expressions):
             ast.copy_location(ast.Compare(left, [op], [right]), node)
             for left, op, right in zip(parts, node.ops, parts[1:], strict=False)
         ]
-        return self.evaluate(ast.copy_location(ast.BoolOp(ast.And(), pairs), node))
+        made = ast.copy_location(ast.BoolOp(ast.And(), pairs), node)
+        made.asked = asked(node)  # type: ignore[attr-defined]
+        return self.evaluate(made)
 
     def apart(self, walk: Callable[[], None], names: Names) -> tuple[list[Step], Names]:
         """Specialise something apart: its steps, and the names after it."""
@@ -124,3 +169,13 @@ class Decisions(Expressions):
                 return self.static(bool(value.example))  # weights and what is made of them stay what they are
             return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
         return value
+
+
+def asked(node: ast.expr) -> bool:
+    """Whether only the truth of an expression counts."""
+    return getattr(node, "asked", False)
+
+
+def is_value(value: Value) -> bool:
+    """Whether it is a tensor of more than truth values."""
+    return value.kind == "tensor" and getattr(value.example, "dtype", None) is not torch.bool

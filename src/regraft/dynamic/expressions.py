@@ -102,6 +102,8 @@ class Expressions(Objects):
             return self.static(inherited)
         if self.holds_local(base.example):
             raise self.refuse(node, "an attribute of a function that forward makes is not supported")
+        if node.attr == "data" and isinstance(base.example, torch.Tensor):
+            return base  # changes of `data` in place cannot be seen, those of the tensor can
         try:
             value = getattr(base.example, node.attr)
         except AttributeError as problem:

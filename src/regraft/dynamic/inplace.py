@@ -11,7 +11,7 @@ import torch
 from regraft.dynamic.assign import Assignments
 from regraft.dynamic.codes import tensors_in
 from regraft.dynamic.residual import reads
-from regraft.dynamic.values import Value
+from regraft.dynamic.values import Value, same_type
 
 
 def changed(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
@@ -37,8 +37,14 @@ class Changes(Assignments):
         if self.is_made(old.example) or isinstance(old.example, list):
             raise self.refuse(node, f"{ast.unparse(read)} is changed in place while something else may hold it")
         if key is not None and isinstance(old.example, torch.Tensor):
+            if isinstance(node.op, ast.MatMult):  # there is none in place
+                self.store(target, self.evaluate(made_of(node, read)))
+                return
             same = self.holders(node, key)
-            self.replace_all(key, same, self.evaluate(made_of(node, read)))
+            value = self.evaluate(made_of(node, read))
+            if not same_type(value, old):
+                raise self.refuse(node, "an augmented assignment that would change a tensor's type or shape")
+            self.replace_all(key, same, value)
             return
         self.store(target, self.evaluate(made_of(node, read)))
 
@@ -72,7 +78,10 @@ class Changes(Assignments):
             return False
         same = self.holders(node, key)
         made = ast.Call(ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords)
-        self.replace_all(key, same, self.evaluate(ast.fix_missing_locations(ast.copy_location(made, node))))
+        value = self.evaluate(ast.fix_missing_locations(ast.copy_location(made, node)))
+        if getattr(value.example, "dtype", None) != base.example.dtype:
+            raise self.refuse(node, f"{method.attr} keeps the type of its tensor, {method.attr[:-1]} does not")
+        self.replace_all(key, same, value)
         return True
 
     def place_of(self, node: ast.expr, base: Value) -> str | None:
@@ -97,7 +106,11 @@ class Changes(Assignments):
         held = [*tensors_in(others), *self.model.parameters(), *self.model.buffers(), *self.inputs]
         if any(one.untyped_storage().data_ptr() in places for one in held):
             raise self.refuse(node, f"{key} is changed in place while something else may hold it")
-        if any(set(same) & reads(one.code) for several in self.pending for one in several or ()):
+        waiting = [one for several in self.pending for one in several or ()]
+        views = any(
+            one.untyped_storage().data_ptr() in places for one in tensors_in([each.example for each in waiting])
+        )
+        if views or any(set(same) & reads(one.code) for one in waiting):
             raise self.refuse(node, f"{key} is changed in place by an expression that reads it, too")
         return same
 
@@ -115,6 +128,7 @@ class Changes(Assignments):
 
     def replace_all(self, key: str, same: list[str], value: Value) -> None:
         """What was changed in place, under all names that hold it."""
+        self.in_place += 1
         self.store_name(key, value)
         for other in same:
             if other != key:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -59,10 +60,13 @@ class Interpreter(ABC):
         self.inputs: list[torch.Tensor] = []
         self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
         self.varying: set[str] = set()  # names that a loop assigns whose length is not known
-        self.reserved: set[str] = set()  # names that forward uses itself
+        self.reserved: set[str] = set()  # names that the source uses itself, with the prefixes of its functions
+        self.numbers: set[int] = set()  # those of names in the source that look like names made here
         self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
         self.pending: list[list[Value] | None] = []  # of each expression around: what is evaluated, but not used yet
+        self.tests: list[Value] = []  # first operands, which are asked before what changes something in the others
         self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
+        self.in_place = 0  # tensors changed in place so far
         self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
 
     def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
@@ -73,11 +77,22 @@ class Interpreter(ABC):
         return self.frame.path, self.frame.line
 
     def fresh(self) -> str:
+        key = f"t{self.next_number()}"
+        self.own.add(key)
+        return key
+
+    def next_number(self) -> int:
         self.count += 1
-        if f"t{self.count}" in self.reserved:
-            return self.fresh()
-        self.own.add(f"t{self.count}")
-        return f"t{self.count}"
+        while self.count in self.numbers:
+            self.count += 1
+        return self.count
+
+    def reserve(self, definition: ast.AST, prefix: str) -> None:
+        """Keep the names of a function apart from those that are made here."""
+        used = {one.id if isinstance(one, ast.Name) else one.arg for one in ast.walk(definition)
+                if isinstance(one, (ast.Name, ast.arg))}  # fmt: skip
+        self.reserved |= {prefix + one for one in used}
+        self.numbers |= {int(found[1]) for found in map(re.compile(r"[tfod](\d+)(_|$)").match, used) if found}
 
     def static(self, example: Any, code: ast.expr | None = None) -> Value:
         if code is None or literal(example) is not None:
@@ -89,7 +104,7 @@ class Interpreter(ABC):
         if isinstance(value, torch.nn.Module) and id(value) in self.paths:
             return ast.parse(access(self.paths[id(value)]), mode="eval").body
         wanted = f"g_{wanted}"
-        while self.globals.get(wanted, value) is not value:
+        while self.globals.get(wanted, value) is not value or wanted in self.reserved:
             wanted += "_"
         self.globals[wanted] = value
         return name(wanted)
@@ -230,6 +245,11 @@ class Interpreter(ABC):
         code = method_call(self.held(value), "item")
         example, other = value.example.item(), value.other.item()
         return Value("host", example, code, SAME if example == other else other)
+
+    def waiting(self) -> Iterator[Value]:
+        """What the expressions around this one have evaluated, but not used yet."""
+        several = (one for values in self.pending[:-1] for one in values or ())
+        return (one for one in several if not any(one is test for test in self.tests))
 
     @abstractmethod
     def statement(self, node: ast.stmt) -> None:

@@ -83,3 +83,49 @@ def added(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: ast.expr
 
 def inside(node: ast.AST, tree: ast.AST) -> bool:
     return any(one is node for one in ast.walk(tree))
+
+
+AT_ONCE = frozenset(
+    {"list", "tuple", "dict", "sorted", "len", "sum", "max", "min", "any", "all", "set", "extend", "join"}
+)  # what takes a view of a dictionary in one go
+LAZY = frozenset({"zip", "enumerate", "reversed"})  # what passes it on
+
+
+def mark(definition: ast.AST) -> None:
+    """Note how expressions are used: `asked` where only the truth counts, `at_once` where nothing keeps the value."""
+    for node in ast.walk(definition):
+        if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+            mark_asked(node.test)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            mark_asked(node.operand)
+        elif isinstance(node, ast.comprehension):
+            for one in node.ifs:
+                mark_asked(one)
+            mark_at_once(node.iter, "loop")
+        elif isinstance(node, ast.For):
+            mark_at_once(node.iter, "loop")
+        elif isinstance(node, ast.Starred):
+            mark_at_once(node.value, "call")
+        elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            for one in node.args:
+                if called == "bool":
+                    mark_asked(one)
+                elif called in AT_ONCE:
+                    mark_at_once(one, "call")
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[-1], (ast.In, ast.NotIn)):
+            mark_at_once(node.comparators[-1], "call")
+
+
+def mark_asked(node: ast.expr) -> None:
+    node.asked = True  # type: ignore[attr-defined]
+    if isinstance(node, ast.BoolOp):
+        for one in node.values:
+            mark_asked(one)
+
+
+def mark_at_once(node: ast.expr, by: str) -> None:
+    node.at_once = by  # type: ignore[attr-defined]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LAZY:
+        for one in node.args:
+            mark_at_once(one, by)

@@ -62,9 +62,9 @@ class Objects(Interpreter):
 
     def make(self, kind: type) -> Value:
         """A new object without attributes and items."""
-        number = len(self.made) + 1
-        while any(re.match(rf"[od]{number}(_|$)", one) for one in self.reserved):
-            number += 1000
+        number = 1 + max((number for number, _ in self.made.values()), default=0)
+        while number in self.numbers:
+            number += 1
         stand_in: Any = (dict if issubclass(kind, dict) else object).__new__(kind)
         self.made[id(stand_in)] = number, stand_in
         self.names[f"o{number}"] = self.static(())
@@ -116,8 +116,9 @@ class Objects(Interpreter):
         """The name for a place of an object."""
         kind, key = place
         number = self.made[id(stand_in)][0]
-        written = isinstance(key, str) and key.isidentifier()
-        shown = key if written else "0" + re.sub(r"\W", lambda one: f"_{ord(one[0])}_", repr(key))
+        plain = isinstance(key, str) and key.isidentifier() and key.isascii() and "__" not in key and key[-1] != "_"
+        small = type(key) is int and key >= 0
+        shown = key if plain else f"0{key}" if small else "0x" + repr(key).encode().hex()
         return f"{'o' if kind == 'attribute' else 'd'}{number}_{shown}"
 
     def look_up(self, node: ast.AST, stand_in: Any, place: Place) -> Value | None:
@@ -183,6 +184,7 @@ class Objects(Interpreter):
 
     def attribute(self, node: ast.AST, stand_in: Any, called: str) -> Value | None:
         """An attribute of an object or of its class, if there is one."""
+        self.not_private(node, called)
         kind = type(stand_in)
         of_class = inspect.getattr_static(kind, called, None)
         if isinstance(of_class, property):
@@ -200,7 +202,12 @@ class Objects(Interpreter):
             raise self.refuse(node, f"the attribute {called} of {kind.__name__} is a descriptor")
         return self.static(getattr(stand_in, called))
 
+    def not_private(self, node: ast.AST, called: str) -> None:
+        if called.startswith("__") and not called.endswith("__"):
+            raise self.refuse(node, f"{called}, whose name differs from class to class, is not supported")
+
     def put_attribute(self, node: ast.AST, stand_in: Any, called: str, value: Value) -> None:
+        self.not_private(node, called)
         of_class = inspect.getattr_static(type(stand_in), called, None)
         if hasattr(type(of_class), "__set__"):
             raise self.refuse(
@@ -242,6 +249,8 @@ class Objects(Interpreter):
             raise self.refuse(node, f"{called} of a {type(owner).__name__} that forward makes is not supported")
         if called in ("__init__", "update"):
             return self.dict_update(node, owner, *args, **words)
+        if called in ("keys", "values", "items") and not getattr(node, "at_once", False):
+            raise self.refuse(node, f"{called}() that is kept changes with its dictionary; make a list of it")
         if args and args[0].kind != "static":
             raise self.refuse(node, "a key of a dictionary that is known only at run time is not supported")
         return handler(node, owner, *args)  # type: ignore[no-any-return]

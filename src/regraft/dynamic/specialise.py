@@ -12,7 +12,7 @@ import torch
 from regraft.dynamic.codes import name
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.local import inside, own_names
-from regraft.dynamic.normal import tails
+from regraft.dynamic.normal import mark, tails
 from regraft.dynamic.residual import HostStep, Step, leaves
 from regraft.dynamic.statements import Statements
 from regraft.dynamic.values import SAME, Value, literal
@@ -26,7 +26,9 @@ class Specialiser(Statements):
         """The residual program for calls like these (argument name to value); sizes in which they differ are open."""
         call = calls[0]
         definition = self.enter(type(self.model).forward, "")
-        self.reserved = {one.id for one in ast.walk(definition) if isinstance(one, ast.Name)}
+        self.variables = self.frame.own  # they may hide what Python has built in, such as `input`
+        if "numpy" in self.variables:
+            raise self.refuse(definition, "a variable of the name numpy is not supported")
         self.bind_owner(definition, self.model)
         for key, value in call.items():
             if isinstance(value, torch.Tensor):
@@ -60,6 +62,8 @@ class Specialiser(Statements):
             made = self.local[function]
             self.frame = Frame(made.frame.path, made.frame.scope, prefix)
             self.frame.own, self.frame.outer = own_names(made.definition), made.frame
+            self.reserve(made.definition, prefix)
+            mark(made.definition)
             return made.definition
         try:
             function = inspect.unwrap(function)
@@ -77,6 +81,8 @@ class Specialiser(Statements):
         if not isinstance(definition, ast.FunctionDef):
             raise self.refuse(definition, "only functions written with def can be followed")
         self.frame.own = own_names(definition)
+        self.reserve(definition, prefix)
+        mark(definition)
         self.frame.first = next((one.arg for one in [*definition.args.posonlyargs, *definition.args.args]), "")
         return definition
 
@@ -84,10 +90,9 @@ class Specialiser(Statements):
         """The function's statements in the place of its call."""
         if self.depth > 20:
             raise self.refuse(node, "functions call each other too deeply")
-        outer, self.count = self.frame, self.count + 1
-        number = self.count
+        outer, number = self.frame, self.next_number()
         loops, self.loops = self.loops, []
-        definition = self.enter(function, f"f{self.count}_")
+        definition = self.enter(function, f"f{number}_")
         body = tails([*definition.body, ast.copy_location(ast.Return(None), definition)], ast.Return)
         stray = [one for one in inside(ast.Module(body, [])) if isinstance(one, ast.Return)]
         for one in stray:

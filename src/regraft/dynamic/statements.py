@@ -173,8 +173,10 @@ class Statements(Changes):
         value = self.evaluate(node.value)
         if len(node.targets) > 1 and value.kind != "static":  # the first may be read by what the others get
             value = self.under_a_name(value)
+        self.pending.append([value] if len(node.targets) > 1 else None)
         for target in node.targets:
             self.store(target, value)
+        self.pending.pop()
 
     def under_a_name(self, value: Value) -> Value:
         key = self.fresh()
@@ -317,11 +319,15 @@ class Statements(Changes):
         return keys
 
     def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
-        """The body is followed once; again where a tensor grew in it, whose size is open then."""
+        """The body is followed once; again where a tensor grew in it, whose size is open then.
+
+        Also where it changes one in place, which another name may hold since an iteration before.
+        """
         self.collect()
         varying = self.assigned(node) - self.varying
         self.varying |= varying
-        for _ in range(OPENED):
+        before, again = self.in_place, True
+        for _ in range(OPENED + 1):
             for key in varying & self.names.keys():
                 if self.names[key].kind == "tensor":
                     self.names[key] = self.one_of(self.names[key], [self.names[key]])
@@ -338,6 +344,9 @@ class Statements(Changes):
                 key: value if key in target else self.carried(node, key, value, after.get(key))
                 for key, value in entry.items()
             }
+            if again and self.in_place > before:
+                again = False
+                continue
             if all(
                 self.names[key].twin is value.twin or self.names[key].kind == "host" for key, value in entry.items()
             ):
