@@ -167,18 +167,19 @@ def test_it_is_a_tensor_with_the_shape_and_the_value_of_the_output(head: nn.Line
     assert type(logits.cpu()) is torch.Tensor
 
 
+class Doubled(torch.autograd.Function):
+    """A function of somebody else's, which may take the tensor as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Any) -> Any:
+        return (y * 2).sum()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return (gradient * 2).expand(2, 9, CLASSES)
+
+
 def test_gradients_of_the_output_itself(head: nn.Linear, x: Any) -> None:
-    """A function of somebody else's may take the tensor as it is."""
-
-    class Doubled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, y: Any) -> Any:
-            return (y * 2).sum()
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            return (gradient * 2).expand(2, 9, CLASSES)
-
     ours = run(lambda y: Doubled.apply(y.float()), postponed(x, head.weight, head.bias), head, x)
     for one, other in zip(ours, run(lambda y: (y * 2).sum(), head(x), head, x), strict=True):
         torch.testing.assert_close(one, other)
@@ -219,16 +220,6 @@ def test_gradients_for_the_logits_of_a_loss_that_is_there_are_an_error(head: nn.
 
 def test_tied_weights_add_up() -> None:
     """The layer's input is made of its weight."""
-
-    class Doubled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, y: Any) -> Any:
-            return (y * 2).sum()
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            return (gradient * 2).expand(2, 9, CLASSES)
-
     weight = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     x = F.embedding(LABELS.clamp(0), weight)
     (ours,) = torch.autograd.grad(Doubled.apply(postponed(x, weight, None)), weight, retain_graph=True)

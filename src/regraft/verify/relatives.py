@@ -164,12 +164,12 @@ def edited_methods(before: Definition | None, after: Definition) -> frozenset[st
         return None
     sides = []
     for node in (before, after):
-        names = [_method(part) for part in node.body if _method(part)]
-        if len(names) != len(set(names)):
+        methods = [part for part in node.body if _method(part)]
+        texts = {_method(part): ast.dump(part) for part in methods}
+        if len(texts) != len(methods):
             return None
-        shell = [ast.dump(part) for part in (*node.bases, *node.keywords, *node.decorator_list)]
-        shell += [ast.dump(part) for part in node.body if not _method(part)]
-        sides.append((shell, {_method(part): ast.dump(part) for part in node.body if _method(part)}))
+        rest = [part for part in node.body if part not in methods]
+        sides.append(([ast.dump(part) for part in (*node.bases, *node.keywords, *node.decorator_list, *rest)], texts))
     (shell, old), (other, new) = sides
     return frozenset(n for n in {*old, *new} if old.get(n) != new.get(n)) if shell == other else None
 

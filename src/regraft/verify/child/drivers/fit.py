@@ -114,9 +114,9 @@ def _exchanged(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fa
 def _outgrown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
     """Enlarge what an index, written into the code perhaps, lies beyond."""
     found = re.search(r"index (\d+) is out of bounds for dimension \d+ with size (\d+)", fault.text)
-    for name, value in small.items() if found else ():
-        if found and value == int(found[2]) and not isinstance(value, bool):
-            yield {**small, name: int(found[1]) + 1}
+    if found:
+        index, size = int(found[1]), int(found[2])
+        yield from ({**small, n: index + 1} for n, v in small.items() if v == size and not isinstance(v, bool))
 
 
 def _filled(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
