@@ -35,16 +35,13 @@ class Decisions(Expressions):
         if first.kind == "static":
             return self.evaluate(rest) if bool(self.truth(first).example) == both else first
         left = self.truth(first)
-        if is_value(first) and not asked(node):
-            raise self.refuse(
-                node, "the value of and and or, where a tensor decides, is not supported; only its truth"
-            )
+        self.only_truth(node, first)
         found: list[Value] = []
-        changed, self.changed = self.changed, set()
         pending = self.pending[-1]
         before = len(pending or ())
-        steps, names = self.apart(lambda: found.append(self.operand(node, rest)), self.names)
-        visible, self.changed = self.changed, changed | self.changed
+        (steps, names), visible = self.changing(
+            lambda: self.apart(lambda: found.append(self.operand(node, rest)), self.names)
+        )
         if pending is not None:
             del pending[before:]
         if not visible and all(isinstance(one, TensorStep) for one in steps):  # else it has to be skipped
@@ -59,13 +56,17 @@ class Decisions(Expressions):
         ]
         return self.decided(node, left, key, sides if both else sides[::-1])
 
-    def operand(self, node: ast.BoolOp, rest: ast.expr) -> Value:
-        """The last operand, of which only the truth is known."""
-        value = self.evaluate(rest)
+    def only_truth(self, node: ast.BoolOp, value: Value) -> None:
+        """Refuse an operand whose value would be asked for."""
         if is_value(value) and not asked(node):
             raise self.refuse(
                 node, "the value of and and or, where a tensor decides, is not supported; only its truth"
             )
+
+    def operand(self, node: ast.BoolOp, rest: ast.expr) -> Value:
+        """The last operand, of which only the truth is known."""
+        value = self.evaluate(rest)
+        self.only_truth(node, value)
         return self.truth(value)
 
     def on_IfExp(self, node: ast.IfExp) -> Value:
@@ -109,10 +110,8 @@ class Decisions(Expressions):
                    and isinstance(one.func, ast.Attribute)}  # fmt: skip
         if getattr(node, "at_once", "") != "call" or methods & MUTATORS:
             raise self.refuse(node, "a generator is supported where sum, list or the like use it up at once")
-        changed, self.changed = self.changed, set()
-        value = self.on_ListComp(node)
-        found, self.changed = self.changed, self.changed | changed
-        if found:
+        value, changed = self.changing(lambda: self.on_ListComp(node))
+        if changed:
             raise self.refuse(node, "a generator that changes something is not supported")
         return value
 

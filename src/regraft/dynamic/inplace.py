@@ -28,9 +28,7 @@ class Changes(Assignments):
         target = node.target
         read = copy.copy(target)
         read.ctx = ast.Load()
-        before, self.changed = self.changed, set()
-        old = self.evaluate(read)
-        changed, self.changed = self.changed, self.changed | before
+        old, changed = self.changing(lambda: self.evaluate(read))
         if changed:
             raise self.refuse(node, "an expression that changes something is the target of an augmented assignment")
         key = self.place_of(read, old)

@@ -6,10 +6,10 @@ import ast
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,6 +19,8 @@ from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
 from regraft.dynamic.values import SAME, Names, Value, literal, open_sizes, opened, pattern
 from regraft.dynamic.worlds import Longer
+
+T = TypeVar("T")
 
 
 class Frame:
@@ -71,6 +73,13 @@ class Interpreter(ABC):
 
     def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
         return refuse(self.frame.path, node, reason)
+
+    def changing(self, run: Callable[[], T]) -> tuple[T, set[str]]:
+        """What something gives, and the names that it changes without an assignment to them in the source."""
+        before, self.changed = self.changed, set()
+        result = run()
+        found, self.changed = self.changed, before | self.changed
+        return result, found
 
     @property
     def place(self) -> tuple[str, int]:

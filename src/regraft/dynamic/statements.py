@@ -331,9 +331,9 @@ class Statements(Changes):
             for key in varying & self.names.keys():
                 if self.names[key].kind == "tensor":
                     self.names[key] = self.one_of(self.names[key], [self.names[key]])
-            entry, changed, self.changed = dict(self.names), self.changed, set()
-            steps, after = self.apart(lambda: self.iteration(node), self.names)
-            found, self.changed = self.changed - self.varying, changed | self.changed
+            entry = dict(self.names)
+            (steps, after), changed = self.changing(lambda: self.apart(lambda: self.iteration(node), self.names))
+            found = changed - self.varying
             if found & entry.keys():
                 varying |= found
                 self.varying |= found
