@@ -125,6 +125,24 @@ class Gate(nn.Module):
         return x
 
 
+class Note(nn.Module):
+    def forward(self, x):
+        self.seen = x.dtype
+        return x + 1
+
+
+class Noting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.note = Note()
+
+    def forward(self, x):
+        x = self.note(x)
+        if x.sum().item() > 0:
+            return x * 2
+        return x
+
+
 class Twins(nn.Module):
     def forward(self, x):
         if x.sum().item() >= 1.0:

@@ -293,6 +293,21 @@ def test_a_network_that_was_split_before_comes_from_the_cache():
     assert regraft.split(model, calls).directory != regraft.split(model, calls).directory
 
 
+def test_a_call_changes_nothing_for_the_cache():
+    model, calls = made("Skips")
+    names = ["weight", "bias"]
+    model.plans = {"first": names, "second": names}
+    first = regraft.split(model, calls)
+    model.plans = {"first": list(names), "second": ["".join(["wei", "ght"]), "bias"]}
+    assert regraft.split(model, calls).report == first.report
+    model.plans["second"].append("norm")
+    assert regraft.split(model, calls).report != first.report
+    noting = networks.Noting().eval()
+    first = regraft.split(noting, [(torch.ones(3),)])
+    assert regraft.split(networks.Noting().eval(), [(torch.ones(3),)]).report == first.report
+    assert regraft.split(noting, [(torch.ones(3),)]).report == first.report
+
+
 def test_an_input_of_one_element_is_perturbed_to_every_side():
     report = regraft.split(networks.Gate().eval(), [(torch.ones(1),)]).report
     assert report.sides == report.sides_run == 2

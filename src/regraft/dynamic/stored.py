@@ -22,10 +22,15 @@ from regraft.cache import directory as cache_directory
 KEPT = 30  # networks
 SITE = tuple(str(Path(one).resolve()) for one in sysconfig.get_paths().values())
 OWN = Path(__file__).parent
+PLAIN = (int, float, complex, bool, type(None))
 
 
 class _Stable(pickle.Pickler):
-    """Equal networks give equal bytes, in any process."""
+    """Equal networks give equal bytes, in any process and before and after a call."""
+
+    def persistent_id(self, value: Any) -> str | None:
+        # whether equal constants are one object is no content, and a call may change it
+        return sys.intern(repr(value)) if is_constant(value) else None
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -38,13 +43,27 @@ class _Stable(pickle.Pickler):
         return NotImplemented
 
 
+def is_constant(value: Any) -> bool:
+    """Strings, and lists, tuples and dictionaries of nothing but constants."""
+    if type(value) in (list, tuple):
+        return all(type(one) in PLAIN or is_constant(one) for one in value)
+    if type(value) is dict:
+        return all(type(one) in PLAIN or is_constant(one) for pair in value.items() for one in pair)
+    return type(value) is str
+
+
 def key_of(model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[str, ...]) -> str | None:
-    """The name of a network in the cache; None where something of it has no content, such as a local function."""
+    """The name of a network in the cache; None where something of it has no content, such as a local function.
+
+    The network is called once before: some write what they saw into their attributes, and would be another one then.
+    """
     found = hashlib.sha256()
     text = io.BytesIO()
     try:
+        with torch.no_grad():
+            model(**calls[0])
         _Stable(text).dump((model, calls))
-    except Exception:  # noqa: BLE001  (whatever an attribute raises that cannot be pickled)
+    except Exception:  # noqa: BLE001  (whatever the call, or an attribute that cannot be pickled, raises)
         return None
     found.update(text.getvalue())
     found.update(
