@@ -135,12 +135,13 @@ class HiddenClock(Base):
 
 class WhileElse(Base):
     def forward(self, x):
-        while x.sum() > 0:
-            x = x - 1
-            if x[0, 0] > 9:
+        for _ in range(3):
+            while x.sum() > 0:
+                x = x - 1
+                if x[0, 0] > 9:
+                    break
+            else:
                 break
-        else:
-            x = x + 1
         return x
 
 
@@ -163,8 +164,13 @@ class LoopReturn(Base):
     def first(self, x):
         while x.sum() > -9:
             x = x - 1
-            if x[0, 0] < -1:
-                return x
+            if x[0, 1] > 9:
+                break
+        else:
+            for _ in range(3):
+                if x[0, 0] < -1:
+                    return x
+            return x + 1
         return x * 2
 
     def forward(self, x):
@@ -461,8 +467,8 @@ class Turned(Base):
 class Unassigned(Base):
     def forward(self, x):
         if x.sum() > -1e9:
-            names = self.a(x)
-        return x + names if x.sum() > -1e9 else x
+            names = self.a
+        return x + names(x) if x.sum() > -1e9 else x
 
 
 class Targets(Base):

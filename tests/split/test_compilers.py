@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,29 @@ class Turns(torch.nn.Module):
         if y.sum() > 0:
             return self.out(y)
         return y
+
+
+class Enlarged(torch.nn.Module):
+    """ONNX Runtime takes tens of times as long as torch for cubic interpolation."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = torch.nn.Conv2d(4, 2, 3)
+
+    def forward(self, x):
+        if x.sum() > 0:
+            return self.out(x)
+        return torch.nn.functional.interpolate(x, scale_factor=2, mode="bicubic")
+
+
+def test_what_the_compiler_makes_slower_stays_eager():
+    model, calls = Enlarged().eval(), [(torch.ones(1, 4, 64, 64),), (-torch.ones(1, 4, 64, 64),)]
+    result = regraft.split(model, calls, cache=False)
+    assert len(result.report.islands) == 1 and result.report.subnetworks > 1
+    assert re.search(r"test_compilers.py:\d+: ONNX Runtime takes \d+ us, torch \d+ us", result.report.islands[0])
+    assert all(difference(result(*call), model(*call)) == "" for call in calls)
+    assert not regraft.split(model, calls, cache=False, measure=False).report.islands
+    assert not regraft.split(model, calls, cache=False, batched=True).report.islands
 
 
 KINDS = [

@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx")
 import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
 from regraft.dynamic.check import difference  # noqa: E402
-from split import language, networks, single, sizes  # noqa: E402
+from split import language, networks, paths, single, sizes  # noqa: E402
 
 
 def made(kind, calls=None, **options):
@@ -31,6 +31,7 @@ LANGUAGE = [
     language.Named, language.Arguments, language.State, language.Constants, language.Closures, language.Hides,
     language.Later, language.Factories, language.Marks, sizes.Filters, sizes.Grows, sizes.Places,
     sizes.Pairs, sizes.Changes, sizes.Experts, sizes.Lengths, sizes.Greedy, sizes.Cuts, networks.Exits, networks.Skips,
+    paths.HeldApart, paths.LeftShorter, paths.WhileElse,
 ]  # fmt: skip
 
 
@@ -166,6 +167,12 @@ def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path):
     assert words.dtype == "int64" and words.shape[0] <= 12
     facts = json.loads(session.get_modelmeta().custom_metadata_map["regraft"])
     assert facts["result"] == {"tensor": "result"} and facts["report"]["inputs_checked"] == 200
+
+
+@pytest.mark.parametrize("kind", [paths.Correlated, paths.Undefined, paths.Sought], ids=lambda kind: kind.__name__)
+def test_a_variable_that_some_paths_do_not_assign_is_refused(kind):
+    with pytest.raises(Unsplittable, match="which only some of the paths here assign"):
+        made(kind, unseen="raise")
 
 
 def test_the_cache_keeps_file_and_directory_apart():

@@ -18,7 +18,7 @@ import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
 from regraft.dynamic.check import difference  # noqa: E402
 from regraft.dynamic.rounding import is_rounding  # noqa: E402
-from split import illformed, language, networks, sizes  # noqa: E402
+from split import illformed, language, networks, paths, sizes  # noqa: E402
 
 
 def made(name, seed=0):
@@ -76,6 +76,26 @@ def test_the_language(kind):
     torch.manual_seed(0)
     report = regraft.split(kind().eval(), [(torch.randn(1, 6),) for _ in range(8)]).report
     assert report.inputs_checked == 200 and report.sides_run == report.sides and not report.islands
+
+
+@pytest.mark.parametrize("kind", classes(paths))
+def test_variables_of_some_paths_and_ways_out_of_loops(kind):
+    torch.manual_seed(0)
+    model = kind().eval()
+    calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(8)]
+    result = regraft.split(model, calls, cache=False, unseen="raise" if kind is paths.Sought else "refuse")
+    assert result.report.inputs_checked == 200 and not result.report.islands
+    for call in calls:
+        assert difference(result(*call), model(*call)) == ""
+
+
+def test_a_variable_that_this_path_does_not_assign_raises_as_in_the_original():
+    model = paths.Undefined().eval()
+    call = torch.tensor([[9.0, -90, 0, 0, 0, 0]])
+    result = regraft.split(model, model.calls())
+    for network in (model, result):
+        with pytest.raises(UnboundLocalError):
+            network(call)
 
 
 OPEN = (
@@ -162,7 +182,7 @@ REFUSED = {
     "Mixed": "different types", "Ragged": "different types", "Stars": r"\*", "Starred": "unpacked",
     "Lambdas": "lambda in a comprehension", "Globals": "Global", "Inner": "decorators",
     "Unbound": "y is not defined on this path", "Clock": "call of 'time' cannot be followed",
-    "HiddenClock": "gives something else each time", "Reads": r"open\(\)", "WhileElse": "else after a while",
+    "HiddenClock": "gives something else each time", "Reads": r"open\(\)", "WhileElse": "an else of a while that",
     "Forever": "4096 iterations", "Recursive": "too deeply", "LoopReturn": "return inside a loop",
     "View": "row is changed in place", "Shares": "y is changed in place", "Around": "y is changed in place",
     "Shared": "append changes a list", "Turned": "changes within an expression",

@@ -29,10 +29,12 @@ from regraft.target import find_function
     "--unseen", type=click.Choice(["refuse", "raise"]), default="refuse", show_default=True,
     help="What becomes of a side of a decision that no checked input takes: no split, or an error where it is taken.",
 )  # fmt: skip
+@click.option("--no-measure", is_flag=True, help="Compile also what is slower than eager torch on this machine.")
 @click.option("--no-cache", is_flag=True, help="Build the network again, also where it was split before.")
 def split_command(
-    target: str, output: Path, single_file: bool, batched: bool, compiler: str, form: str, unseen: str, no_cache: bool
-) -> None:
+    target: str, output: Path, single_file: bool, batched: bool, compiler: str, form: str, unseen: str,
+    no_measure: bool, no_cache: bool,
+) -> None:  # fmt: skip
     """Split a network into compiled sub-networks and a host.
 
     TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function that returns (model, calls).
@@ -47,7 +49,7 @@ def split_command(
     try:
         made = dynamic.split(
             model, calls, compiler=compiler, unseen=unseen, cache=not no_cache, single_file=single_file,
-            batched=batched,
+            batched=batched, measure=not no_measure,
         )  # fmt: skip
     except dynamic.Unsplittable as problem:
         click.echo(str(problem), err=True)

@@ -49,6 +49,7 @@ class Options:
     unseen: str
     single_file: bool
     batched: bool
+    measure: bool
 
 
 def split(
@@ -59,6 +60,7 @@ def split(
     cache: bool = True,
     single_file: bool = False,
     batched: bool = False,
+    measure: bool = True,
 ) -> SplitModel | SingleFile:
     """Split `model`, following every side of every decision from `example_inputs` (tuples or dicts of arguments).
 
@@ -68,13 +70,14 @@ def split(
     with equal weights, sources, calls and versions, is taken from the user's cache directory. single_file: give one
     ONNX file, with `If` and `Loop` in the place of the host; what ONNX cannot express is refused. batched: the result
     takes any number of samples along the first dimension of its inputs, which is 1 in the examples, and gives a list:
-    for each sample what the network gives for it alone.
+    for each sample what the network gives for it alone. measure: a sub-network that is slower than torch here (by a
+    fifth and 50 us, one thread) stays eager, so that the host needs torch; not in single files and batches.
     Raises Unsplittable with file, line and reason where the network cannot be split or the result differs.
     """
     started = time.monotonic()
     if unseen not in ("refuse", "raise"):
         raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
-    chosen = Options(compiler_named(compiler), unseen, single_file, batched)
+    chosen = Options(compiler_named(compiler), unseen, single_file, batched, measure)
     if (single_file or batched) and compiler != "onnxruntime":
         raise ValueError("single files and batches are for ONNX Runtime; leave the compiler out")
     if single_file and batched:
@@ -109,17 +112,21 @@ def build(
     compiler = options.compiler
     check_calls(model, path, calls)
     specialiser = Specialiser(model)
+    specialiser.partial = not options.single_file  # where Python raises, ONNX would compute with anything
     steps = specialiser.network(calls)
     hidden = {*vars(builtins)} - specialiser.variables
     outside = frozenset({"self", "numpy", *hidden, *specialiser.globals})
     steps, regions = partition(steps, outside)
     modules = [RegionModule(region, model, specialiser.globals) for region in regions]
     for region in regions:
+        region.measured = options.measure and not (options.single_file or options.batched)
         region.open = tuple(frozenset(specialiser.open.get(key, ())) for key in region.inputs)
     explore(Explorer(path, regions, modules), steps, calls)
     scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
     directory = Path(scratch.name)
     artifacts = Artifacts(directory)
+    if compiler.prepare is not None:
+        compiler.prepare(regions, modules, directory)
     pairs = zip(regions, modules, strict=True)
     entries = [compile_region(region, module, artifacts, compiler) for region, module in pairs]
     islands = tuple(entry["reason"] for entry in entries if "reason" in entry)

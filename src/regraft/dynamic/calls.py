@@ -250,7 +250,9 @@ class Calls(Decisions):
     def reads(self, code: ast.expr) -> bool:
         """Whether running it reads a value of a tensor, or fails, so that it has to be followed."""
         scope = {**self.globals, "self": self.model}
-        scope.update((key, value.example) for key, value in fork(self.names).items())
+        for key, value in fork(self.names).items():  # what decides in it is no tensor of its region
+            decides = value.kind == "host" and isinstance(value.example, bool)
+            scope[key] = torch.tensor(value.example) if decides else value.example
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
             return observe(lambda: eval(compiled, scope), (), self.known()).reads

@@ -174,7 +174,7 @@ def difference(got: Any, expected: Any) -> str:
     if isinstance(expected, torch.Tensor) and isinstance(got, torch.Tensor):
         rtol, atol = torch.testing._comparison.default_tolerances(expected)
         if expected.is_floating_point() and expected.numel():
-            atol *= max(1.0, float(expected.nan_to_num(0, 0, 0).abs().max()))
+            atol *= max(1.0, float(expected.detach().nan_to_num(0, 0, 0).abs().max()))
         try:
             torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True)
         except AssertionError as problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -79,7 +79,7 @@ class Decisions(Expressions):
 
     def decided(self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]]) -> Value:
         """The value that both sides keep under `key`."""
-        self.decide(node, test, *sides)
+        self.decide(node, test, sides[0], sides[1])
         if self.names[key].kind == "lost":
             raise self.refuse(node, "the sides of this expression have different types or shapes")
         return self.names[key]
@@ -148,14 +148,16 @@ class Decisions(Expressions):
         finally:
             self.steps, self.names = outer
 
-    def decide(self, node: ast.AST, test: Value, body: Callable[[], None], other: Callable[[], None]) -> None:
+    def decide(
+        self, node: ast.AST, test: Value, body: Callable[[], None], other: Callable[[], None],
+        labels: Sequence[str] = ("the condition holds", "the condition does not hold"),
+    ) -> None:  # fmt: skip
         """A branch on a value of the host: both sides are followed, and what they leave is joined."""
         names = self.names
         sides = [self.apart(walk, names) for walk in (body, other)]
         self.merge(sides)
-        labels = ["the condition holds", "the condition does not hold"]
         arms: list[tuple[ast.expr | None, list[Step]]] = [(test.code, sides[0][0]), (None, sides[1][0])]
-        self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, labels))
+        self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, list(labels)))
 
     def truth(self, value: Value) -> Value:
         """What `if value` asks, as the host asks it."""

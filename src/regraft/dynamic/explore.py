@@ -149,7 +149,14 @@ class Explorer:
     def out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
         """Run a side that this input does not take, for samples; it may fail in a state that never leads to it."""
         with contextlib.suppress(
-            ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            NameError,
+            RuntimeError,
+            TypeError,
+            ValueError,
         ):
             self.run(body, names)
 

@@ -18,7 +18,7 @@ from regraft.dynamic.artifacts import rename
 from regraft.dynamic.explore import RegionModule
 from regraft.dynamic.record import to_numpy
 from regraft.dynamic.residual import Region
-from regraft.dynamic.samples import Sample, Untaken, compare, first_line, largest, open_shapes, varying
+from regraft.dynamic.samples import Sample, Slower, Untaken, compare, first_line, largest, open_shapes, varying
 
 OPSET = 18  # both exporters write it
 
@@ -30,6 +30,8 @@ def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
     """
     try:
         return verified(region, module, traced(region, module))
+    except Slower:
+        raise
     except Untaken as problem:
         try:
             return verified(region, module, exported(region, module))

@@ -62,6 +62,11 @@ class Expressions(Objects):
             if found is not None and (frame is self.frame or node.id in frame.own):
                 if found.kind == "lost":
                     raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
+                if found.partial and not self.partial:
+                    raise self.refuse(
+                        node,
+                        f"{node.id}, which only some of the paths here assign, cannot be part of a single ONNX file",
+                    )
                 return found
             if node.id in frame.own:  # a global of the same name is another
                 raise self.refuse(node, f"{node.id} is not defined on this path, or its function has ended")

@@ -94,32 +94,32 @@ class Changes(Assignments):
         if key not in self.names:
             raise self.refuse(node, "a function made in another changes a tensor of that one")
         tensor = self.names[key].example
+        places = self.memory(tensor)
+        for other, value in [*self.names.items()]:  # what only some paths assign is not followed any further
+            if value.partial and other != key and addresses(value.example) & places:
+                del self.names[other]
         same = [other for other, value in self.names.items() if value.example is tensor and value.kind == "tensor"]
         others = [
             value.example
             for other, value in self.names.items()
             if not (other in same or other in self.own or self.is_kept_apart(other, value, self.names))
         ]
-        places = self.memory(tensor)
-        held = [*tensors_in(others), *self.model.parameters(), *self.model.buffers(), *self.inputs]
-        if any(one.untyped_storage().data_ptr() in places for one in held):
+        held = [*others, *self.model.parameters(), *self.model.buffers(), *self.inputs]
+        if addresses(held) & places:
             raise self.refuse(node, f"{key} is changed in place while something else may hold it")
         waiting = [one for several in self.pending for one in several or ()]
-        views = any(
-            one.untyped_storage().data_ptr() in places for one in tensors_in([each.example for each in waiting])
-        )
-        if views or any(set(same) & reads(one.code) for one in waiting):
+        if addresses([one.example for one in waiting]) & places or any(set(same) & reads(one.code) for one in waiting):
             raise self.refuse(node, f"{key} is changed in place by an expression that reads it, too")
         return same
 
     def memory(self, tensor: torch.Tensor) -> set[int]:
         """The addresses of what a tensor shares its memory with, on any path."""
-        places = {tensor.untyped_storage().data_ptr()} - {0}
+        places = addresses(tensor)
         before = 0
         while len(places) > before:
             before = len(places)
             for several in self.shared:
-                found = {one.untyped_storage().data_ptr() for one in several} - {0}
+                found = addresses(several)
                 if found & places:
                     places |= found
         return places
@@ -132,6 +132,11 @@ class Changes(Assignments):
             if other != key:
                 self.store_name(other, self.names[key])
                 self.changed.add(other)
+
+
+def addresses(example: Any) -> set[int]:
+    """The memory of the tensors that something holds."""
+    return {one.untyped_storage().data_ptr() for one in tensors_in([example])} - {0}
 
 
 def made_of(node: ast.AugAssign, read: ast.expr) -> ast.expr:

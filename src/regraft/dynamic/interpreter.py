@@ -51,6 +51,7 @@ class Interpreter(ABC):
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
+        self.partial = True  # whether a variable may be read that only some of the paths assign
         self.local: dict[Any, Local] = {}  # functions that the network makes, by what stands for them
         self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
         self.globals: dict[str, Any] = {}

@@ -21,6 +21,48 @@ def tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast.stmt]:
     return body
 
 
+def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> list[ast.stmt]:
+    """The same statements, where a return in a loop becomes two variables, of these names, and a break."""
+    if not any(map(returns_in_loop, body)):
+        return body
+
+    def set_to(target: str, value: ast.expr) -> ast.stmt:
+        return ast.Assign([ast.Name(target, ast.Store())], value)
+
+    def taken_out(statements: list[ast.stmt], leave: list[ast.stmt] | None) -> list[ast.stmt]:
+        """leave: what follows instead of a return; None outside of loops, where it stays one."""
+        found: list[ast.stmt] = []
+        for one in statements:
+            made = [one]
+            if isinstance(one, ast.Return) and leave is not None:
+                value = one.value or ast.Constant(None)
+                made = [set_to(result, value), set_to(returned, ast.Constant(True)), *leave]
+            elif isinstance(one, (ast.For, ast.While)) and returns_in_loop(one):
+                one.body = taken_out(one.body, [ast.Break()])
+                if not any(map(returns_in_loop, one.orelse)):  # else they are left, and refused
+                    one.orelse = taken_out(tails(one.orelse, ast.Return), [])
+                end: list[ast.stmt] = [ast.Return(ast.Name(result, ast.Load()))]
+                rest = leave if leave is not None else end
+                made = [one, ast.If(ast.Name(returned, ast.Load()), rest, [])]
+            elif isinstance(one, (ast.If, ast.With)):
+                one.body = taken_out(one.body, leave)
+                if isinstance(one, ast.If):
+                    one.orelse = taken_out(one.orelse, leave)
+            found.extend(ast.fix_missing_locations(ast.copy_location(each, one)) for each in made)
+        return found
+
+    start = ast.copy_location(set_to(returned, ast.Constant(False)), body[0])
+    return [ast.fix_missing_locations(start), *taken_out(copy.deepcopy(body), None)]
+
+
+def returns_in_loop(statement: ast.stmt) -> bool:
+    """Whether a return stands in it within a loop."""
+    parts = [one for one in ast.iter_child_nodes(statement) if isinstance(one, ast.stmt)]
+    if isinstance(statement, (ast.For, ast.While)):
+        return any(isinstance(one, ast.Return) or holds(one, ast.Return) or returns_in_loop(one) for one in parts)
+    return not isinstance(statement, ast.FunctionDef) and any(map(returns_in_loop, parts))
+
+
 def holds(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
     """Whether `leave` stands in it, outside of loops of its own."""
     parts = [

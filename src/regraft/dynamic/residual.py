@@ -70,6 +70,7 @@ class Region:
 
     place: file and line of its first statement.
     samples: inputs that were seen, of different sizes. open: the dimensions of each input whose size may differ.
+    measured: whether torch may take it because it is faster.
     """
 
     number: int
@@ -79,6 +80,7 @@ class Region:
     place: tuple[str, int] = ("", 0)
     samples: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
     open: tuple[frozenset[int], ...] = ()
+    measured: bool = False
 
 
 Step = TensorStep | HostStep | Branch | Loop | RegionStep

@@ -12,14 +12,14 @@ import torch
 from regraft.dynamic.codes import name
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.local import inside, own_names
-from regraft.dynamic.normal import mark, tails
+from regraft.dynamic.loops import Loops
+from regraft.dynamic.normal import mark, tails, without_loop_returns
 from regraft.dynamic.residual import HostStep, Step, leaves
-from regraft.dynamic.statements import Statements
 from regraft.dynamic.values import SAME, Value, literal
 from regraft.dynamic.worlds import longer
 
 
-class Specialiser(Statements):
+class Specialiser(Loops):
     """Makes the residual program of a network."""
 
     def network(self, calls: list[dict[str, Any]]) -> list[Step]:
@@ -93,11 +93,12 @@ class Specialiser(Statements):
         outer, number = self.frame, self.next_number()
         loops, self.loops = self.loops, []
         definition = self.enter(function, f"f{number}_")
-        body = tails([*definition.body, ast.copy_location(ast.Return(None), definition)], ast.Return)
+        statements = without_loop_returns(definition.body, self.unused("loop_result"), self.unused("loop_returned"))
+        body = tails([*statements, ast.copy_location(ast.Return(None), definition)], ast.Return)
         stray = [one for one in inside(ast.Module(body, [])) if isinstance(one, ast.Return)]
         for one in stray:
             if id(one) not in last_returns(body):
-                raise self.refuse(one, "a return inside a loop of a function called from forward is not supported")
+                raise self.refuse(one, "a return inside a loop in the else of another is not supported")
         self.bind(node, function, owner, args, words)
         if self.pending[-1] is not None:
             self.pending[-1].clear()  # the arguments have names now
@@ -117,6 +118,14 @@ class Specialiser(Statements):
         if any(part.kind == "lost" for part in parts):
             raise self.refuse(node, "what is returned has different types or shapes on different paths")
         return result
+
+    def unused(self, wanted: str) -> str:
+        """A variable of the function's own, of a name that it does not use."""
+        while wanted in self.frame.own or self.frame.prefix + wanted in self.reserved:
+            wanted += "_"
+        self.frame.own.add(wanted)
+        self.reserved.add(self.frame.prefix + wanted)
+        return wanted
 
     def bind(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> None:
         given = [self.static(owner, self.aliased("module", owner)), *args] if owner is not None else args

@@ -1,4 +1,4 @@
-"""Statements: branches are followed down both sides, loops over known things are unrolled, what meets is joined."""
+"""Statements: branches are followed down both sides, what meets is joined."""
 
 from __future__ import annotations
 
@@ -12,13 +12,10 @@ from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, name
 from regraft.dynamic.expressions import Choice
 from regraft.dynamic.inplace import Changes
-from regraft.dynamic.normal import changes, tails, without_continue
-from regraft.dynamic.residual import Branch, HostStep, Loop, Step, leaves, reads, writes
+from regraft.dynamic.residual import Branch, HostStep, Step, leaves, reads
 from regraft.dynamic.values import Names, Value, fork, literal, opened, same_type
 
 GRADIENTS = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
-OPENED = 4  # times that sizes of tensors in one loop are opened
-UNROLLED = 4096  # iterations of one loop
 
 
 class Statements(Changes):
@@ -28,7 +25,6 @@ class Statements(Changes):
         super().__init__(model)
         self.depth = 0
         self.met: dict[tuple[int, ...], Value] = {}  # of paths that meet: what names hold that hold the same on each
-        self.loops: list[list[tuple[list[Step], Names]] | None] = []
 
     def block(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
@@ -86,19 +82,38 @@ class Statements(Changes):
             return
         joined: Names = {}
         self.met = {}
-        for key in ends[0][1]:
-            if all(key in names for _, names in ends):
-                joined[key] = self.join(key, [(steps, names[key]) for steps, names in ends])
+        for key in dict.fromkeys(key for _, names in ends for key in names):
+            found = [(steps, names[key]) for steps, names in ends if key in names]
+            if len(found) == len(ends):
+                joined[key] = self.join(key, found)
+            elif self.is_variable(key):
+                joined.update(self.join_partial(key, found))
         self.names = joined
         self.rejoin([names for _, names in ends])
+
+    def is_variable(self, key: str) -> bool:
+        """Whether a name is a variable of the source, or an element of one."""
+        return key.partition("__")[0] in self.reserved
+
+    def join_partial(self, key: str, found: list[tuple[list[Step], Value]]) -> Names:
+        """A variable that some of the paths do not assign; reading it there raises, as it does in the original."""
+        value = self.join(key, found)
+        if value.kind == "static":
+            if literal(value.example) is None:
+                return {}
+            for steps, _ in found:
+                steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+            value = Value("host", value.example, name(key))
+        return {key: replace(value, partial=True, constant=False)}
 
     def rejoin(self, found: list[Names]) -> None:
         """Tuples of equal length, from their elements."""
         for key in self.names:
-            values = [names[key] for names in found]
-            kept = all(self.is_kept_apart(key, value, names) for value, names in zip(values, found, strict=True))
+            values = [names[key] for names in found if key in names]
+            kept = all(self.is_kept_apart(key, names[key], names) for names in found if key in names)
             if kept and len({(type(value.example), *value.fields) for value in values}) == 1:
-                self.names[key] = self.rebuilt(key, values[0])
+                partial = any(self.names[part_name(key, place)].partial for place in values[0].fields)
+                self.names[key] = replace(self.rebuilt(key, values[0]), partial=partial)
 
     def join(self, key: str, found: list[tuple[list[Step], Value]]) -> Value:
         values = [value for _, value in found]
@@ -228,174 +243,6 @@ class Statements(Changes):
             if not isinstance(manager.example, GRADIENTS) or item.optional_vars is not None:
                 raise self.refuse(node, "with is supported for torch.no_grad and its like only")
         self.block(node.body)
-
-    def do_For(self, node: ast.For) -> None:
-        values = self.evaluate(node.iter)
-        items = self.elements(node, values)
-        if items is None:
-            self.host_loop(node, values)
-            return
-        ends: list[tuple[list[Step], Names]] = []
-        body = [without_continue(one) for one in tails(node.body, ast.Continue)]
-        if len(items) > UNROLLED:
-            raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
-        outer, self.steps = self.steps, []
-        self.loops.append(ends)
-        self.pending.append(items)  # rows of a tensor are taken one by one
-        for item in items:
-            if not leaves(self.steps):
-                self.store(node.target, item)
-                self.block(body)
-        self.pending.pop()
-        if not leaves(self.steps):
-            self.block(node.orelse)
-        self.loops.pop()
-        steps, self.steps = self.steps, outer
-        if not ends:
-            self.steps.extend(steps)
-            return
-        if not leaves(steps):
-            ends.append((steps, self.names))
-            self.merge(ends, stay=False)
-            steps.append(HostStep(ast.Break()))
-        else:
-            self.merge(ends, stay=False)
-        self.steps.append(Loop(steps))
-
-    def do_While(self, node: ast.While) -> None:
-        if node.orelse:
-            raise self.refuse(node, "else after a while loop is not supported")
-        self.generalise(node)
-        self.loop(node, None)
-
-    def host_loop(self, node: ast.For, values: Value) -> None:
-        code = self.held(values) if values.kind == "tensor" else values.code
-        pairs = [(one, other) for one, other in values.parts()] or [(one, one) for one in values.other]
-        if node.orelse or not pairs:
-            raise self.refuse(node, "this loop over values of the host is not supported (or no example enters it)")
-        kind = "tensor" if isinstance(pairs[0][0], torch.Tensor) else "host"
-        items = [Value(kind, one, name(""), other) for one, other in pairs]
-        if not all(same_type(items[0], one) for one in items):
-            raise self.refuse(node, "a loop over values of different types or shapes is not supported")
-        target = node.target
-        if not isinstance(target, ast.Name):
-            target = ast.copy_location(ast.Name(self.fresh(), ast.Store()), node)
-            first = ast.Assign([node.target], ast.Name(target.id, ast.Load()))
-            body = [ast.fix_missing_locations(ast.copy_location(first, node)), *node.body]
-            node = ast.copy_location(ast.For(target, node.iter, body, []), node)
-        self.generalise(node)
-        key = self.frame.prefix + target.id
-        self.hold(key, items[0].named(key))
-        self.loop(node, (ast.Name(key, ast.Store()), code))
-
-    def generalise(self, node: ast.While | ast.For) -> None:
-        """What the loop assigns is not known any more once it runs."""
-        self.settle(node, self.assigned(node))
-
-    def settle(self, node: ast.AST, keys: set[str]) -> None:
-        """Let the host or regions hold what is under these names, of which nothing is known any more."""
-        for key in sorted(keys):
-            value = self.names.get(key)
-            if value is not None and value.constant:
-                self.names[key] = replace(value, constant=False)
-            if (
-                value is not None
-                and value.kind in ("static", "host")
-                and not isinstance(value.code, ast.Name)
-                and not value.fields
-            ):
-                if value.kind == "static" and literal(value.example) is None:
-                    raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
-                self.steps.append(HostStep(assign(key, value.code)))
-                self.hold(key, replace(value, kind="host"))
-
-    def assigned(self, node: ast.AST) -> set[str]:
-        """The names that a loop assigns, those of the elements of tuples among them."""
-        keys = {self.frame.prefix + one for one in writes(node) | changes(node)}
-        for key in sorted(keys):
-            value = self.names.get(key)
-            if value is not None:
-                keys.update(part_name(key, place) for place in value.fields)
-        return keys
-
-    def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
-        """The body is followed once; again where a tensor grew in it, whose size is open then.
-
-        Also where it changes one in place, which another name may hold since an iteration before.
-        """
-        self.collect()
-        varying = self.assigned(node) - self.varying
-        self.varying |= varying
-        before, again = self.in_place, True
-        for _ in range(OPENED + 1):
-            for key in varying & self.names.keys():
-                if self.names[key].kind == "tensor":
-                    self.names[key] = self.one_of(self.names[key], [self.names[key]])
-            entry = dict(self.names)
-            (steps, after), changed = self.changing(lambda: self.apart(lambda: self.iteration(node), self.names))
-            found = changed - self.varying
-            if found & entry.keys():
-                varying |= found
-                self.varying |= found
-                self.settle(node, found)
-                continue
-            target = {header[0].id} if header is not None and isinstance(header[0], ast.Name) else set()
-            self.names = {
-                key: value if key in target else self.carried(node, key, value, after.get(key))
-                for key, value in entry.items()
-            }
-            if again and self.in_place > before:
-                again = False
-                continue
-            if all(
-                self.names[key].twin is value.twin or self.names[key].kind == "host" for key, value in entry.items()
-            ):
-                break
-        else:
-            raise self.refuse(node, "the shapes of tensors in this loop do not settle")
-        self.varying -= varying
-        self.steps.append(Loop(steps, header))
-
-    def carried(self, node: ast.AST, key: str, value: Value, new: Value | None) -> Value:
-        """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
-        if self.is_kept_apart(key, value, self.names) and new is not None and list(new.fields) == list(value.fields):
-            return self.rebuilt(key, value)
-        if new is not None and new.kind == value.kind == "static" and not same_constant(value.example, new.example):
-            raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
-        if new is not None and new.kind == value.kind == "tensor" and new.example is not value.example:
-            self.shared.append([value.example, new.example])
-        if new is not None and new.kind == value.kind and same_type(value, new):
-            return replace(new, constant=False) if value.kind == "host" else value
-        wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
-        if wider is not None:
-            return self.hold(key, wider)
-        if key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
-            raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next")
-        return value
-
-    def iteration(self, node: ast.While | ast.For) -> None:
-        self.loops.append(None)
-        if isinstance(node, ast.While):
-            test = self.truth(self.evaluate(node.test))
-            arms: list[tuple[ast.expr | None, list[Step]]] = [
-                (ast.UnaryOp(ast.Not(), test.code), [HostStep(ast.Break())]), (None, [])
-            ]  # fmt: skip
-            labels = ["the loop ends by its condition", "the loop goes on"]
-            stop = Branch(arms, node.lineno, self.frame.path, labels)
-            if not (test.kind == "static" and test.example):
-                self.steps.append(stop)
-        self.block(node.body)
-        self.loops.pop()
-
-    def do_Break(self, node: ast.Break) -> None:
-        self.steps.append(HostStep(ast.Break()))
-        if self.loops[-1] is not None:
-            self.loops[-1].append((self.steps, self.names))
-
-    def do_Continue(self, node: ast.Continue) -> None:
-        if self.loops[-1] is not None:
-            raise self.refuse(node, "continue inside with or try, in a loop that is unrolled, is not supported")
-        self.steps.append(HostStep(ast.Continue()))
 
 
 def same_constant(left: Any, right: Any) -> bool:

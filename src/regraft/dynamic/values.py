@@ -24,7 +24,8 @@ class Value:
     kind: "static" (known now, whatever the input), "host" (a Python value that the host computes), "tensor"
     (computed by regions), "record" (an object with named fields, known field by field) or "lost" (differs in type
     between paths). example: its value in the example. code: the expression for it.
-    twin: its value in the second world (worlds.py). constant: no input decides it, here.
+    twin: its value in the second world (worlds.py). constant: no input decides it, here. partial: only some of the
+    paths here assign it.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class Value:
     code: ast.expr
     twin: Any = SAME
     constant: bool = False
+    partial: bool = False
 
     @property
     def other(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from regraft.dynamic.artifacts import Artifacts
@@ -18,7 +19,8 @@ class Compiler:
     compile: writes the region's files, and gives its entry in the manifest: `used`, the places of the inputs that it
     reads, and what `host` needs; raises Untaken. host: the methods `prepare(manifest)` and `compiled(entry)` of the
     host, as text; `compiled` gives a function of (None, arrays by name `i0`, `i1`...) to a list of arrays. module:
-    what the host imports, beside NumPy.
+    what the host imports, beside NumPy. prepare: called before with all regions, their modules and the directory,
+    where several can be compiled at once.
     """
 
     name: str
@@ -26,3 +28,4 @@ class Compiler:
     version: str
     compile: Callable[[Region, RegionModule, Artifacts], dict[str, Any]]
     host: str
+    prepare: Callable[[list[Region], list[RegionModule], Path], None] | None = None

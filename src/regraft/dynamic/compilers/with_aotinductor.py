@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
+from regraft.dynamic.compilers.package import EXPORTED, PACKAGED, package
 from regraft.dynamic.compilers.protocol import Compiler
 from regraft.dynamic.explore import RegionModule
 from regraft.dynamic.residual import Region
 from regraft.dynamic.samples import Sample, Untaken, compare, first_line, program
 
-# With its default, layout_optimization=True, torch 2.13 gives other values for a torch.cond around a convolution.
-OPTIONS = {"layout_optimization": False}
 HOST = """    def prepare(self, manifest):
         pass
 
@@ -32,15 +35,47 @@ HOST = """    def prepare(self, manifest):
 """
 
 
+def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
+    """Compile regions in as many processes as there are processors; what fails there is left to `compiled`."""
+    archives: list[Path] = []
+    if shutil.which("g++") is None:
+        return
+    for region, module in zip(regions, modules, strict=True):
+        file = directory / f"{EXPORTED}_{region.number}.pt2"
+        try:
+            torch.export.save(program(region, module), file)
+        except Exception:  # noqa: BLE001  (`compiled` says what it is)
+            file.unlink(missing_ok=True)
+            continue
+        archives.append(file)
+    workers = min(os.cpu_count() or 1, len(archives))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    shares = [archives[place::workers] for place in range(workers)] if workers > 1 else []
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", package.__module__, *map(str, one)], env=environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for one in shares
+    ]  # fmt: skip
+    try:
+        for child in running:
+            child.wait()
+    finally:
+        for child in running:
+            child.kill()
+        for one in archives:
+            one.unlink()
+
+
 def compiled(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
-    file = artifacts.directory / f"region_{region.number}.pt2"
+    file = artifacts.directory / f"{PACKAGED}_{region.number}.pt2"
     if shutil.which("g++") is None:
         raise Untaken("AOTInductor needs g++, which is not installed")
     try:
-        with torch.no_grad():
-            made = program(region, module)
-            torch._inductor.aoti_compile_and_package(made, package_path=str(file), inductor_configs=OPTIONS)
-            network = torch._inductor.aoti_load_package(str(file))
+        if not file.exists():
+            package(program(region, module), file)
+        network = torch._inductor.aoti_load_package(str(file))
     except Exception as problem:
         raise Untaken(f"AOTInductor cannot take it: {first_line(problem)}") from problem
 
@@ -54,4 +89,4 @@ def compiled(region: Region, module: RegionModule, artifacts: Artifacts) -> dict
     return {"file": file.name, "sha256": digest(file.read_bytes()), "used": used}
 
 
-COMPILER = Compiler("aotinductor", "torch", torch.__version__, compiled, HOST)
+COMPILER = Compiler("aotinductor", "torch", torch.__version__, compiled, HOST, prepare)

@@ -1,0 +1,223 @@
+"""Loops: those over known things are unrolled, others are followed until what they hold settles."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+
+import torch
+
+from regraft.dynamic.assign import part_name
+from regraft.dynamic.codes import assign, name
+from regraft.dynamic.normal import changes, tails, without_continue
+from regraft.dynamic.residual import HostStep, Loop, Step, leaves, writes
+from regraft.dynamic.statements import Statements, same_constant
+from regraft.dynamic.values import Names, Value, literal, opened, same_type
+
+OPENED = 4  # times that sizes of tensors in one loop are opened
+UNROLLED = 4096  # iterations of one loop
+
+
+@dataclass
+class Around:
+    """A loop that is being followed. ends: the paths that leave it early, with what they leave."""
+
+    unrolled: bool
+    ends: list[tuple[list[Step], Names]]
+
+
+class Loops(Statements):
+    """Walks loops."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__(model)
+        self.loops: list[Around] = []
+
+    def do_For(self, node: ast.For) -> None:
+        values = self.evaluate(node.iter)
+        items = self.elements(node, values)
+        if items is None:
+            self.host_loop(node, values)
+            return
+        around = Around(True, [])
+        ends = around.ends
+        body = [without_continue(one) for one in tails(node.body, ast.Continue)]
+        if len(items) > UNROLLED:
+            raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
+        outer, self.steps = self.steps, []
+        self.loops.append(around)
+        self.pending.append(items)  # rows of a tensor are taken one by one
+        for item in items:
+            if not leaves(self.steps):
+                self.store(node.target, item)
+                self.block(body)
+        self.pending.pop()
+        if not leaves(self.steps):
+            self.block(node.orelse)
+        self.loops.pop()
+        steps, self.steps = self.steps, outer
+        if not ends:
+            self.steps.extend(steps)
+            return
+        if not leaves(steps):
+            ends.append((steps, self.names))
+            self.merge(ends, stay=False)
+            steps.append(HostStep(ast.Break()))
+        else:
+            self.merge(ends, stay=False)
+        self.steps.append(Loop(steps))
+
+    def do_While(self, node: ast.While) -> None:
+        if any(isinstance(one, (ast.Break, ast.Continue)) for one in node.orelse):
+            raise self.refuse(node, "an else of a while that leaves the loop around is not supported")
+        self.generalise(node)
+        self.loop(node, None)
+
+    def host_loop(self, node: ast.For, values: Value) -> None:
+        code = self.held(values) if values.kind == "tensor" else values.code
+        pairs = [(one, other) for one, other in values.parts()] or [(one, one) for one in values.other]
+        if node.orelse or not pairs:
+            raise self.refuse(node, "this loop over values of the host is not supported (or no example enters it)")
+        kind = "tensor" if isinstance(pairs[0][0], torch.Tensor) else "host"
+        items = [Value(kind, one, name(""), other) for one, other in pairs]
+        if not all(same_type(items[0], one) for one in items):
+            raise self.refuse(node, "a loop over values of different types or shapes is not supported")
+        target = node.target
+        if not isinstance(target, ast.Name):
+            target = ast.copy_location(ast.Name(self.fresh(), ast.Store()), node)
+            first = ast.Assign([node.target], ast.Name(target.id, ast.Load()))
+            body = [ast.fix_missing_locations(ast.copy_location(first, node)), *node.body]
+            node = ast.copy_location(ast.For(target, node.iter, body, []), node)
+        self.generalise(node)
+        key = self.frame.prefix + target.id
+        self.hold(key, items[0].named(key))
+        self.loop(node, (ast.Name(key, ast.Store()), code))
+
+    def generalise(self, node: ast.While | ast.For) -> None:
+        """What the loop assigns is not known any more once it runs."""
+        self.settle(node, self.assigned(node))
+
+    def settle(self, node: ast.AST, keys: set[str]) -> None:
+        """Let the host or regions hold what is under these names, of which nothing is known any more."""
+        for key in sorted(keys):
+            value = self.names.get(key)
+            if value is not None and value.constant:
+                self.names[key] = replace(value, constant=False)
+            if (
+                value is not None
+                and value.kind in ("static", "host")
+                and not isinstance(value.code, ast.Name)
+                and not value.fields
+            ):
+                if value.kind == "static" and literal(value.example) is None:
+                    raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
+                self.steps.append(HostStep(assign(key, value.code)))
+                self.hold(key, replace(value, kind="host"))
+
+    def assigned(self, node: ast.AST) -> set[str]:
+        """The names that a loop assigns, those of the elements of tuples among them."""
+        keys = {self.frame.prefix + one for one in writes(node) | changes(node)}
+        for key in sorted(keys):
+            value = self.names.get(key)
+            if value is not None:
+                keys.update(part_name(key, place) for place in value.fields)
+        return keys
+
+    def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
+        """The body is followed once; again where a tensor grew in it, whose size is open then.
+
+        Also where it changes one in place, which another name may hold since an iteration before.
+        """
+        self.collect()
+        varying = self.assigned(node) - self.varying
+        self.varying |= varying
+        before, again = self.in_place, True
+        for _ in range(OPENED + 1):
+            for key in varying & self.names.keys():
+                if self.names[key].kind == "tensor":
+                    self.names[key] = self.one_of(self.names[key], [self.names[key]])
+            entry = dict(self.names)
+            around = Around(False, [])
+            (steps, after), changed = self.changing(
+                lambda: self.apart(lambda: self.iteration(node, around), self.names)  # noqa: B023
+            )
+            found = changed - self.varying
+            if found & entry.keys():
+                varying |= found
+                self.varying |= found
+                self.settle(node, found)
+                continue
+            target = {header[0].id} if header is not None and isinstance(header[0], ast.Name) else set()
+            self.names = {
+                key: value if key in target else self.carried(node, key, value, after.get(key))
+                for key, value in entry.items()
+            }
+            if again and self.in_place > before:
+                again = False
+                continue
+            if all(
+                self.names[key].twin is value.twin or self.names[key].kind == "host" for key, value in entry.items()
+            ):
+                break
+        else:
+            raise self.refuse(node, "the shapes of tensors in this loop do not settle")
+        self.varying -= varying
+        self.leave(node, around, steps, after, header is not None)
+        self.steps.append(Loop(steps, header))
+
+    def carried(self, node: ast.AST, key: str, value: Value, new: Value | None) -> Value:
+        """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
+        if self.is_kept_apart(key, value, self.names) and new is not None and list(new.fields) == list(value.fields):
+            return self.rebuilt(key, value)
+        if new is not None and new.kind == value.kind == "static" and not same_constant(value.example, new.example):
+            raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
+        if new is not None and new.kind == value.kind == "tensor" and new.example is not value.example:
+            self.shared.append([value.example, new.example])
+        if new is not None and new.kind == value.kind and same_type(value, new):
+            return replace(new, constant=False) if value.kind == "host" else value
+        wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
+        if wider is not None:
+            return self.hold(key, wider)
+        if key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
+            raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next")
+        return value
+
+    def iteration(self, node: ast.While | ast.For, around: Around) -> None:
+        self.loops.append(around)
+        try:
+            if isinstance(node, ast.While):
+                test = self.truth(self.evaluate(node.test))
+                if not (test.kind == "static" and test.example):
+                    stop = replace(test, code=ast.UnaryOp(ast.Not(), test.code))
+                    labels = ["the loop ends by its condition", "the loop goes on"]
+                    self.decide(node, stop, lambda: self.block([*node.orelse, ast.Break()]), lambda: None, labels)
+            self.block(node.body)
+        finally:
+            self.loops.pop()
+
+    def leave(self, node: ast.AST, around: Around, steps: list[Step], after: Names, exhausted: bool) -> None:
+        """The names after a loop of an unknown number of iterations, given those at the end of one.
+
+        exhausted: whether it also ends where there are no more items.
+        """
+        new: Names = {}
+        for key, value in () if leaves(steps) else after.items():
+            if key not in self.names and self.is_variable(key):
+                apart = self.is_kept_apart(key, value, after)
+                new.update({key: value} if apart else self.join_partial(key, [(steps, value)]))
+        ends = [(side, {**new, **names}) for side, names in around.ends]
+        nowhere: list[Step] = []
+        if exhausted or not ends:
+            ends.insert(0, (nowhere, {**self.names, **new}))
+        self.merge(ends, stay=False)
+        if nowhere:
+            raise self.refuse(node, "a variable that this loop leaves as several things is not supported")
+
+    def do_Break(self, node: ast.Break) -> None:
+        self.steps.append(HostStep(ast.Break()))
+        self.loops[-1].ends.append((self.steps, self.names))
+
+    def do_Continue(self, node: ast.Continue) -> None:
+        if self.loops[-1].unrolled:
+            raise self.refuse(node, "continue inside with or try, in a loop that is unrolled, is not supported")
+        self.steps.append(HostStep(ast.Continue()))
