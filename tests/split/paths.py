@@ -25,6 +25,21 @@ class Correlated(Layers):
         return x + sign if positive else x
 
 
+class Rare(Layers):
+    """A number of the host decides in a function that reads no tensor's value, for inputs that are rare."""
+
+    def scaled(self, x, count, share):
+        x = x * 2 if count > 3 else self.a(x)
+        return x + 1 if share > 0.9 else x
+
+    def forward(self, x):
+        count, share = int((x > 1).sum()), (x > 0).float().mean().item()
+        return self.scaled(x, count, share)
+
+    def calls(self):
+        return [(torch.randn(1, 6),) for _ in range(6)] + [(torch.full((1, 6), value),) for value in (0.5, 2.0)]
+
+
 class Undefined(Layers):
     """Where the other side is taken, reading it raises."""
 

@@ -250,9 +250,10 @@ class Calls(Decisions):
     def reads(self, code: ast.expr) -> bool:
         """Whether running it reads a value of a tensor, or fails, so that it has to be followed."""
         scope = {**self.globals, "self": self.model}
-        for key, value in fork(self.names).items():  # what decides in it is no tensor of its region
-            decides = value.kind == "host" and isinstance(value.example, bool)
-            scope[key] = torch.tensor(value.example) if decides else value.example
+        for key, value in fork(self.names).items():  # a number of the host comes into a region as a tensor
+            number = value.kind == "host" and isinstance(value.example, (bool, int, float))
+            number = number and value.example == value.other  # else a size, which regions compute
+            scope[key] = torch.tensor(value.example) if number else value.example
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
             return observe(lambda: eval(compiled, scope), (), self.known()).reads
