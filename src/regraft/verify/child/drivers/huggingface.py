@@ -65,7 +65,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     """Yield models until every change was compared, every changed line and every relative ran.
 
     `text` is the source of the changed definitions, `source` that of the original file. The configurations that build
-    models are added to `configs`.
+    models are added to `configs`, at the end those that do not.
     """
     failed: dict[str, Trial] = {}
     ready: list[Candidate] = []
@@ -89,6 +89,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     if not session.covered():
         wholes = tuple(_wholes(ready, failed, session))
         yield from parts.of_variations(_varied_wholes(wholes, session, text, choices), session)
+    configs.extend(trial.config for trial in failed.values() if trial.config is not None)
 
 
 def _use(candidate: Candidate, session: Session) -> int:
@@ -245,13 +246,17 @@ def _explored(
         return -_use(one, session), one.cls not in hopeful, -len(one.used & lacking), one.size, one.cls
 
     pool = sorted(ready, key=promise)[:SEARCHED]
+    seen = {line for candidate in pool for line in reach(_subject(candidate), session).lines}
     for candidate in pool:
         for other in _others(candidate, session, text, choices):
             if session.done() or time.process_time() > deadline:
                 return
-            if (other.used - candidate.used) & session.wanted() or reach(_subject(other), session).news:
+            found = reach(_subject(other), session)
+            if (other.used - candidate.used) & session.wanted() or found.news:
                 yield other
+            if found.lines - seen:  # a step on the way, even where it reaches no changed line
                 pool.append(other)
+                seen |= found.lines
 
 
 def _around(names: frozenset[str], source: str) -> str:

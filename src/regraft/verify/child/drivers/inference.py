@@ -264,7 +264,7 @@ def _guess(parameter: inspect.Parameter, config: Any) -> Any:
 
 def _fitting(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list[Any]:
     """Configurations, those inside others included, of the annotated class first; one of each class."""
-    inside = [value for one in configs for key, value in vars(one).items() if key.endswith("config")]
+    inside = [value for one in configs for value in vars(one).values() if hasattr(value, "to_dict")]
     found: dict[str, Any] = {}
     for config in (*configs, *inside):
         if hasattr(config, "to_dict"):

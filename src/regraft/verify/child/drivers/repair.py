@@ -31,6 +31,9 @@ _RANK = re.compile(
     r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out of bounds|permute|"
     r"tuple index|is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript",
 )
+_TYPE = re.compile(
+    r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor|used as indices must"
+)
 
 
 class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
@@ -61,6 +64,11 @@ class Attempt:
     def text(self) -> str:
         return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
 
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """How far it came: an operation that likes the types of its arguments came further than one that does not."""
+        return self.progress, not _TYPE.search(self.text)
+
 
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once on what a specification gives at one size."""
@@ -81,7 +89,7 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     deadline = time.process_time() + seconds
     order = itertools.count()
     best = attempt(model, start)
-    heap = [(-best.progress, next(order), best)]
+    heap = [(_last(best), next(order), best)]
     seen, runs = {_key(start)}, 0
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
@@ -95,12 +103,18 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
             tried = attempt(model, spec)
             if tried.error is None:
                 return tried
-            best = tried if tried.progress > best.progress else best
-            heapq.heappush(heap, (-tried.progress, next(order), tried))
-            if tried.progress > node.progress:
-                heapq.heappush(heap, (-node.progress, next(order), node))  # the rest of its suggestions, later
+            best = max(best, tried, key=lambda one: one.rank)
+            heapq.heappush(heap, (_last(tried), next(order), tried))
+            if tried.rank > node.rank:
+                heapq.heappush(heap, (_last(node), next(order), node))  # the rest of its suggestions, later
                 break
     return best
+
+
+def _last(one: Attempt) -> tuple[int, bool]:
+    """A key that puts what came furthest first."""
+    progress, typed = one.rank
+    return -progress, not typed
 
 
 def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
@@ -163,7 +177,7 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
     if missing and failed.error is not None:
         yield from ({**spec, name: optional[name]} for name in _read(failed.error) if name in {*optional} - {*spec})
     yield from _resized(spec, text)
-    if re.search(r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor", text):
+    if _TYPE.search(text):
         yield from _retyped(spec)
     if "out of range" in text:
         yield from (

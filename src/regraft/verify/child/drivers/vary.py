@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from regraft.verify.child.drivers import tiny
 from regraft.verify.relatives import used_names
 
 Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
@@ -34,7 +35,7 @@ def _mentions(text: str, name: str) -> bool:
 def _variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the name of a field, of a nested configuration too, with an override that changes it."""
     for name, value in config.items():
-        if isinstance(value, Mapping) and name.endswith("config"):
+        if tiny.is_config(name, value):
             for inner, override in _variations(value, text, choices):
                 yield inner, {name: {**value, **override}}
         elif isinstance(value, bool):
@@ -47,6 +48,8 @@ def _variations(config: Mapping[str, Any], text: str, choices: Choices) -> Itera
                 others = (*choices.get(name, ()), *(ACTIVATIONS if activation else ()))
             if name in text and (value is None or value == 0):
                 others += (1, 2, 0.5)
+            if name in text and isinstance(value, int) and tiny.is_layers(name):
+                others += (value + 1,)  # a loop over those between the first and the last
             yield from ((name, {name: other}) for other in others if other != value)
 
 
