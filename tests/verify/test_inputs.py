@@ -215,3 +215,19 @@ def test_an_error_about_types_that_is_gone_is_a_step_forward():
     namespace.masked = masked
     found = inputs.find(FunctionModule(namespace, "masked"), inner=True).spec
     assert found["mask"].kind == "bool" and found["softmax_dtype"].value is torch.float32
+
+
+def attend(module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float):
+    """Reads an attribute of the layer that calls it, and takes four dimensions of all its inputs alike."""
+    batch, heads, length, width = key.shape
+    key = key.repeat_interleave(module.num_key_value_groups, 1)
+    weights = torch.softmax(query @ key.transpose(2, 3) * scaling, -1)
+    return torch.dropout(weights, 0.0, module.training) @ value.view(batch, heads, length, width)
+
+
+def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together():
+    namespace = ModuleType("functions")
+    namespace.attend = attend
+    found = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
+    assert vars(found["module"].value) == {"training": False, "num_key_value_groups": 1}
+    assert {len(found[name].dims) for name in ("query", "key", "value")} == {4}

@@ -248,15 +248,22 @@ def _explored(
     pool = sorted(ready, key=promise)[:SEARCHED]
     seen = {line for candidate in pool for line in reach(_subject(candidate), session).lines}
     for candidate in pool:
-        for other in _others(candidate, session, text, choices):
+        waiting = [(candidate, _others(candidate, session, text, choices))]
+        while waiting:
+            begin, others = waiting[-1]
+            other = next(others, None)
             if session.done() or time.process_time() > deadline:
                 return
+            if other is None:
+                waiting.pop()
+                continue
             found = reach(_subject(other), session)
-            if (other.used - candidate.used) & session.wanted() or found.news:
+            if (other.used - begin.used) & session.wanted() or found.news:
                 yield other
             if found.lines - seen:  # a step on the way, even where it reaches no changed line
-                pool.append(other)
                 seen |= found.lines
+                pool.append(other)
+                waiting.append((other, _near(other, session, text, choices)))
 
 
 def _around(names: frozenset[str], source: str) -> str:
@@ -273,6 +280,14 @@ def _others(candidate: Candidate, session: Session, text: str, choices: vary.Cho
             yield other
     model = seeded(0, _subject(candidate).build, session.original).eval()
     yield from (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, text))
+
+
+def _near(candidate: Candidate, session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:
+    """Yield the variations in what the text mentions."""
+    for override in vary.mentioned(candidate.values, text, choices):
+        other = _varied(candidate, override, candidate.attention, session)
+        if other is not None:
+            yield other
 
 
 def _overrides(

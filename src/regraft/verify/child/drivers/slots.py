@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -175,6 +176,8 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
         return Slot("ids", (BATCH, LENGTH), 2)
     if "BoolTensor" in annotation:
         return Slot("bool", (BATCH, LENGTH))
+    if annotation.rpartition(".")[2] == "Module":  # whose attributes a function reads; what it lacks shows
+        return Slot("plain", value=SimpleNamespace(training=False))
     if annotation.removesuffix("|None") in ("dtype", "torch.dtype"):
         return Slot("plain", value=torch.float32)
     if is_plain(name, annotation):

@@ -20,10 +20,15 @@ def variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterat
     `choices` are the strings that the file compares an attribute of a name with.
     """
     found = list(_variations(config, text, choices))
-    yield from (override for name, override in found if _mentions(text, name))
+    yield from mentioned(config, text, choices)
     if {"is_decoder", "add_cross_attention"} <= set(config):
         yield {"is_decoder": True, "add_cross_attention": True}
     yield from (override for name, override in found if not _mentions(text, name))
+
+
+def mentioned(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[dict[str, Any]]:
+    """Yield the overrides of fields that `text` mentions."""
+    yield from (override for name, override in _variations(config, text, choices) if _mentions(text, name))
 
 
 def _mentions(text: str, name: str) -> bool:
