@@ -65,7 +65,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     """Yield models until every change was compared, every changed line and every relative ran.
 
     `text` is the source of the changed definitions, `source` that of the original file. The configurations that build
-    models are added to `configs`, at the end those that do not.
+    models are added to `configs`, at the end those that do not: their parts may be small all the same.
     """
     failed: dict[str, Trial] = {}
     ready: list[Candidate] = []
@@ -89,7 +89,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     if not session.covered():
         wholes = tuple(_wholes(ready, failed, session))
         yield from parts.of_variations(_varied_wholes(wholes, session, text, choices), session)
-    configs.extend(trial.config for trial in failed.values() if trial.config is not None)
+    configs.extend(trial.config or _config_class(cls, session)() for cls, trial in failed.items())
 
 
 def _use(candidate: Candidate, session: Session) -> int:

@@ -264,11 +264,12 @@ def _guess(parameter: inspect.Parameter, config: Any) -> Any:
 
 def _fitting(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list[Any]:
     """Configurations, those inside others included, of the annotated class first; one of each class."""
-    inside = [value for one in configs for value in vars(one).values() if hasattr(value, "to_dict")]
     found: dict[str, Any] = {}
-    for config in (*configs, *inside):
-        if hasattr(config, "to_dict"):
+    level = [config for config in configs if hasattr(config, "to_dict")]
+    while level:
+        for config in level:
             found.setdefault(type(config).__name__, config)
+        level = [value for config in level for value in vars(config).values() if hasattr(value, "to_dict")]
     note = inputs.annotation(parameter)
     return sorted(found.values(), key=lambda config: type(config).__name__ != note)[:CONFIGS]
 
