@@ -236,7 +236,13 @@ def _varied_wholes(
 def _explored(
     ready: list[Candidate], session: Session, text: str, source: str, choices: vary.Choices
 ) -> Iterator[Candidate]:
-    """Yield other configurations and calls that reach what has not run yet, and variations of these in turn."""
+    """Yield other configurations and calls that reach what has not run yet, and variations of these in turn.
+
+    A field may do nothing without another: what runs new lines of the file is varied further at once, in the fields that
+    the text mentions.
+    """
+    if session.done():
+        return
     deadline = session.ledger.share(SEARCH_SECONDS)
     lacking = frozenset(change.definition for change in session.missing()) | session.wanted()
     hopeful = vary.leading_to(lacking, source)

@@ -83,7 +83,8 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     """Yield a subject for every definition and relative that still needs one and for which values can be guessed.
 
     `text` is the source of the changed definitions, `source` the original's: the attributes that it reads from
-    `config` are what a made-up one offers. `configs` are configurations that built whole models of the file.
+    `config` are what a made-up one offers. `configs` are configurations that built whole models of the file, and after
+    them those of models that cannot be built.
     """
     given = _Source(text, source, vary.compared_strings(source), tuple(configs))
     for change in session.uncovered():
