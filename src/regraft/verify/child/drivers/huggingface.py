@@ -238,8 +238,8 @@ def _explored(
 ) -> Iterator[Candidate]:
     """Yield other configurations and calls that reach what has not run yet, and variations of these in turn.
 
-    A field may do nothing without another: what runs new lines of the file is varied further at once, in the fields that
-    the text mentions.
+    A field may do nothing without another: what runs new lines of the file is varied further at once, in the fields
+    that the text mentions.
     """
     if session.done():
         return
