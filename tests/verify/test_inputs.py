@@ -1,11 +1,14 @@
 """Inputs and configurations that follow exactly from what a model says it misses."""
 
+from types import ModuleType
+
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from regraft.verify.child.drivers import fit, inputs, tiny, vary  # noqa: E402
+from regraft.verify.child.drivers.inference import FunctionModule  # noqa: E402
 from regraft.verify.child.drivers.where import statements  # noqa: E402
 from regraft.verify.child.replay import bare  # noqa: E402
 
@@ -167,3 +170,64 @@ def test_what_leads_to_a_definition_is_found_through_others_and_variables():
 def test_a_shrunk_model_keeps_layers_of_both_kinds(wide, small):
     shrunk = tiny.shrink({"num_hidden_layers": 12, "hidden_size": 768, **wide}, tiny.SCALES[0])
     assert {name: shrunk[name] for name in small} == small and shrunk["num_hidden_layers"] == 2
+
+
+def test_sizes_that_had_to_be_equal_are_exchanged_first():
+    small = {"hidden_size": 32, "heads": 4, "audio_config": {"hidden_size": 32, "patches": 32}}
+    text = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)"
+    first, second, *_ = fit.repairs({**small, "audio_config": dict(small["audio_config"])}, small, text)
+    assert first == {**small, "hidden_size": 16}
+    assert second == {**small, "audio_config": {"hidden_size": 16, "patches": 32}}
+
+
+def test_sizes_that_were_equal_at_different_levels_are_made_equal_again():
+    original = {
+        "channel_list": [768, 96],
+        "backbone_config": {"hidden_size": 96, "embed_dim_per_stage": [96, 768], "blocks_per_stage": [2, 7]},
+    }
+    small = tiny.shrink(original, tiny.SCALES[0])
+    assert small["backbone_config"] == {
+        "hidden_size": 32, "embed_dim_per_stage": [32, 256], "blocks_per_stage": [2, 2],
+    }  # fmt: skip
+    repaired = list(fit.repairs(original, small, "RuntimeError: to have 768 channels, but got 256 channels"))
+    assert {**small, "channel_list": [256, 32]} in repaired
+
+
+def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_stays_so():
+    inside = {"model_type": "", "num_hidden_layers": 12, "hidden_size": 768, "rope_head_dim": 0}
+    small = tiny.shrink({"atoms": inside}, tiny.SCALES[0])["atoms"]
+    assert small == {"model_type": "", "num_hidden_layers": 2, "hidden_size": 32, "rope_head_dim": 0}
+
+
+def test_one_layer_more_is_tried_where_the_text_mentions_their_number():
+    assert {"num_layers": 3} in vary.variations({"num_layers": 2}, "range(num_layers - 2)", {})
+    assert not list(vary.variations({"num_layers": 2}, "", {}))
+
+
+def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: torch.dtype):
+    """Refuses a mask that is not boolean before it looks at its shape."""
+    x = torch.where(mask, x.to(softmax_dtype) * scale, -1.0)
+    return torch.nn.functional.softmax(x, dim=-1)
+
+
+def test_an_error_about_types_that_is_gone_is_a_step_forward():
+    namespace = ModuleType("functions")
+    namespace.masked = masked
+    found = inputs.find(FunctionModule(namespace, "masked"), inner=True).spec
+    assert found["mask"].kind == "bool" and found["softmax_dtype"].value is torch.float32
+
+
+def attend(module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float):
+    """Reads an attribute of the layer that calls it, and takes four dimensions of all its inputs alike."""
+    batch, heads, length, width = key.shape
+    key = key.repeat_interleave(module.num_key_value_groups, 1)
+    weights = torch.softmax(query @ key.transpose(2, 3) * scaling, -1)
+    return torch.dropout(weights, 0.0, module.training) @ value.view(batch, heads, length, width)
+
+
+def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together():
+    namespace = ModuleType("functions")
+    namespace.attend = attend
+    found = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
+    assert vars(found["module"].value) == {"training": False, "num_key_value_groups": 1}
+    assert {len(found[name].dims) for name in ("query", "key", "value")} == {4}

@@ -71,9 +71,9 @@ def attempt(
             progress = (RUNNING, error.furthest.progress)
             return Trial(values, attention, progress, bare(error), config, model, searched=seconds > 0)
         except _TooLarge as error:
-            return Trial(values, attention, (TOO_LARGE, -error.count), bare(error))
+            return Trial(values, attention, (TOO_LARGE, -error.count), bare(error), config)
         except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
-            return Trial(values, attention, (stage, counter.count), bare(error))
+            return Trial(values, attention, (stage, counter.count), bare(error), config)
         return Trial(values, attention, (DONE, 0), None, config, model, found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regraft.verify.child.drivers.guess import HIDDEN
-from regraft.verify.child.drivers.tiny import DERIVED, NARROWEST, WIDEST, WINDOW, is_layers
+from regraft.verify.child.drivers.tiny import DERIVED, NARROWEST, SIZED, WIDEST, WINDOW, is_config, is_layers, is_size
 from regraft.verify.child.drivers.vary import Choices
 
 # For models whose own backbone comes from a package that is missing.
@@ -21,6 +22,14 @@ BACKBONE = {
 
 # Unset sizes of layers; kernels may want a multiple of 8.
 _SIZE = re.compile(r"_(size|dim|width)$")
+
+# Two sizes of layers that had to be equal.
+_UNLIKE = (
+    r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
+    r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
+    r"to have (\d+) channels, but got (\d+) channels",
+    r"normalized_shape=\[(\d+)\].* input of size\[(?:\d+, )*(\d+)\]",
+)
 
 
 def repairs(
@@ -53,6 +62,12 @@ class _Fault:
         numbers = map(int, dict.fromkeys(re.findall(r"\b\d+\b", self.text)))
         return [number for number in numbers if NARROWEST <= number <= WIDEST]
 
+    @property
+    def unlike(self) -> tuple[int, int] | None:
+        """The two sizes that had to be equal, where the error says so."""
+        found = next((one for pattern in _UNLIKE if (one := re.search(pattern, self.text))), None)
+        return (int(found[1]), int(found[2])) if found else None
+
 
 _Repair = Callable[[Mapping[str, Any], Mapping[str, Any], _Fault], Iterator[dict[str, Any]]]
 
@@ -63,7 +78,7 @@ def _everywhere(
     """Yield the repairs of one kind, of a configuration and of those inside."""
     yield from kind(original, small, fault)
     for name, value in small.items():
-        if name.endswith("config") and value and isinstance(value, Mapping) and original.get(name):
+        if is_config(name, value) and value and original.get(name):
             yield from ({**small, name: changed} for changed in _everywhere(kind, original[name], value, fault))
 
 
@@ -103,6 +118,49 @@ def _stages(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) ->
     if len(original.get("out_features") or ()) > 1:
         lists = {n: original[n] for n, v in small.items() if n in original and (isinstance(v, list) or is_layers(n))}
         yield {**small, **lists, **_derived(original)}
+
+
+def _fitted(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Where a layer was given another size than it takes, let what has one of them have the other."""
+    for old, new in (fault.unlike[::-1], fault.unlike) if fault.unlike else ():
+        names = [name for name, value in small.items() if value == old and is_size(name)]
+        yield from ({**small, name: new} for name in names)
+
+
+def _alike(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    """Sizes that were equal in several configurations, and were shrunk by different parts, are equal again."""
+    found: dict[int, list[int]] = {}
+
+    def note(old: int, now: int) -> int:
+        found.setdefault(old, []).append(now)
+        return now
+
+    _resized(original, small, note)
+    for place in (0, -1):
+        chosen = {old: now[place] for old, now in found.items() if old >= SIZED and len(set(now)) > 1}
+        if chosen:
+            yield _resized(original, small, functools.partial(_chosen, chosen))
+
+
+def _chosen(chosen: Mapping[int, int], old: int, now: int) -> int:
+    return chosen.get(old, now)
+
+
+def _resized(
+    original: Mapping[str, Any], small: Mapping[str, Any], change: Callable[[int, int], int]
+) -> dict[str, Any]:
+    """Replace the sizes of layers, those in lists and in the configurations inside too, by what they were and are."""
+    changed = dict(small)
+    for name, now in small.items():
+        old = original.get(name)
+        if is_config(name, now) and isinstance(old, Mapping):
+            changed[name] = _resized(old, now, change)
+        elif is_size(name) and type(now) is type(old) is int:
+            changed[name] = change(old, now)
+        elif is_size(name) and isinstance(old, list) and isinstance(now, list):
+            pairs = list(zip(old, now, strict=False))
+            changed[name] = [change(*pair) for pair in pairs] if all(type(n) is int for n in sum(pairs, ())) else now
+    return changed
 
 
 def _exchanged(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
@@ -170,7 +228,8 @@ def _cut_down(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Ite
 
 _TOO_LARGE: tuple[_Repair, ...] = (_named, _cut_down, _restored)
 _UNFIT: tuple[_Repair, ...] = (
-    _listed, _named, _unknown, _stages, _exchanged, _outgrown, _filled, _restored, _doubled, _restored_together,
+    _listed, _fitted, _named, _unknown, _alike, _stages, _exchanged, _outgrown, _filled, _restored, _doubled,
+    _restored_together,
 )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     """Yield models until every change was compared, every changed line and every relative ran.
 
     `text` is the source of the changed definitions, `source` that of the original file. The configurations that build
-    models are added to `configs`.
+    models are added to `configs`, at the end those that do not: their parts may be small all the same.
     """
     failed: dict[str, Trial] = {}
     ready: list[Candidate] = []
@@ -89,6 +89,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     if not session.covered():
         wholes = tuple(_wholes(ready, failed, session))
         yield from parts.of_variations(_varied_wholes(wholes, session, text, choices), session)
+    configs.extend(trial.config or _config_class(cls, session)() for cls, trial in failed.items())
 
 
 def _use(candidate: Candidate, session: Session) -> int:
@@ -235,7 +236,13 @@ def _varied_wholes(
 def _explored(
     ready: list[Candidate], session: Session, text: str, source: str, choices: vary.Choices
 ) -> Iterator[Candidate]:
-    """Yield other configurations and calls that reach what has not run yet, and variations of these in turn."""
+    """Yield other configurations and calls that reach what has not run yet, and variations of these in turn.
+
+    A field may do nothing without another: what runs new lines of the file is varied further at once, in the fields
+    that the text mentions.
+    """
+    if session.done():
+        return
     deadline = session.ledger.share(SEARCH_SECONDS)
     lacking = frozenset(change.definition for change in session.missing()) | session.wanted()
     hopeful = vary.leading_to(lacking, source)
@@ -245,13 +252,24 @@ def _explored(
         return -_use(one, session), one.cls not in hopeful, -len(one.used & lacking), one.size, one.cls
 
     pool = sorted(ready, key=promise)[:SEARCHED]
+    seen = {line for candidate in pool for line in reach(_subject(candidate), session).lines}
     for candidate in pool:
-        for other in _others(candidate, session, text, choices):
+        waiting = [(candidate, _others(candidate, session, text, choices))]
+        while waiting:
+            begin, others = waiting[-1]
+            other = next(others, None)
             if session.done() or time.process_time() > deadline:
                 return
-            if (other.used - candidate.used) & session.wanted() or reach(_subject(other), session).news:
+            if other is None:
+                waiting.pop()
+                continue
+            found = reach(_subject(other), session)
+            if (other.used - begin.used) & session.wanted() or found.news:
                 yield other
+            if found.lines - seen:  # a step on the way, even where it reaches no changed line
+                seen |= found.lines
                 pool.append(other)
+                waiting.append((other, _near(other, session, text, choices)))
 
 
 def _around(names: frozenset[str], source: str) -> str:
@@ -268,6 +286,14 @@ def _others(candidate: Candidate, session: Session, text: str, choices: vary.Cho
             yield other
     model = seeded(0, _subject(candidate).build, session.original).eval()
     yield from (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, text))
+
+
+def _near(candidate: Candidate, session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:
+    """Yield the variations in what the text mentions."""
+    for override in vary.mentioned(candidate.values, text, choices):
+        other = _varied(candidate, override, candidate.attention, session)
+        if other is not None:
+            yield other
 
 
 def _overrides(

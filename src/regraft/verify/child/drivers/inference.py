@@ -83,7 +83,8 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     """Yield a subject for every definition and relative that still needs one and for which values can be guessed.
 
     `text` is the source of the changed definitions, `source` the original's: the attributes that it reads from
-    `config` are what a made-up one offers. `configs` are configurations that built whole models of the file.
+    `config` are what a made-up one offers. `configs` are configurations that built whole models of the file, and after
+    them those of models that cannot be built.
     """
     given = _Source(text, source, vary.compared_strings(source), tuple(configs))
     for change in session.uncovered():
@@ -264,11 +265,12 @@ def _guess(parameter: inspect.Parameter, config: Any) -> Any:
 
 def _fitting(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list[Any]:
     """Configurations, those inside others included, of the annotated class first; one of each class."""
-    inside = [value for one in configs for key, value in vars(one).items() if key.endswith("config")]
     found: dict[str, Any] = {}
-    for config in (*configs, *inside):
-        if hasattr(config, "to_dict"):
+    level = [config for config in configs if hasattr(config, "to_dict")]
+    while level:
+        for config in level:
             found.setdefault(type(config).__name__, config)
+        level = [value for config in level for value in vars(config).values() if hasattr(value, "to_dict")]
     note = inputs.annotation(parameter)
     return sorted(found.values(), key=lambda config: type(config).__name__ != note)[:CONFIGS]
 

@@ -13,11 +13,12 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from regraft.verify.child.drivers.guess import HEADS
+from regraft.verify.child.drivers.guess import HEADS, value_for
 from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec, make, with_places
 from regraft.verify.child.drivers.where import statements
 from regraft.verify.child.replay import Plan, Target, execute
@@ -31,6 +32,10 @@ _RANK = re.compile(
     r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out of bounds|permute|"
     r"tuple index|is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript",
 )
+_TYPE = re.compile(
+    r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor|used as indices must"
+)
+_ATTRIBUTE = re.compile(r"'types.SimpleNamespace' object has no attribute '(\w+)'")
 
 
 class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
@@ -61,6 +66,13 @@ class Attempt:
     def text(self) -> str:
         return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
 
+    @property
+    def rank(self) -> tuple[int, int]:
+        """How far it came: an operation that likes the types of its arguments came further than one that does not, and
+        what only misses an attribute of an object further than either.
+        """
+        return self.progress, 2 if _ATTRIBUTE.search(self.text) else int(not _TYPE.search(self.text))
+
 
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once on what a specification gives at one size."""
@@ -81,7 +93,7 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     deadline = time.process_time() + seconds
     order = itertools.count()
     best = attempt(model, start)
-    heap = [(-best.progress, next(order), best)]
+    heap = [(_last(best), next(order), best)]
     seen, runs = {_key(start)}, 0
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
@@ -95,25 +107,34 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
             tried = attempt(model, spec)
             if tried.error is None:
                 return tried
-            best = tried if tried.progress > best.progress else best
-            heapq.heappush(heap, (-tried.progress, next(order), tried))
-            if tried.progress > node.progress:
-                heapq.heappush(heap, (-node.progress, next(order), node))  # the rest of its suggestions, later
+            best = max(best, tried, key=lambda one: one.rank)
+            heapq.heappush(heap, (_last(tried), next(order), tried))
+            if tried.rank > node.rank:
+                heapq.heappush(heap, (_last(node), next(order), node))  # the rest of its suggestions, later
                 break
     return best
+
+
+def _last(one: Attempt) -> tuple[int, int]:
+    """A key that puts what came furthest first."""
+    progress, fit = one.rank
+    return -progress, -fit
 
 
 def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
     """Where the error says what is missing exactly, an argument or tokens, return inputs that have it.
 
-    Tokens that stand for images, sound or videos have to be as many as there are features. Source: the checks of
-    models that put features in the place of tokens.
+    So it may be for an attribute of an object. Tokens that stand for images, sound or videos have to be as many as
+    there are features. Source: the checks of models that put features in the place of tokens.
     """
     spec, text = failed.spec, failed.text
     asked = re.search(r"`(\w+)` is missing", text)
     if asked and asked[1] in known and asked[1] not in spec:
         marks = "input_ids" in spec and asked[1].endswith("type_ids")
         return {**spec, asked[1]: replace(spec["input_ids"], kind="marks") if marks else known[asked[1]]}
+    lacking = _ATTRIBUTE.search(text)
+    if lacking:
+        return _with_attribute(spec, lacking[1])
     found = re.search(r"(\w+) features and \w+ tokens do not match\D*(\d+)\D*(\d+)", text)
     names = (f"{found[1].lower()}_token_{end}" for end in ("id", "index")) if found else ()
     token = next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
@@ -126,6 +147,16 @@ def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
         return None
     count, rest = divmod(wanted, failed.size[0])
     return with_places(spec, token, count) if not rest and 0 < count <= _LARGEST else None
+
+
+def _with_attribute(spec: Spec, attribute: str) -> Spec | None:
+    """Give the objects of a specification an attribute with a value that its name suggests."""
+    try:
+        more = {attribute: value_for(attribute)}
+    except LookupError:
+        return None
+    objects = {name: vars(slot.value) for name, slot in spec.items() if isinstance(slot.value, SimpleNamespace)}
+    return {**spec, **{name: Slot("plain", value=SimpleNamespace(**had, **more)) for name, had in objects.items()}}
 
 
 def unlike_layers(failed: Attempt) -> bool:
@@ -154,6 +185,9 @@ def _key(spec: Spec) -> str:
 
 def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
     spec, text = failed.spec, failed.text
+    exact = mended(failed, optional, None)
+    if exact is not None:
+        yield exact
     named = [name for name in re.findall(r"\w+", text) if name in optional and name not in spec]
     if named and "unexpected" not in text:
         if "missing" in text:
@@ -163,7 +197,7 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
     if missing and failed.error is not None:
         yield from ({**spec, name: optional[name]} for name in _read(failed.error) if name in {*optional} - {*spec})
     yield from _resized(spec, text)
-    if re.search(r"scalar type|dtype|must be long|Expected tensor for argument|be of type|float|LongTensor", text):
+    if _TYPE.search(text):
         yield from _retyped(spec)
     if "out of range" in text:
         yield from (
@@ -239,6 +273,13 @@ def _retyped(spec: Spec) -> Iterator[Spec]:
 
 
 def _reranked(spec: Spec) -> Iterator[Spec]:
+    alike: dict[tuple[Dim, ...], list[str]] = {}
+    for name, slot in spec.items():
+        if slot.kind == "normal":
+            alike.setdefault(slot.dims, []).append(name)
+    for names in alike.values():  # as queries, keys and values are
+        for dims in _ranks(spec[names[0]]) if len(names) > 1 else ():
+            yield {**spec, **{name: replace(spec[name], dims=dims) for name in names}}
     for name, slot in spec.items():
         for dims in _ranks(slot):
             if dims != slot.dims:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -59,7 +60,7 @@ class Sizes:
     def __init__(self, config: Any, hidden: int = 0) -> None:
         self.hidden = hidden
         fields = getattr(config, "__dict__", {})
-        nested = [value for key, value in sorted(fields.items()) if key.endswith("config") and value is not None]
+        nested = [value for key, value in sorted(fields.items()) if _is_config(key, value)]
         self._places = [config, *nested]
 
     def get(self, names: tuple[str, ...], default: int) -> int:
@@ -75,6 +76,10 @@ class Sizes:
         """The numbers of a list, none where there is no list of that name."""
         values = getattr(self._places[0], name, None)
         return tuple(values) if isinstance(values, list | tuple) else ()
+
+
+def _is_config(name: str, value: Any) -> bool:
+    return value is not None and (name.endswith("config") or hasattr(value, "to_dict"))
 
 
 def make(spec: Spec, size: tuple[int, int], seed: int) -> Call:
@@ -171,6 +176,10 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
         return Slot("ids", (BATCH, LENGTH), 2)
     if "BoolTensor" in annotation:
         return Slot("bool", (BATCH, LENGTH))
+    if annotation.rpartition(".")[2] == "Module":  # whose attributes a function reads; what it lacks shows
+        return Slot("plain", value=SimpleNamespace(training=False))
+    if annotation.removesuffix("|None") in ("dtype", "torch.dtype"):
+        return Slot("plain", value=torch.float32)
     if is_plain(name, annotation):
         return Slot("plain", value=-1 if name == "dim" else value_for(name, annotation.removesuffix("|None")))
     return Slot("normal", (BATCH, LENGTH, _dim("hidden", sizes)))
@@ -185,7 +194,7 @@ def packed_patches(sizes: Sizes) -> Slot:
 
 def is_plain(name: str, annotation: str) -> bool:
     """Whether a parameter is no tensor."""
-    if annotation.removesuffix("|None") in ("int", "float", "bool", "str"):
+    if annotation.removesuffix("|None") in ("int", "float", "bool", "str", "dtype", "torch.dtype"):
         return True
     names = ("eps", "epsilon", "dim", "p", "dropout", "training", "scale", "scaling", "n_rep")
     return name in names or name.startswith(("num_", "is_", "output_", "use_", "return_"))

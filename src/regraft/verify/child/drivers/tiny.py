@@ -15,6 +15,7 @@ FRAMES = 4
 QUERIES = 8  # of a detector: no more than a small image has places
 WINDOW = 4  # of attention: shorter than the inputs, so that it shows
 NARROWEST, WIDEST = 8, 4096
+SIZED = 48  # smaller numbers are kept, whatever they are called
 _HIDDEN_NAMES = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "hidden_dim", "emb_dim", "model_dim")
 _SIZE = re.compile(
     r"(size|dim|dims|rank|width|channels|planes|features|n_embd|n_inner|d_model|d_ff|d_inner|d_head|state|filters)s?$"
@@ -90,6 +91,22 @@ def _by_layer(value: Any) -> bool:
     )
 
 
+def is_config(name: str, value: Any) -> bool:
+    """Whether a field is a configuration inside another."""
+    named = name.endswith("config") or name in ("encoder", "decoder", "text", "vision")
+    return isinstance(value, Mapping) and (named or "model_type" in value)
+
+
+def is_size(name: str) -> bool:
+    """Whether a field is the size of a layer, or lists sizes of layers."""
+    return bool(_SIZE.search(name) or _SIZE.search(f"{_single(name)}s")) and not _KEPT.search(name)
+
+
+def _single(name: str) -> str:
+    """The name that one number of a list would have."""
+    return re.sub(r"_(list|per_stage|per_layer)$", "", name).rstrip("s")
+
+
 def _labels(value: Mapping[str, Any]) -> bool:
     return all(isinstance(item, str) for item in value.values())
 
@@ -98,8 +115,7 @@ def _shrunk(name: str, value: Any, scale: Scale, ratio: int, layers: _Layers) ->
     if name in _NEEDED and value is None:
         return _NEEDED[name]
     if isinstance(value, Mapping):
-        nested = name.endswith("config") or name in ("encoder", "decoder", "text", "vision")
-        return shrink(value, scale) if nested else _mapping(name, value, scale)
+        return shrink(value, scale) if is_config(name, value) else _mapping(name, value, scale)
     if isinstance(value, list | tuple) and value:
         return _sequence(name, list(value), scale, ratio, layers)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -126,7 +142,7 @@ def _sequence(name: str, value: list[Any], scale: Scale, ratio: int, layers: _La
     elif _are_positions(name, value, layers):
         return [item for item in value if item < layers.kept][: layers.kept - 1] or [layers.kept - 1]
     if all(isinstance(item, int) and not isinstance(item, bool) for item in value):
-        return [_integer(name.rstrip("s"), item, scale, ratio, layers) for item in value]
+        return [_integer(_single(name), item, scale, ratio, layers) for item in value]
     return value
 
 
@@ -150,6 +166,8 @@ def _integer(name: str, value: int, scale: Scale, ratio: int, layers: _Layers) -
 
 
 def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
+    if not value:  # what is left out stays so
+        return value
     if re.search(r"position|n_ctx|max_seq|max_length|context_length", name) and value > POSITIONS:
         return POSITIONS
     if _KV_HEADS.search(name):
@@ -176,10 +194,10 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
         return min(value, FRAMES)
     if "window" in name and value > POSITIONS:
         return WINDOW
-    if _SIZE.search(name) and not _KEPT.search(name) and value >= 48:
+    if _SIZE.search(name) and not _KEPT.search(name) and value >= SIZED:
         return max(8, value // ratio // 4 * 4)
     return value
 
 
 def is_layers(name: str) -> bool:
-    return bool(re.search(r"layers?$|^depth$|^n_layer|num_blocks$", name)) and "norm" not in name
+    return bool(re.search(r"layers?$|^depth$|^n_layer|num_blocks$|^blocks?$", name)) and "norm" not in name

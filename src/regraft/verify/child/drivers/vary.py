@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from regraft.verify.child.drivers import tiny
 from regraft.verify.relatives import used_names
 
 Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
@@ -19,10 +20,15 @@ def variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterat
     `choices` are the strings that the file compares an attribute of a name with.
     """
     found = list(_variations(config, text, choices))
-    yield from (override for name, override in found if _mentions(text, name))
+    yield from mentioned(config, text, choices)
     if {"is_decoder", "add_cross_attention"} <= set(config):
         yield {"is_decoder": True, "add_cross_attention": True}
     yield from (override for name, override in found if not _mentions(text, name))
+
+
+def mentioned(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[dict[str, Any]]:
+    """Yield the overrides of fields that `text` mentions."""
+    yield from (override for name, override in _variations(config, text, choices) if _mentions(text, name))
 
 
 def _mentions(text: str, name: str) -> bool:
@@ -34,7 +40,7 @@ def _mentions(text: str, name: str) -> bool:
 def _variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the name of a field, of a nested configuration too, with an override that changes it."""
     for name, value in config.items():
-        if isinstance(value, Mapping) and name.endswith("config"):
+        if tiny.is_config(name, value):
             for inner, override in _variations(value, text, choices):
                 yield inner, {name: {**value, **override}}
         elif isinstance(value, bool):
@@ -47,6 +53,8 @@ def _variations(config: Mapping[str, Any], text: str, choices: Choices) -> Itera
                 others = (*choices.get(name, ()), *(ACTIVATIONS if activation else ()))
             if name in text and (value is None or value == 0):
                 others += (1, 2, 0.5)
+            if name in text and isinstance(value, int) and tiny.is_layers(name):
+                others += (value + 1,)  # a loop over those between the first and the last
             yield from ((name, {name: other}) for other in others if other != value)
 
 
