@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.report and os.environ.get("TRITON_INTERPRET") != "1":
         raise SystemExit("the kernels run on CPU with TRITON_INTERPRET=1 in the environment only")
     package = packages.select(options.package, environment.packages(options.python))
-    places = [one for one in listed(options.sites, package) if options.only in one.file]
+    places = [one for one in listed(options.sites, package) if re.search(options.only, one.file)]
     tasks = [_task(package, file, places) for file in dict.fromkeys(one.file for one in places)]
     known = _read(options.results)
     if not options.report:
@@ -87,7 +88,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--package", default="transformers==5.23.0", metavar="NAME==VERSION")
     parser.add_argument("--sites", type=Path, required=True, metavar="FILE", help="the list of places")
-    parser.add_argument("--only", default="", metavar="TEXT", help="only files with this in their path")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only files whose path it fits")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has the package")
     parser.add_argument("--jobs", type=int, default=1, help="files verified at a time (default: 1)")
     parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS", help="of each file")

@@ -8,8 +8,8 @@ Families are drawn by a hash of their names; each is built small from its defaul
 defaults, with inputs found by running it. A package that is not installed comes from the environment of the proofs
 (`benchmarks/proof199/environment.py`). Compared are the outputs and the gradients of inputs and parameters, as
 verification judges them, and the checkpoint of the original, loaded strictly into the optimized model; `restore` has
-to give back the same bits. Methods are rewritten without being verified first (`verify=False`): this is the check. Exits
-with 1 where one differs.
+to give back the same bits. Methods are rewritten without being verified first (`verify=False`): this is the check.
+Exits with 1 where one differs.
 """
 
 from __future__ import annotations
