@@ -263,7 +263,7 @@ def test_the_norm_of_channels_is_the_composition_with_its_layout(shape: tuple[in
         result = op(x, eps=1e-5)
         found.append((result, *torch.autograd.grad(result, x, slope)))
     torch.testing.assert_close(*found)
-    if layout != "a slice":
+    if layout != "a slice" and 1 not in shape:  # whose strides say nothing
         assert found[0][0].stride() == found[1][0].stride()
 
 
