@@ -66,6 +66,12 @@ WRONG = {
     "projections swapped": ("adopter/fused-qkv", "($x, $query, $key, $value)", "($x, $query, $value, $key)"),
     "biased variance lost": ("torch/layer-norm", "unbiased=False", "unbiased=True"),
     "eps of the norm lost": ("torch/layer-norm", "eps=$eps) -> $y\nwhere", "eps=0.01) -> $y\nwhere"),
+    "the mean of rows": ("torch/channels-first-layer-norm", "torch.mean($x, 1, ", "torch.mean($x, -1, "),
+    "eps of the channels' norm lost": (
+        "torch/channels-first-layer-norm",
+        "eps=$eps) -> $y\nwhere",
+        "eps=0.01) -> $y\nwhere",
+    ),
     "gelu of another kind": ("torch/gelu", 'approximate="tanh") -> $y', "approximate='none') -> $y"),
     "another constant": ("torch/gelu", "0.7978845608028654 * (", "0.8 * ("),
     "a factor in the sigmoid": ("torch/silu", "torch.sigmoid($x)", "torch.sigmoid(1.702 * $x)"),

@@ -1,35 +1,39 @@
 """Whether live models of many families give the same after `regraft.optimize`, and their own bits after `restore`.
 
-    python benchmarks/optimize/run.py                      # 30 model families of the installed transformers
+    python benchmarks/optimize/run.py                      # 30 model families of transformers
     python benchmarks/optimize/run.py --families 100 --packs adopter,torch,liger
+    python benchmarks/optimize/run.py --package timm==1.0.31 --families 10   # or diffusers==0.42.1
 
-Families are drawn by a hash of their names; each is built small from its default configuration, with inputs found by
-running it. Compared are the outputs and the gradients of inputs and parameters, as verification judges them, and the
-checkpoint of the original, loaded strictly into the optimized model; `restore` has to give back the same bits.
-Methods are rewritten without being verified first (`verify=False`): this is the check. Exits with 1 where one differs.
+Families are drawn by a hash of their names; each is built small from its default configuration, or its constructor's
+defaults, with inputs found by running it. A package that is not installed comes from the environment of the proofs
+(`benchmarks/proof199/environment.py`). Compared are the outputs and the gradients of inputs and parameters, as
+verification judges them, and the checkpoint of the original, loaded strictly into the optimized model; `restore` has
+to give back the same bits. Methods are rewritten without being verified first (`verify=False`): this is the check.
+Exits with 1 where one differs.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import FrameType
+from pathlib import Path
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
-import transformers
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from families import NotBuilt, built, families, load
 
 import regraft
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Largest
-from regraft.verify.child.drivers import bringup, inputs, tiny
 from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge
-from regraft.verify.child.session import seeded
 from regraft.verify.child.state import identical
 
 SECONDS = 60  # for one family
@@ -46,25 +50,25 @@ class Result:
     problem: str
 
 
-class NotBuilt(Exception):
-    """A family of which no small model runs."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", type=int, default=30, help="how many with something to rewrite (default: 30)")
+    parser.add_argument("--package", default="transformers==5.23.0", metavar="NAME==VERSION")
     parser.add_argument("--packs", default="adopter,torch,liger", help="packs of rules (default: %(default)s)")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    transformers.logging.set_verbosity_error()
+    package = load(options.package)
+    quiet = getattr(getattr(package, "logging", None), "set_verbosity_error", None)
+    if quiet is not None:
+        quiet()
     found: list[Result] = []
     left_out = 0
     signal.signal(signal.SIGALRM, _late)
-    for family, model_class in _families():
+    for family, model_class in families(package):
         signal.alarm(SECONDS)
         try:
-            result = examine(family, model_class, options.packs.split(","))
+            result = examine(package, family, model_class, options.packs.split(","))
         except (NotBuilt, TimeoutError):
             left_out += 1
             continue
@@ -77,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             break
     equal = sum(not one.problem for one in found)
     print(f"{equal} of {len(found)} families equal; {left_out} left out: no small model of them runs and trains")
-    print(f"torch {torch.__version__}, transformers {transformers.__version__}, {sys.version.split()[0]}")
+    print(f"torch {torch.__version__}, {package.__name__} {package.__version__}, {sys.version.split()[0]}")
     return int(equal < len(found))
 
 
@@ -85,22 +89,9 @@ def _late(_number: int, _frame: FrameType | None) -> None:
     raise TimeoutError
 
 
-def _families() -> Iterator[tuple[str, Any]]:
-    """The base model class of every family, in an order that only depends on the names."""
-    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
-
-    for family in sorted(MODEL_MAPPING_NAMES, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        names = MODEL_MAPPING_NAMES[family]
-        name = names if isinstance(names, str) else names[0]
-        try:
-            yield family, getattr(transformers, name)
-        except (AttributeError, ImportError):  # needs a package that is not installed
-            continue
-
-
-def examine(family: str, model_class: Any, packs: Sequence[str]) -> Result:
+def examine(package: ModuleType, family: str, model_class: Any, packs: Sequence[str]) -> Result:
     """Compare one family. Raises NotBuilt, or TimeoutError after SECONDS."""
-    model, call = _built(model_class)
+    model, call = built(package, model_class)
     before, checkpoint = _observed(model, call), {name: value.clone() for name, value in model.state_dict().items()}
     if before.error or before.backward_error:
         raise NotBuilt
@@ -122,27 +113,6 @@ def examine(family: str, model_class: Any, packs: Sequence[str]) -> Result:
     if not (_same_bits(before.outputs, after.outputs) and _same_bits(before.gradients, after.gradients)):
         problem = problem or "restore gives other bits"
     return Result(family, len(report.changes), rules, problem)
-
-
-def _built(model_class: Any) -> tuple[Any, tree.Call]:
-    """A small model in evaluation, and a call that it accepts, both the same for every run."""
-    try:
-        values = model_class.config_class().to_dict()
-    except Exception as error:  # some configurations have no defaults
-        raise NotBuilt from error
-    for scale in (one for one in tiny.SCALES if not one.mild):
-        try:
-            config = bringup.make_config(model_class.config_class, tiny.shrink(values, scale), bringup.EAGER)
-            build = bringup.builder(model_class.__name__, config)
-            bringup.refuse_large(build, transformers)
-            model = seeded(0, build, transformers).eval()
-            weights.redraw(model, 0)
-            return model, inputs.find(model, seconds=0.0).calls(model)(0)[1]
-        except TimeoutError:
-            raise
-        except Exception:  # noqa: BLE001 - a scale that does not fit; the next one may
-            continue
-    raise NotBuilt
 
 
 def _observed(model: Any, call: tree.Call) -> Outcome:

@@ -331,3 +331,101 @@ def test_a_locked_rule_that_changes_what_callers_see_is_not_applied_unasked(mode
     with pytest.warns(NothingOptimized, match="only with unsafe=True"):
         result = optimized(model, lock=locked(tmp_path, "torch/log-softmax", "torch/linear-cross-entropy"))
     assert {one.place for one in result.left} == {"torch/log-softmax", "torch/linear-cross-entropy"}
+
+
+class LowRank(nn.Module):
+    """What an adapter library puts in place of a Linear layer: the original with a product of low rank beside it."""
+
+    def __init__(self, layer: nn.Linear, rank: int = 2) -> None:
+        super().__init__()
+        self.base_layer = layer.requires_grad_(False)
+        self.down = nn.Linear(layer.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, layer.out_features, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.base_layer(x) + self.up(self.down(x))
+
+
+GATED = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Gated(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.dense = nn.Linear(d, d)
+        self.query = nn.Linear(d, d)
+        self.key = nn.Linear(d, d)
+        self.value = nn.Linear(d, d)
+
+    def forward(self, x):
+        h = F.gelu(self.dense(x))
+        query, key, value = self.query(h), self.key(h), self.value(h)
+        return torch.softmax(query @ key.transpose(-1, -2), dim=-1) @ value
+"""
+
+
+@pytest.fixture
+def adapted(module: types.ModuleType, tmp_path: Path) -> Any:
+    path = Path(str(module.__file__))
+    path.write_text(GATED)
+    spec = importlib.util.spec_from_file_location("live_model", path)
+    assert spec is not None and spec.loader is not None
+    spec.loader.exec_module(module)
+    torch.manual_seed(0)
+    return module.Gated(8).eval()
+
+
+def trained(model: Any) -> tuple[Any, dict[str, Any]]:
+    model.zero_grad()
+    result = model(X)
+    result.square().sum().backward()
+    return result.detach(), {name: one.grad.clone() for name, one in model.named_parameters() if one.requires_grad}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_with_adapters_of_low_rank(adapted: Any, first: bool) -> None:
+    """Kernels that are given a layer see that another module stands there, whenever it was put there."""
+    if first:
+        optimized(adapted)
+    for name in ("dense", "query", "value"):
+        setattr(adapted, name, LowRank(getattr(adapted, name)))
+    if first:
+        after = trained(adapted)
+        regraft.restore(adapted)
+        before = trained(adapted)
+    else:
+        before = trained(adapted)
+        assert {"adopter/biased-gelu", "adopter/fused-qkv"} <= set(optimized(adapted).rules)
+        after = trained(adapted)
+    torch.testing.assert_close(after, before)
+    assert {name.rpartition(".")[0] for name in after[1]} == {
+        "key", *(f"{one}.{part}" for one in ("dense", "query", "value") for part in ("down", "up")),
+    }  # fmt: skip
+    regraft.restore(adapted)
+    again = trained(adapted)
+    assert torch.equal(again[0], before[0])
+    assert all(torch.equal(again[1][name], before[1][name]) for name in before[1])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_in_data_parallel(adapted: Any, tmp_path: Path, first: bool) -> None:
+    """In one process, with real hooks for gradients: a module is optimized before it is wrapped, or after."""
+    before = trained(adapted)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    try:
+        if first:
+            optimized(adapted)
+        parallel = nn.parallel.DistributedDataParallel(adapted)
+        if not first:
+            assert optimized(parallel).changes
+        result, gradients = trained(parallel)
+        torch.testing.assert_close(result, before[0])
+        assert gradients.keys() == {f"module.{name}" for name in before[1]}
+        torch.testing.assert_close(list(gradients.values()), list(before[1].values()))
+        regraft.restore(parallel)
+        assert torch.equal(trained(parallel)[0], before[0])
+    finally:
+        torch.distributed.destroy_process_group()

@@ -246,3 +246,36 @@ def test_linear_qkv_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) 
         assert implementation("linear_qkv", x, *layers[:2], nn.Linear(8, 2, bias=bias)) == "reference"
         layers[1].register_forward_hook(lambda _m, _a, output: output + 1)
         torch.testing.assert_close(linear_qkv(x, *layers)[1], layers[1](x))
+
+
+@pytest.mark.parametrize("layout", ["channels first", "channels last", "a slice"])
+@pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (2, 6, 3, 4), (1, 1, 3, 4), (2, 3, 2, 3, 4)])
+def test_the_norm_of_channels_is_the_composition_with_its_layout(shape: tuple[int, ...], layout: str) -> None:
+    x = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(0)) + 1
+    if layout == "channels last":
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
+    elif layout == "a slice":
+        x = torch.cat((x, x), -1)[..., : shape[-1]]
+    x.requires_grad_()
+    slope = torch.linspace(-1, 1, x.numel()).reshape(shape)
+    found = []
+    for op in (ops.channels_first_layer_norm, ops.REFERENCES["channels_first_layer_norm"]):
+        result = op(x, eps=1e-5)
+        found.append((result, *torch.autograd.grad(result, x, slope)))
+    torch.testing.assert_close(*found)
+    if layout != "a slice" and 1 not in shape:  # whose strides say nothing
+        assert found[0][0].stride() == found[1][0].stride()
+
+
+def test_where_the_norm_of_channels_runs_the_kernel() -> None:
+    def runs(x: Any) -> str:
+        return implementation("channels_first_layer_norm", x)
+
+    x = torch.randn(2, 6, 3, 4)
+    assert runs(x.clone().requires_grad_()) == "torch-native"
+    assert runs(x.to(memory_format=torch.channels_last)) == "torch-native"
+    assert runs(x) == "reference"  # moving the channels costs more than it saves
+    with torch.no_grad():
+        assert runs(x.clone().requires_grad_()) == "reference"
+    for other in (torch.ones(2, 6, dtype=torch.int64), torch.ones(2, 0, 3, requires_grad=True), torch.ones(3)):
+        assert runs(other) == "reference"

@@ -11,6 +11,11 @@ from typing import Any
 
 from regraft.ops.activations import is_gelu
 from regraft.ops.attention import attention, attention_implementation, attention_reference
+from regraft.ops.channels_first_layer_norm import (
+    channels_first_layer_norm,
+    channels_first_layer_norm_implementation,
+    channels_first_layer_norm_reference,
+)
 from regraft.ops.conv_batch_norm import (
     conv_batch_norm,
     conv_batch_norm_implementation,
@@ -71,6 +76,7 @@ from regraft.ops.softmax import softmax, softmax_implementation, softmax_referen
 __all__ = [
     "REFERENCES",
     "attention",
+    "channels_first_layer_norm",
     "conv_batch_norm",
     "cross_entropy",
     "dropout_add_layer_norm",
@@ -96,6 +102,7 @@ __all__ = [
 REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "attention": attention_reference,
+        "channels_first_layer_norm": channels_first_layer_norm_reference,
         "conv_batch_norm": conv_batch_norm_reference,
         "cross_entropy": cross_entropy_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
@@ -119,6 +126,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
         "attention": attention_implementation,
+        "channels_first_layer_norm": channels_first_layer_norm_implementation,
         "conv_batch_norm": conv_batch_norm_implementation,
         "cross_entropy": cross_entropy_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,

@@ -11,15 +11,17 @@ def interprets() -> bool:
 
 
 def prepare_interpreter() -> None:
-    """Three adjustments of Triton's interpreter (3.9.0), before Liger is imported; nothing where none is needed.
+    """Four adjustments of Triton's interpreter (3.9.0), before Liger is imported; nothing where none is needed.
 
     Numbers that a kernel is given stay numbers of Python, which have no `to`; `rsqrt` and `tanh` of `libdevice` have
-    no body; an autotuned kernel asks the driver of a GPU for its clock.
+    no body; an autotuned kernel asks the driver of a GPU for its clock; and each call of a function in a kernel
+    looks through Triton's modules anew, which takes a third of the time.
     """
     if interprets():
         _wrap_numbers()
         _define_libdevice()
         _take_first_configuration()
+        _patch_once()
 
 
 def _wrap_numbers() -> None:
@@ -67,3 +69,27 @@ def _take_first_configuration() -> None:
         return self.fn.run(*args, **kwargs, **first.all_kwargs())
 
     Autotuner.run = run
+
+
+def _patch_once() -> None:
+    """Patch Triton's language for each function once in a launch: until it ends nothing takes that back."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang
+    patched: set[object] = set()
+
+    def once(function):  # type: ignore[no-untyped-def]
+        if function in patched:
+            return None  # the kernel itself comes first, and only its launch asks for what it has to take back
+        scope = patch(function)
+        restore = scope.restore
+
+        def ended() -> None:
+            patched.clear()
+            restore()
+
+        scope.restore = ended
+        patched.add(function)
+        return scope
+
+    interpreter._patch_lang = once

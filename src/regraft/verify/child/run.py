@@ -24,7 +24,7 @@ from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_again, load_changed, load_original
 from regraft.verify.child.session import Session
 from regraft.verify.child.state import variables
-from regraft.verify.child.trace import Tracer
+from regraft.verify.child.trace import Tracer, leave_kernels_out
 from regraft.verify.types import MODULE
 
 
@@ -71,6 +71,7 @@ def _note(session: Session) -> None:
 def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger) -> Session | None:
     source = Path(request["changed"])
     tracer = Tracer(str(source), changes)
+    leave_kernels_out((str(source), request["original"]))
     before = tuple(Change.from_json(entry) for entry in request["before"])
     try:
         with ledger.step("original", "", "import"):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dis
+import importlib.util
 import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from regraft.ops.triton_interpreter import interprets
 from regraft.verify.changes import Arm, Change
 
 _EXIT = -1
@@ -120,6 +122,29 @@ class Tracer:
                 if _inside(instruction.positions, arm)
             }
         return self._offsets[code]
+
+
+def leave_kernels_out(files: Collection[str]) -> None:
+    """Run Triton's interpreter, where it is at work, without tracing, but for kernels of these files.
+
+    Each of its kernels makes many thousands of calls, and telling a tracer of them takes longer than the kernel.
+    """
+    if not interprets() or importlib.util.find_spec("triton") is None:
+        return
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    launch = interpreter.GridExecutor.__call__
+
+    def untraced(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        outer = sys.gettrace()
+        if kernel.fn.__code__.co_filename in files:
+            return launch(kernel, *args, **kwargs)
+        sys.settrace(None)
+        try:
+            return launch(kernel, *args, **kwargs)
+        finally:
+            sys.settrace(outer)
+
+    interpreter.GridExecutor.__call__ = untraced
 
 
 def _inside(positions: Any, arm: Arm) -> bool:

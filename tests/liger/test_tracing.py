@@ -1,0 +1,72 @@
+"""Verification traces the model's file, and not what Triton's interpreter does for a kernel of a library."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from regraft.ops import rms_norm  # noqa: E402
+from regraft.verify.child.trace import leave_kernels_out  # noqa: E402
+
+
+@pytest.fixture
+def interpreter(monkeypatch: pytest.MonkeyPatch) -> Any:
+    module = pytest.importorskip("triton.runtime.interpreter")
+    monkeypatch.setattr(module.GridExecutor, "__call__", module.GridExecutor.__call__)  # put back at the end
+    return module
+
+
+def traced_files(run: Any) -> set[str]:
+    files: set[str] = set()
+
+    def tracer(frame: FrameType, _event: str, _arg: Any) -> None:
+        files.add(frame.f_code.co_filename)
+
+    outer = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        run()
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(outer)
+    return files
+
+
+def normed() -> None:
+    x = torch.randn(2, 8, requires_grad=True)
+    rms_norm(x, weight=torch.ones(8)).sum().backward()
+
+
+def test_kernels_of_libraries_are_left_out(interpreter: Any, launches: list[str]) -> None:
+    assert any(one.endswith("triton/language/semantic.py") for one in traced_files(normed))
+    leave_kernels_out(())
+    files = traced_files(normed)
+    assert not any(one.endswith("triton/language/semantic.py") for one in files)
+    assert any(one.endswith("ops/rms_norm.py") for one in files)  # what launches them is the evidence that they ran
+    assert launches
+
+
+def test_kernels_of_the_file_are_traced(interpreter: Any, launches: list[str]) -> None:
+    normed()
+    leave_kernels_out((str(sys.modules["liger_kernel.ops.rms_norm"].__file__),))
+    assert any(one.endswith("triton/language/semantic.py") for one in traced_files(normed))
+    assert launches
+
+
+def test_an_error_in_a_kernel_does_not_end_the_tracing(interpreter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("in the kernel")
+
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", fails)
+    leave_kernels_out(())
+
+    def run() -> None:
+        with pytest.raises(ValueError, match="in the kernel"):
+            normed()
+
+    traced_files(run)
