@@ -1,6 +1,7 @@
 """What goes wrong outside the comparison: crashes, hangs, user errors, lines that never run."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from verify_samples import DRIVER, EQUAL, SOURCE, rewritten
 
 from regraft.verify import VerifyError, parent, verify
-from regraft.verify.process import Exit
+from regraft.verify.process import Exit, _hangs, _work
 from regraft.verify.types import INTERNAL
 
 pytest.importorskip("torch")
@@ -33,6 +34,21 @@ def one(project, old, new, **options):
     options = {"driver": "driver.py:block", "time_limit": 60, **options}
     (verdict,) = verify(project / "model.py", changed.encode(), **options)
     return verdict
+
+
+def test_a_busy_machine_is_no_hang():
+    step = {"side": "changed", "time": time.time() - 30, "work": 5.0, "original_seconds": 0.01}
+    assert _hangs(step, work=26.0) and _hangs(step, work=5.1), "it works for ever, or sleeps"
+    assert not _hangs(step, work=10.0), "others had the machine"
+    assert _hangs(step, None) and not _hangs(step, None, patience=0.1)
+    assert not _hangs({**step, "side": "original"}, work=26.0)
+    assert _hangs(step, work=8.0, patience=0.1) and not _hangs(step, work=6.0, patience=0.1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not say")
+def test_work_of_a_process():
+    assert abs((_work(os.getpid()) or 0) - time.process_time()) < 0.5
+    assert _work(2**22 + 1) is None
 
 
 def test_nothing_changed(project):

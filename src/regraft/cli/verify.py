@@ -37,7 +37,7 @@ from regraft.cli.shared import (
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="Processor time for each file; on the clock it may take twice as long.",
+    help="Processor time for each file; on the clock it may take four times as long.",
 )
 @click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
 @click.option(

@@ -18,6 +18,7 @@ from regraft.verify.types import VerifyError
 HANG_SECONDS = 20.0
 INTERPRETED_SECONDS = 300.0  # where Triton interprets kernels on the CPU, row by row
 HANG_FACTOR = 50.0
+_ASLEEP = 50.0  # times as long as it worked, from which on a process sleeps
 _TAIL = 65536
 _PACKAGE = Path(__file__).resolve().parents[1]
 _OLDEST = (3, 10)
@@ -125,21 +126,41 @@ def _wait(child: subprocess.Popen[bytes], folder: Path, deadline: float) -> str:
         try:
             code = child.wait(timeout=min(0.5, max(0.01, deadline - time.monotonic())))
         except subprocess.TimeoutExpired:
-            if _hangs(last_step(folder)):
+            work = _work(child.pid)
+            if _hangs(last_step(folder), work):
                 return "hang"
             if time.monotonic() >= deadline:
-                return "hang" if _hangs(last_step(folder), patience=0.1) else "time limit"
+                return "hang" if _hangs(last_step(folder), work, patience=0.1) else "time limit"
             continue
         return "finished" if code == 0 and (folder / "result.json").exists() else "crashed"
 
 
-def _hangs(step: Mapping[str, Any], patience: float = 1.0) -> bool:
-    """Whether the changed version is at one step much longer than the original was."""
+def _hangs(step: Mapping[str, Any], work: float | None, patience: float = 1.0) -> bool:
+    """Whether the changed version is at one step much longer than the original was.
+
+    work: the seconds of processor time of the child so far. On a busy machine the clock says little: the step has to
+    have worked for as long, or to sleep. Where `work` is not known the clock decides, but not before its time.
+    """
     if step.get("side") != "changed":
         return False
     least = INTERPRETED_SECONDS if os.environ.get("TRITON_INTERPRET") == "1" else HANG_SECONDS
     allowed = max(least, HANG_FACTOR * float(step.get("original_seconds", 0.0))) * patience
-    return time.time() - float(step["time"]) > allowed
+    clock = time.time() - float(step["time"])
+    if clock <= allowed:
+        return False
+    if work is None:
+        return patience >= 1.0
+    busy = work - float(step["work"])
+    return busy > allowed or (patience >= 1.0 and busy < clock / _ASLEEP)
+
+
+def _work(pid: int) -> float | None:
+    """Seconds of processor time of a process; None on systems that do not say."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

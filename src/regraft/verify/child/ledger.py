@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -57,8 +58,10 @@ class Ledger:
     """All records, the journal of steps and the file that the parent reads."""
 
     def __init__(
-        self, folder: Path, definitions: tuple[str, ...], deadline: float, avoided: frozenset[str] = frozenset()
-    ) -> None:
+        self, folder: Path, definitions: tuple[str, ...], deadline: float, clock: float = math.inf,
+        avoided: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        """deadline: in processor time of this process. clock: when the parent is about to end it, time.monotonic()."""
         self.folder = folder
         self.avoided = avoided  # steps that ended an earlier process
         self.records = {name: Record() for name in definitions}
@@ -69,7 +72,7 @@ class Ledger:
         self.gaps_before: dict[str, list[tuple[int, str]]] = {}
         self.strangers: dict[str, list[str]] = {}
         self.implementations: set[str] = set()
-        self.deadline = deadline
+        self.deadline, self.clock = deadline, clock
         self.complete: set[str] = set()
         self._seconds: dict[str, float] = {}
         self._journal = (folder / "journal.jsonl").open("a", encoding="utf-8")
@@ -78,7 +81,9 @@ class Ledger:
     def step(self, side: str, definition: str, what: str) -> Iterator[None]:
         """Announce a step; the original's duration is kept as the measure for the changed version's."""
         started = time.time()
-        entry = {"time": started, "side": side, "definition": definition, "what": what}
+        entry = {
+            "time": started, "work": time.process_time(), "side": side, "definition": definition, "what": what
+        }  # fmt: skip
         if side == "changed":
             entry["original_seconds"] = self._seconds.get(definition, 0.0)
         self._journal.write(json.dumps(entry) + "\n")
@@ -115,7 +120,7 @@ class Ledger:
 
     def late(self) -> bool:
         """Whether this process has worked for as long as it may: finish with what there is."""
-        return time.process_time() > self.deadline
+        return time.process_time() > self.deadline or time.monotonic() > self.clock
 
     def share(self, seconds: float) -> float:
         """When something that may take `seconds`, or a quarter of the time left if that is less, has to end."""

@@ -35,7 +35,8 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     changes = tuple(Change.from_json(entry) for entry in request["changes"])
     names = tuple(change.definition for change in changes)
     deadline = time.process_time() + float(request["seconds"])
-    ledger = Ledger(folder, names, deadline, frozenset(request["avoided"]))
+    clock = time.monotonic() + float(request["clock"])
+    ledger = Ledger(folder, names, deadline, clock, frozenset(request["avoided"]))
     session = _load(request, changes, ledger)
     if session is not None:
         _exclude(session, request["excluded"])
