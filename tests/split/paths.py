@@ -163,3 +163,43 @@ class Sought(Layers):
 
     def calls(self):
         return [(torch.full((1, 6), value),) for value in (-1.0, 0.1, 3.0)]
+
+
+class Frozen(Layers):
+    """What Python computes of a number is computed for each input, also where no example shows that it differs."""
+
+    def flagged(self, x, flag):
+        return x * 2 if flag is True else x + 1
+
+    def forward(self, x):
+        n = int(x[0, 0])
+        y = self.flagged(x, bool(x[0, 1] > 40))
+        return y * max(n, 40), x * float(n > 40), x + [1, 2, 3][n % 3], x * len(str(n))
+
+    def calls(self):
+        return [(torch.full((1, 6), float(value)),) for value in (0, 1, 2, 41, -12)]
+
+
+class Endless(Layers):
+    """A helper that only a return ends."""
+
+    def until(self, x):
+        while True:
+            if x.sum() > 5:
+                return x * 2
+            x = x + 1
+
+    def forward(self, x):
+        return self.until(x)
+
+
+class Asked(Layers):
+    """A variable that some paths assign is read where a truth before it holds."""
+
+    def forward(self, x):
+        ok = (x.sum() > 0).item()
+        if ok:
+            low = x.min()
+        if ok and (x[0, 0] > low).item():
+            x = x * 2
+        return x

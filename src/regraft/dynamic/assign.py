@@ -23,10 +23,6 @@ ARITHMETIC = (
 class Assignments(Calls):
     """Stores values in the targets of the source."""
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__(model)
-        self.sizes: set[str] = set()  # names of sizes that regions compute
-
     def store(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
             self.unpack(target, value)

@@ -18,7 +18,7 @@ from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.outside import changes_outside
 from regraft.dynamic.probe import observe
-from regraft.dynamic.residual import HostStep
+from regraft.dynamic.residual import HostStep, reads
 from regraft.dynamic.values import SAME, Value, fork, literal
 
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
@@ -250,10 +250,11 @@ class Calls(Decisions):
     def reads(self, code: ast.expr) -> bool:
         """Whether running it reads a value of a tensor, or fails, so that it has to be followed."""
         scope = {**self.globals, "self": self.model}
-        for key, value in fork(self.names).items():  # a number of the host comes into a region as a tensor
-            number = value.kind == "host" and isinstance(value.example, (bool, int, float))
-            number = number and value.example == value.other  # else a size, which regions compute
-            scope[key] = torch.tensor(value.example) if number else value.example
+        for key in reads(code) & self.names.keys():
+            value = self.names[key]
+            if value.kind == "host" and isinstance(value.example, (bool, int, float)) and key not in self.sizes:
+                return True  # what a number decides need not show in its region, where it is a tensor
+        scope.update((key, value.example) for key, value in fork(self.names).items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         try:
             return observe(lambda: eval(compiled, scope), (), self.known()).reads

@@ -14,7 +14,7 @@ import torch
 from regraft.dynamic.codes import assign, is_number_tensor, is_single, literal_range, method_call, name, plain
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.objects import BOUND, Objects
-from regraft.dynamic.residual import TensorStep
+from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Value, literal, open_sizes
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
@@ -58,15 +58,14 @@ class Expressions(Objects):
     def on_Name(self, node: ast.Name) -> Value:
         frame: Frame | None = self.frame
         while frame is not None:
-            found = self.names.get(frame.prefix + node.id)
+            key = frame.prefix + node.id
+            found = self.names.get(key)
             if found is not None and (frame is self.frame or node.id in frame.own):
                 if found.kind == "lost":
                     raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
-                if found.partial and not self.partial:
-                    raise self.refuse(
-                        node,
-                        f"{node.id}, which only some of the paths here assign, cannot be part of a single ONNX file",
-                    )
+                if found.partial and key not in self.guarded:
+                    self.assert_assigned(node, key)
+                    found = self.names[key]
                 return found
             if node.id in frame.own:  # a global of the same name is another
                 raise self.refuse(node, f"{node.id} is not defined on this path, or its function has ended")
@@ -76,6 +75,20 @@ class Expressions(Objects):
         if hasattr(builtins, node.id):
             return Value("static", getattr(builtins, node.id), name(node.id))
         raise self.refuse(node, f"{node.id} is not defined on this path")
+
+    def assert_assigned(self, node: ast.Name, key: str) -> None:
+        """A variable that only some of the paths here assign is read: where it has no value, the host raises."""
+        what = f"{node.id}, which only some of the paths here assign,"
+        if not self.partial:
+            raise self.refuse(node, f"{what} cannot be part of a single ONNX file")
+        if self.frame.again and self.frame.prefix:
+            raise self.refuse(node, f"{what} is not supported in a function that a loop calls")
+        for one in (key, *(each.id for each in ast.walk(self.names[key].code) if isinstance(each, ast.Name))):
+            value = self.names.get(one)
+            if value is not None and value.partial:
+                self.names[one] = replace(value, partial=False)
+                if not value.fields:
+                    self.steps.append(HostStep(ast.Expr(name(one))))
 
     def on_Attribute(self, node: ast.Attribute) -> Value:
         return self.attribute_of(node, self.evaluate(node.value))
@@ -204,6 +217,9 @@ class Expressions(Objects):
         if isinstance(node, ast.Compare) and any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             if all(one.kind == "static" for one in operands):
                 return self.static((operands[0].example is operands[1].example) == isinstance(node.ops[0], ast.Is))
+            numbers = [one for one in operands if one.kind == "host" and isinstance(one.example, (int, float))]
+            if numbers and not any(one.example is None for one in operands):
+                return replace(self.run(node, made), kind="host")  # `flag is True`
             return self.static(self.run(node, made).example)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and self.is_made(operands[0].example):
             return self.static(not self.made_truth(node, operands[0].example))

@@ -32,6 +32,7 @@ class Frame:
         self.first = ""  # its first parameter
         self.outer: Frame | None = None  # of a function made in another: that one
         self.line = 0  # of the statement that is specialised
+        self.again = False  # a loop may run this function's statements again, where its names hold what they held
 
 
 class NotRun(BaseException):
@@ -52,6 +53,9 @@ class Interpreter(ABC):
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
         self.partial = True  # whether a variable may be read that only some of the paths assign
+        self.looping = 0  # loops of an unknown number of iterations around
+        self.guarded: set[str] = set()  # of those, the ones that are read only where they were assigned
+        self.deleted: set[str] = set()  # names that a `del` took away on some path
         self.local: dict[Any, Local] = {}  # functions that the network makes, by what stands for them
         self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
         self.globals: dict[str, Any] = {}
@@ -61,6 +65,7 @@ class Interpreter(ABC):
         self.count = 0
         self.own: set[str] = set()  # names that no statement of the source reads again
         self.inputs: list[torch.Tensor] = []
+        self.sizes: set[str] = set()  # names of sizes that regions compute
         self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
         self.varying: set[str] = set()  # names that a loop assigns whose length is not known
         self.reserved: set[str] = set()  # names that the source uses itself, with the prefixes of its functions
@@ -237,12 +242,9 @@ class Interpreter(ABC):
         """A number that the host reads gets a name where it goes into a region."""
         if value.kind != "host" or not isinstance(value.example, (int, float)) or isinstance(value.code, ast.Name):
             return value
-        if value.twin is SAME:
-            return self.held_by_host(value)
-        held = (self.names[key].example for key in reads(value.code) if key in self.names)
-        if not any(isinstance(one, (list, dict)) for one in held):
-            return value  # a size, which the region computes
-        return self.held_by_host(replace(value, twin=SAME) if value.twin == value.example else value)
+        if self.is_size(value):
+            return value  # the region computes it
+        return self.held_by_host(replace(value, twin=SAME) if value.other == value.example else value)
 
     def held_by_host(self, value: Value) -> Value:
         """A name for what the host computes once, wherever it is used."""
@@ -260,6 +262,10 @@ class Interpreter(ABC):
         """What the expressions around this one have evaluated, but not used yet."""
         several = (one for values in self.pending[:-1] for one in values or ())
         return (one for one in several if not any(one is test for test in self.tests))
+
+    @abstractmethod
+    def is_size(self, value: Value) -> bool:
+        """Whether a number is computed from shapes alone, which a region can do."""
 
     @abstractmethod
     def statement(self, node: ast.stmt) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, name
-from regraft.dynamic.normal import changes, tails, without_continue
+from regraft.dynamic.normal import changes, leaves_around, tails, without_continue
 from regraft.dynamic.residual import HostStep, Loop, Step, leaves, writes
 from regraft.dynamic.statements import Statements, same_constant
 from regraft.dynamic.values import Names, Value, literal, opened, same_type
@@ -41,11 +41,13 @@ class Loops(Statements):
             return
         around = Around(True, [])
         ends = around.ends
+        if leaves_around(node.orelse):
+            raise self.refuse(node, "an else of a loop that leaves the loop around is not supported")
         body = [without_continue(one) for one in tails(node.body, ast.Continue)]
         if len(items) > UNROLLED:
             raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
         outer, self.steps = self.steps, []
-        self.loops.append(around)
+        loops, self.loops = self.loops, [*self.loops, around]
         self.pending.append(items)  # rows of a tensor are taken one by one
         for item in items:
             if not leaves(self.steps):
@@ -54,7 +56,7 @@ class Loops(Statements):
         self.pending.pop()
         if not leaves(self.steps):
             self.block(node.orelse)
-        self.loops.pop()
+        self.loops = loops
         steps, self.steps = self.steps, outer
         if not ends:
             self.steps.extend(steps)
@@ -68,8 +70,8 @@ class Loops(Statements):
         self.steps.append(Loop(steps))
 
     def do_While(self, node: ast.While) -> None:
-        if any(isinstance(one, (ast.Break, ast.Continue)) for one in node.orelse):
-            raise self.refuse(node, "an else of a while that leaves the loop around is not supported")
+        if leaves_around(node.orelse):
+            raise self.refuse(node, "an else of a loop that leaves the loop around is not supported")
         self.generalise(node)
         self.loop(node, None)
 
@@ -162,6 +164,8 @@ class Loops(Statements):
         else:
             raise self.refuse(node, "the shapes of tensors in this loop do not settle")
         self.varying -= varying
+        if not leaves(steps):  # what a `del` in the body took away
+            self.names = {key: value for key, value in self.names.items() if key in after or key not in self.deleted}
         self.leave(node, around, steps, after, header is not None)
         self.steps.append(Loop(steps, header))
 
@@ -183,7 +187,8 @@ class Loops(Statements):
         return value
 
     def iteration(self, node: ast.While | ast.For, around: Around) -> None:
-        self.loops.append(around)
+        outer, self.loops = self.loops, [*self.loops, around]
+        self.looping += 1
         try:
             if isinstance(node, ast.While):
                 test = self.truth(self.evaluate(node.test))
@@ -193,7 +198,8 @@ class Loops(Statements):
                     self.decide(node, stop, lambda: self.block([*node.orelse, ast.Break()]), lambda: None, labels)
             self.block(node.body)
         finally:
-            self.loops.pop()
+            self.loops = outer
+            self.looping -= 1
 
     def leave(self, node: ast.AST, around: Around, steps: list[Step], after: Names, exhausted: bool) -> None:
         """The names after a loop of an unknown number of iterations, given those at the end of one.
@@ -203,7 +209,7 @@ class Loops(Statements):
         new: Names = {}
         for key, value in () if leaves(steps) else after.items():
             if key not in self.names and self.is_variable(key):
-                apart = self.is_kept_apart(key, value, after)
+                apart = self.is_kept_apart(key, value, after) and key not in self.deleted
                 new.update({key: value} if apart else self.join_partial(key, [(steps, value)]))
         ends = [(side, {**new, **names}) for side, names in around.ends]
         nowhere: list[Step] = []

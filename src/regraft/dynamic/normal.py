@@ -38,12 +38,13 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
                 value = one.value or ast.Constant(None)
                 made = [set_to(result, value), set_to(returned, ast.Constant(True)), *leave]
             elif isinstance(one, (ast.For, ast.While)) and returns_in_loop(one):
+                endless = isinstance(one, ast.While) and is_true(one.test) and not holds(one, ast.Break)
                 one.body = taken_out(one.body, [ast.Break()])
                 if not any(map(returns_in_loop, one.orelse)):  # else they are left, and refused
                     one.orelse = taken_out(tails(one.orelse, ast.Return), [])
                 end: list[ast.stmt] = [ast.Return(ast.Name(result, ast.Load()))]
                 rest = leave if leave is not None else end
-                made = [one, ast.If(ast.Name(returned, ast.Load()), rest, [])]
+                made = [one, *rest] if endless else [one, ast.If(ast.Name(returned, ast.Load()), rest, [])]
             elif isinstance(one, (ast.If, ast.With)):
                 one.body = taken_out(one.body, leave)
                 if isinstance(one, ast.If):
@@ -53,6 +54,15 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
 
     start = ast.copy_location(set_to(returned, ast.Constant(False)), body[0])
     return [ast.fix_missing_locations(start), *taken_out(copy.deepcopy(body), None)]
+
+
+def is_true(test: ast.expr) -> bool:
+    return isinstance(test, ast.Constant) and bool(test.value)
+
+
+def leaves_around(body: list[ast.stmt]) -> bool:
+    """Whether a `break` or `continue` in the else of a loop leaves the loop around it."""
+    return any(isinstance(one, each) or holds(one, each) for one in body for each in (ast.Break, ast.Continue))
 
 
 def returns_in_loop(statement: ast.stmt) -> bool:

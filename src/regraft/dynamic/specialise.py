@@ -62,6 +62,7 @@ class Specialiser(Loops):
             made = self.local[function]
             self.frame = Frame(made.frame.path, made.frame.scope, prefix)
             self.frame.own, self.frame.outer = own_names(made.definition), made.frame
+            self.frame.again = self.looping > 0
             self.reserve(made.definition, prefix)
             mark(made.definition)
             return made.definition
@@ -80,7 +81,7 @@ class Specialiser(Loops):
             self.frame.scope.update((key, cell.cell_contents) for key, cell in cells)
         if not isinstance(definition, ast.FunctionDef):
             raise self.refuse(definition, "only functions written with def can be followed")
-        self.frame.own = own_names(definition)
+        self.frame.own, self.frame.again = own_names(definition), self.looping > 0
         self.reserve(definition, prefix)
         mark(definition)
         self.frame.first = next((one.arg for one in [*definition.args.posonlyargs, *definition.args.args]), "")
@@ -93,12 +94,14 @@ class Specialiser(Loops):
         outer, number = self.frame, self.next_number()
         loops, self.loops = self.loops, []
         definition = self.enter(function, f"f{number}_")
-        statements = without_loop_returns(definition.body, self.unused("loop_result"), self.unused("loop_returned"))
+        result = self.unused("loop_result")
+        self.guarded.add(self.frame.prefix + result)
+        statements = without_loop_returns(definition.body, result, self.unused("loop_returned"))
         body = tails([*statements, ast.copy_location(ast.Return(None), definition)], ast.Return)
         stray = [one for one in inside(ast.Module(body, [])) if isinstance(one, ast.Return)]
         for one in stray:
             if id(one) not in last_returns(body):
-                raise self.refuse(one, "a return inside a loop in the else of another is not supported")
+                raise self.refuse(one, "a return in try, or in an else of a loop that holds another, is not supported")
         self.bind(node, function, owner, args, words)
         if self.pending[-1] is not None:
             self.pending[-1].clear()  # the arguments have names now
@@ -113,11 +116,11 @@ class Specialiser(Loops):
             one: value for one, value in self.names.items() if one.startswith(key) or not one.startswith(prefix)
         }
         self.collect()
-        result = self.names[key]
-        parts = [result, *(self.element(result, place) for place in result.fields)]
+        value = self.names[key]
+        parts = [value, *(self.element(value, place) for place in value.fields)]
         if any(part.kind == "lost" for part in parts):
             raise self.refuse(node, "what is returned has different types or shapes on different paths")
-        return result
+        return value
 
     def unused(self, wanted: str) -> str:
         """A variable of the function's own, of a name that it does not use."""

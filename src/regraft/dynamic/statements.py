@@ -86,6 +86,8 @@ class Statements(Changes):
             found = [(steps, names[key]) for steps, names in ends if key in names]
             if len(found) == len(ends):
                 joined[key] = self.join(key, found)
+                if any(value.partial for _, value in found):
+                    joined[key] = replace(joined[key], partial=True, constant=False)
             elif self.is_variable(key):
                 joined.update(self.join_partial(key, found))
         self.names = joined
@@ -93,10 +95,13 @@ class Statements(Changes):
 
     def is_variable(self, key: str) -> bool:
         """Whether a name is a variable of the source, or an element of one."""
-        return key.partition("__")[0] in self.reserved
+        parts = key.split("__")
+        return any("__".join(parts[:count]) in self.reserved for count in range(1, len(parts) + 1))
 
     def join_partial(self, key: str, found: list[tuple[list[Step], Value]]) -> Names:
         """A variable that some of the paths do not assign; reading it there raises, as it does in the original."""
+        if key.partition("__")[0] in self.deleted or key in self.deleted:
+            return {}  # the host still holds it
         value = self.join(key, found)
         if value.kind == "static":
             if literal(value.example) is None:
@@ -183,6 +188,7 @@ class Statements(Changes):
             if not isinstance(target, ast.Name) or self.frame.prefix + target.id not in self.names:
                 raise self.refuse(node, "del of anything but a local name is not supported")
             del self.names[self.frame.prefix + target.id]
+            self.deleted.add(self.frame.prefix + target.id)
 
     def do_Assign(self, node: ast.Assign) -> None:
         value = self.evaluate(node.value)

@@ -43,6 +43,13 @@ class _Stable(pickle.Pickler):
         return NotImplemented
 
 
+def attributes(kind: type) -> dict[str, Any]:
+    """The constants that a class of the user holds, which a program may have changed."""
+    path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    found = {} if path.startswith(SITE) else vars(kind)
+    return {key: one for key, one in found.items() if type(one) in PLAIN or is_constant(one)}
+
+
 def is_constant(value: Any) -> bool:
     """Strings, and lists, tuples and dictionaries of nothing but constants."""
     if type(value) in (list, tuple):
@@ -62,7 +69,7 @@ def key_of(model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[s
     try:
         with torch.no_grad():
             model(**calls[0])
-        _Stable(text).dump((model, calls))
+        _Stable(text).dump((model, calls, [attributes(kind) for one in model.modules() for kind in type(one).__mro__]))
     except Exception:  # noqa: BLE001  (whatever the call, or an attribute that cannot be pickled, raises)
         return None
     found.update(text.getvalue())
