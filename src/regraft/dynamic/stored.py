@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import onnx
@@ -40,6 +41,19 @@ class _Stable(pickle.Pickler):
             return tuple, (kept,)
         if isinstance(value, (set, frozenset)):
             return tuple, (sorted(map(repr, value)),)
+        if isinstance(value, FunctionType) and "<" in value.__qualname__:  # one that a function made, or a lambda
+            cells = tuple(one.cell_contents for one in value.__closure__ or ())
+            held = (
+                value.__module__,
+                value.__qualname__,
+                value.__code__,
+                value.__defaults__,
+                value.__kwdefaults__,
+                cells,
+            )
+            return tuple, (held,)
+        if isinstance(value, CodeType):
+            return tuple, ((value.co_code, value.co_consts, value.co_names, value.co_varnames, value.co_freevars),)
         return NotImplemented
 
 
@@ -60,7 +74,7 @@ def is_constant(value: Any) -> bool:
 
 
 def key_of(model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[str, ...]) -> str | None:
-    """The name of a network in the cache; None where something of it has no content, such as a local function.
+    """The name of a network in the cache; None where something of it has no content, such as an open file.
 
     The network is called once before: some write what they saw into their attributes, and would be another one then.
     """
