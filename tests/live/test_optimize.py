@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib.util
 import io
 import pickle
@@ -416,16 +417,21 @@ def test_in_data_parallel(adapted: Any, tmp_path: Path, first: bool) -> None:
     before = trained(adapted)
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     try:
-        if first:
-            optimized(adapted)
-        parallel = nn.parallel.DistributedDataParallel(adapted)
-        if not first:
-            assert optimized(parallel).changes
-        result, gradients = trained(parallel)
-        torch.testing.assert_close(result, before[0])
-        assert gradients.keys() == {f"module.{name}" for name in before[1]}
-        torch.testing.assert_close(list(gradients.values()), list(before[1].values()))
-        regraft.restore(parallel)
-        assert torch.equal(trained(parallel)[0], before[0])
-    finally:
+        compare_in_parallel(adapted, before, first)
+    finally:  # torch 2.13 waits for itself where a wrapper outlives its group
+        gc.collect()
         torch.distributed.destroy_process_group()
+
+
+def compare_in_parallel(adapted: Any, before: Any, first: bool) -> None:
+    if first:
+        optimized(adapted)
+    parallel = nn.parallel.DistributedDataParallel(adapted)
+    if not first:
+        assert optimized(parallel).changes
+    result, gradients = trained(parallel)
+    torch.testing.assert_close(result, before[0])
+    assert gradients.keys() == {f"module.{name}" for name in before[1]}
+    torch.testing.assert_close(list(gradients.values()), list(before[1].values()))
+    regraft.restore(parallel)
+    assert torch.equal(trained(parallel)[0], before[0])
