@@ -95,12 +95,11 @@ class Statements(Changes):
 
     def is_variable(self, key: str) -> bool:
         """Whether a name is a variable of the source, or an element of one."""
-        parts = key.split("__")
-        return any("__".join(parts[:count]) in self.reserved for count in range(1, len(parts) + 1))
+        return bool(bases(key) & self.reserved)
 
     def join_partial(self, key: str, found: list[tuple[list[Step], Value]]) -> Names:
         """A variable that some of the paths do not assign; reading it there raises, as it does in the original."""
-        if key.partition("__")[0] in self.deleted or key in self.deleted:
+        if bases(key) & self.deleted:
             return {}  # the host still holds it
         value = self.join(key, found)
         if value.kind == "static":
@@ -249,6 +248,12 @@ class Statements(Changes):
             if not isinstance(manager.example, GRADIENTS) or item.optional_vars is not None:
                 raise self.refuse(node, "with is supported for torch.no_grad and its like only")
         self.block(node.body)
+
+
+def bases(key: str) -> set[str]:
+    """A name, and those of which it may be an element."""
+    parts = key.split("__")
+    return {"__".join(parts[:count]) for count in range(1, len(parts) + 1)}
 
 
 def same_constant(left: Any, right: Any) -> bool:

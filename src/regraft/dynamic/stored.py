@@ -83,7 +83,8 @@ def key_of(model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[s
     try:
         with torch.no_grad():
             model(**calls[0])
-        _Stable(text).dump((model, calls, [attributes(kind) for one in model.modules() for kind in type(one).__mro__]))
+        kinds = dict.fromkeys(kind for one in model.modules() for kind in type(one).__mro__)
+        _Stable(text).dump((model, calls, [attributes(kind) for kind in kinds]))
     except Exception:  # noqa: BLE001  (whatever the call, or an attribute that cannot be pickled, raises)
         return None
     found.update(text.getvalue())
