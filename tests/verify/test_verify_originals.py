@@ -203,3 +203,43 @@ def test_a_gradient_that_cancels_to_nothing_is_rounding_in_both_versions(rewrite
     path.write_text(CANCELS)
     (verdict,) = verify(path, CANCELS.replace("scores.softmax(-1)", rewrite).encode(), time_limit=100)
     assert verdict.status == status, verdict.reason
+
+
+STARTS_GRADIENTS = """
+import random
+
+import numpy
+import torch
+from torch import nn
+
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        hidden = torch.tanh(x)
+        if self.training:
+            hidden = hidden * (numpy.random.random() > 0.5) + random.random()
+            hidden.requires_grad = True  # as gradient checkpointing wants it; an error if x has a gradient
+        return torch.relu(self.head(self.first(hidden)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "status"),
+    [
+        ("self.head(self.first(hidden)).relu()", "proved"),
+        ("self.head(self.first(hidden).detach()).relu()", "refuted"),
+    ],
+)
+def test_code_that_starts_gradients_and_draws_from_any_source_is_compared(rewrite, status, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(STARTS_GRADIENTS)
+    changed = STARTS_GRADIENTS.replace("torch.relu(self.head(self.first(hidden)))", rewrite)
+    (verdict,) = verify(path, changed.encode())
+    assert verdict.status == status, verdict.reason
+    if status == "proved":
+        assert verdict.evidence["modes"] == ["eval", "train"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import random
+import sys
 import traceback
 import zlib
 from collections.abc import Callable, Mapping
@@ -73,11 +75,13 @@ Run = Callable[[], Outcome]
 class Plan:
     """How to run: the seed of the random numbers, with gradients or not, whether to repeat.
 
-    `hooked` also notes what forward hooks on all submodules see, `twice` also differentiates twice.
+    `hooked` also notes what forward hooks on all submodules see, `twice` also differentiates twice. Without `leaves`
+    the gradients are those of the parameters alone.
     """
 
     seed: int = 0
     gradients: bool = True
+    leaves: bool = True
     repeat: bool = False
     dtype: Any = None
     hooked: bool = False
@@ -85,7 +89,7 @@ class Plan:
 
 
 def reseed(seed: int) -> None:
-    """Seed the random numbers of every device there is.
+    """Seed the random numbers of every device there is, and NumPy's and Python's own, which models take too.
 
     `torch.manual_seed` formats a stack trace for each kind of device that is absent, which adds up over a run.
     """
@@ -93,6 +97,9 @@ def reseed(seed: int) -> None:
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.seed(seed)
 
 
 @functools.cache
@@ -115,7 +122,17 @@ def frames_of(error: BaseException) -> list[traceback.FrameSummary]:
 
 
 def execute(target: Target, call: Call, plan: Plan) -> Outcome:
-    """Run a call with fresh copies of its arguments; what it leaves behind is noted and then taken back."""
+    """Run a call with fresh copies of its arguments; what it leaves behind is noted and then taken back.
+
+    Code that sets `requires_grad` of what it computes from its inputs runs as long as these have no gradients.
+    """
+    seen = _execute(target, call, plan)
+    if plan.gradients and seen.error is not None and "leaf variable" in str(seen.error):
+        return _execute(target, call, replace(plan, leaves=False))
+    return seen
+
+
+def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing():
@@ -129,7 +146,8 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
 
 
 def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
-    live = tree.thaw(call, target.model, gradients=plan.gradients, dtype=plan.dtype, scope=target.scope)
+    leaves = plan.gradients and plan.leaves
+    live = tree.thaw(call, target.model, gradients=leaves, dtype=plan.dtype, scope=target.scope)
     reseed(plan.seed)
     before = chance()
     with torch.set_grad_enabled(plan.gradients), watch_calls(target.module if plan.hooked else None) as log:
