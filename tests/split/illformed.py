@@ -76,12 +76,6 @@ class Yields(Base):
         yield x
 
 
-class Remembers(Base):
-    def forward(self, x):
-        self.last = self.a(x)
-        return self.last
-
-
 class Prints(Base):
     def forward(self, x):
         print(x.sum().item())
@@ -637,3 +631,57 @@ class Numpy(Base):
     def forward(self, x):
         numpy = self.a(x)
         return numpy if x.sum() > 0 else x
+
+
+class Alternates(Base):
+    """State from call to call that comes back to what it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = 0
+
+    def forward(self, x):
+        self.turn = 1 - self.turn
+        if x.sum() > 0:
+            x = x * 2
+        self.turn = 1 - self.turn
+        return x + self.turn
+
+
+class Prepares(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mask = None
+
+    def forward(self, x):
+        if self.mask is None or x.sum() > 0:
+            self.mask = x
+        return x + self.mask
+
+
+class Asks(Base):
+    def forward(self, x):
+        y = x * 3 if hasattr(self, "seen") else 3 * x
+        self.seen = y
+        return y if x.sum() > 0 else self.seen + 1
+
+
+class Sometimes(Base):
+    def forward(self, x):
+        if x.sum() > 0:
+            self.kept = x * 2
+        return self.a(self.kept) if x[0, 0] > 0 else x
+
+
+class ClassDefault(Base):
+    level = 0
+
+    def forward(self, x):
+        self.level = 1 if x.sum() > 0 else 2
+        return x * self.level
+
+
+class NewLayer(Base):
+    def forward(self, x):
+        self.a = layer = self.a
+        return layer(x) if x.sum() > 0 else x

@@ -18,7 +18,7 @@ import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
 from regraft.dynamic.check import difference  # noqa: E402
 from regraft.dynamic.rounding import is_rounding  # noqa: E402
-from split import illformed, language, networks, paths, sizes  # noqa: E402
+from split import attributes, illformed, language, networks, paths, sizes  # noqa: E402
 
 
 def made(name, seed=0):
@@ -85,6 +85,17 @@ def test_variables_of_some_paths_and_ways_out_of_loops(kind):
     calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(8)]
     result = regraft.split(model, calls, cache=False, unseen="raise" if kind is paths.Sought else "refuse")
     assert result.report.inputs_checked == 200 and not result.report.islands
+    for call in calls:
+        assert difference(result(*call), model(*call)) == ""
+
+
+@pytest.mark.parametrize("kind", [one for one in classes(attributes) if issubclass(one, language.Layers)])
+def test_attributes_that_a_call_assigns(kind):
+    torch.manual_seed(0)
+    model = kind().eval()
+    calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(30)]
+    result = regraft.split(model, calls, cache=False)
+    assert result.report.inputs_checked == 200 and result.report.not_left and not result.report.islands
     for call in calls:
         assert difference(result(*call), model(*call)) == ""
 
@@ -250,7 +261,7 @@ def test_the_directory_runs_where_only_numpy_and_onnxruntime_are_installed(tmp_p
 
 REFUSED = {
     "Noise": "random", "Seeds": "random", "Dropout": "random", "Counts": "changed", "InPlace": "changed",
-    "Tries": "Try", "Yields": "generator", "Awaits": "coroutine", "Remembers": "attribute", "Prints": "print",
+    "Tries": "Try", "Yields": "generator", "Awaits": "coroutine", "Prints": "print",
     "Mixed": "different types", "Ragged": "different types", "Stars": r"\*", "Starred": "unpacked",
     "Lambdas": "lambda in a comprehension", "Globals": "Global", "Inner": "decorators",
     "Unbound": "y is not defined on this path", "Clock": "call of 'time' cannot be followed",
@@ -276,7 +287,10 @@ REFUSED = {
     "SwapsViews": "by an expression that reads it", "Lazy": "use it up at once", "AllBumps": "changes something",
     "Operand": "only its truth", "Data": "used elsewhere is changed", "PostInit": "does not hold what it is made of",
     "Mode": "anything but a local tensor", "Numpy": "name numpy",
-    "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes",
+    "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes", 
+    "Alternates": "state from call to call", "Prepares": "state from call to call", "Asks": "state from call to call",
+    "Sometimes": "state from call to call",
+    "ClassDefault": "which its class does not have", "NewLayer": "no layer, weight or buffer",
 }  # fmt: skip
 
 
@@ -444,7 +458,7 @@ def test_a_loop_that_might_not_end_does_not_stop_the_check():
 
 def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     (tmp_path / "nets.py").write_text(
-        "import torch\nfrom split import illformed, language, networks, sizes\ntorch.manual_seed(0)\n"
+        "import torch\nfrom split import attributes, illformed, language, networks, sizes\ntorch.manual_seed(0)\n"
         "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
         "def eager():\n    return networks.Bessel().eval(), [(torch.randn(1, 6),)]\n"
         "def bad():\n    return illformed.Noise().eval(), [(torch.randn(1, 6),)]\n"

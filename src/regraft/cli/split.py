@@ -70,3 +70,5 @@ def split_command(
             click.echo(f"stays eager, so the host needs torch: {island}")
         for side in made.report.unseen:
             click.echo(f"raises an error, never checked: {side}")
+        for attribute in made.report.not_left:
+            click.echo(f"a variable of the call only: {attribute}")

@@ -35,9 +35,12 @@ class Assignments(Calls):
             self.pending.append([value])
             base = self.evaluate(target.value)
             self.pending.pop()
-            if not self.is_made(base.example):
+            if isinstance(base.example, torch.nn.Module):
+                self.put_scratch(target, base.example, target.attr, value)
+            elif self.is_made(base.example):
+                self.put_attribute(target, base.example, target.attr, value)
+            else:
                 raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
-            self.put_attribute(target, base.example, target.attr, value)
 
     @abstractmethod
     def put(self, target: ast.Subscript, value: Value) -> None:
@@ -145,9 +148,9 @@ class Assignments(Calls):
     def unpacked(self, key: str, example: Any, twin: Any, kind: str) -> Value:
         if kind == "tensor" and example is None and twin in (None, SAME):
             return self.static(None)
-        return self.hold(
-            key, Value("tensor" if isinstance(example, torch.Tensor) else "host", example, name(key), twin)
-        )
+        several = kind == "tensor" and holds_tensor(example)  # such as the states of an LSTM
+        held = "tensor" if several or isinstance(example, torch.Tensor) else "host"
+        return self.hold(key, Value(held, example, name(key), twin))
 
     def copied(self, value: Value) -> Value:
         if isinstance(value.code, ast.Name) and value.kind != "static":

@@ -32,6 +32,7 @@ from regraft.dynamic.network import arguments, check_calls, check_state, inputs,
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Region, Step, close_sides, number_sides
+from regraft.dynamic.scratch import Attribute, stores, without
 from regraft.dynamic.single import FILE, SingleFile, note
 from regraft.dynamic.single import single_file as as_file
 from regraft.dynamic.specialise import Specialiser
@@ -110,10 +111,8 @@ def build(
     started: float,
 ) -> SplitModel | SingleFile:  # fmt: skip
     compiler = options.compiler
-    check_calls(model, path, calls)
-    specialiser = Specialiser(model)
-    specialiser.partial = not options.single_file  # where Python raises, ONNX would compute with anything
-    steps = specialiser.network(calls)
+    known = check_calls(model, path, calls)
+    specialiser, steps = without(model, known, lambda scratch: specialised(model, calls, options, scratch))
     hidden = {*vars(builtins)} - specialiser.variables
     outside = frozenset({"self", "numpy", *hidden, *specialiser.globals})
     steps, regions = partition(steps, outside)
@@ -122,8 +121,8 @@ def build(
         region.measured = options.measure and not (options.single_file or options.batched)
         region.open = tuple(frozenset(specialiser.open.get(key, ())) for key in region.inputs)
     explore(Explorer(path, regions, modules), steps, calls)
-    scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
-    directory = Path(scratch.name)
+    folder = tempfile.TemporaryDirectory(prefix="regraft-split-")
+    directory = Path(folder.name)
     artifacts = Artifacts(directory)
     if compiler.prepare is not None:
         compiler.prepare(regions, modules, directory)
@@ -143,9 +142,12 @@ def build(
         host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands), compiler
     )
     models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
-    report = Report(len(regions), len(models), islands, len(sides), 0, (), 0, (), 0.0)
+    scratch = sorted(specialiser.scratch)
+    not_left = tuple(".".join(filter(None, one)) for one in scratch)
+    report = Report(len(regions), len(models), islands, len(sides), 0, (), 0, (), 0.0, not_left=not_left)
     write(directory, host(), manifest, report)
     recorder, state = Recorder(path, regions, modules), State(model)
+    state.scratch = scratch
     found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
     missing = not_taken(sides, found.taken)
     if missing and options.unseen == "refuse":
@@ -160,8 +162,8 @@ def build(
             raise Unsplittable(path, 0, f"as a single file: {problem}") from problem
         found = check_file(model, file, calls, recorder, steps, found)
     if options.batched:
-        scratch = tempfile.TemporaryDirectory(prefix="regraft-split-")
-        directory, source = Path(scratch.name), functools.partial(batched_source, type(model).__name__, parameters)
+        folder = tempfile.TemporaryDirectory(prefix="regraft-split-")
+        directory, source = Path(folder.name), functools.partial(batched_source, type(model).__name__, parameters)
         artifacts = Artifacts(directory)
         batches = [compile_parts(region, model, specialiser.globals, artifacts) for region in regions]
         tensors = [key for key, one in calls[0].items() if isinstance(one, torch.Tensor)]
@@ -179,10 +181,19 @@ def build(
     )  # fmt: skip
     write(directory, host(), manifest, report)
     if one is None:
-        return SplitModel(directory, report, scratch)
+        return SplitModel(directory, report, folder)
     note(one, report=dataclasses.asdict(report))
     onnx.save(one, directory / FILE)
-    return SingleFile(directory / FILE, report, scratch)
+    return SingleFile(directory / FILE, report, folder)
+
+
+def specialised(
+    model: torch.nn.Module, calls: list[dict[str, Any]], options: Options, scratch: set[Attribute]
+) -> tuple[Specialiser, list[Step]]:
+    specialiser = Specialiser(model)
+    with stores(model) as specialiser.stored:
+        # where Python raises that a variable has no value, ONNX would compute with anything
+        return specialiser, specialiser.network(calls, scratch, partial=not options.single_file)
 
 
 def any_number(known: dict[str, Any]) -> dict[str, Any]:
@@ -201,7 +212,7 @@ def place(region: Region) -> str:
 def write(directory: Path, host: str, manifest: dict[str, Any], report: Report) -> None:
     (directory / "host.py").write_text(host, "utf-8")
     whole = {"host": digest(host.encode()), **manifest, "report": dataclasses.asdict(report)}
-    (directory / "manifest.json").write_text(json.dumps(whole, indent=1), "utf-8")
+    (directory / "manifest.json").write_text(json.dumps(whole, separators=(",", ":")), "utf-8")
 
 
 def explore(explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]]) -> None:

@@ -110,6 +110,13 @@ class Calls(Decisions):
             made = self.make(dict)
             self.dict_update(node, made.example, *args, **words)
             return made
+        called = args[1].example if len(args) > 1 else None
+        if function is setattr and isinstance(first, torch.nn.Module) and type(called) is str:
+            self.put_scratch(node, first, called, args[2])
+            return self.static(None)
+        if function in (getattr, hasattr) and type(called) is str and self.is_scratch(first, called):
+            value = self.scratch_value(node, first, called)
+            return self.static(True) if function is hasattr else value
         if not self.is_made(first) or any(one.kind != "static" for one in args[:2]):
             return None
         if function in (isinstance, type, callable):
@@ -248,7 +255,7 @@ class Calls(Decisions):
         return own and self.reads(code)
 
     def reads(self, code: ast.expr) -> bool:
-        """Whether running it reads a value of a tensor, or fails, so that it has to be followed."""
+        """Whether running it reads a value of a tensor, assigns an attribute, or fails: it has to be followed."""
         scope = {**self.globals, "self": self.model}
         for key in reads(code) & self.names.keys():
             value = self.names[key]
@@ -256,10 +263,14 @@ class Calls(Decisions):
                 return True  # what a number decides need not show in its region, where it is a tensor
         scope.update((key, value.example) for key, value in fork(self.names).items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
+        before = len(self.stored)
         try:
-            return observe(lambda: eval(compiled, scope), (), self.known()).reads
+            seen = observe(lambda: eval(compiled, scope), (), self.known())
         except (Exception, NotRun):  # noqa: BLE001  (following it says where it fails)
             return True
+        finally:
+            assigned = self.taken_back(before)
+        return seen.reads or assigned
 
     def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
         if called not in PURE_BUILTINS:

@@ -122,6 +122,8 @@ class Expressions(Objects):
             raise self.refuse(node, "an attribute of a function that forward makes is not supported")
         if node.attr == "data" and isinstance(base.example, torch.Tensor):
             return base  # changes of `data` in place cannot be seen, those of the tensor can
+        if self.is_scratch(base.example, node.attr):
+            return self.scratch_value(node, base.example, node.attr)
         try:
             value = getattr(base.example, node.attr)
         except AttributeError as problem:

@@ -6,7 +6,7 @@ import ast
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, 
 from regraft.dynamic.errors import Unsplittable, refuse
 from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
+from regraft.dynamic.scratch import Attribute
 from regraft.dynamic.values import SAME, Names, Value, literal, open_sizes, opened, pattern
 from regraft.dynamic.worlds import Longer
 
@@ -52,6 +53,8 @@ class Interpreter(ABC):
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
+        self.scratch: Collection[Attribute] = ()  # attributes of modules that are variables of a call
+        self.stored: list[Attribute] = []  # those that code assigned that was run instead of followed
         self.partial = True  # whether a variable may be read that only some of the paths assign
         self.looping = 0  # loops of an unknown number of iterations around
         self.guarded: set[str] = set()  # of those, the ones that are read only where they were assigned
@@ -107,7 +110,7 @@ class Interpreter(ABC):
         used = {one.id if isinstance(one, ast.Name) else one.arg for one in ast.walk(definition)
                 if isinstance(one, (ast.Name, ast.arg))}  # fmt: skip
         self.reserved |= {prefix + one for one in used}
-        self.numbers |= {int(found[1]) for found in map(re.compile(r"[tfod](\d+)(_|$)").match, used) if found}
+        self.numbers |= {int(found[1]) for found in map(re.compile(r"[tfods](\d+)(_|$)").match, used) if found}
 
     def static(self, example: Any, code: ast.expr | None = None) -> Value:
         if code is None or literal(example) is not None:
@@ -211,12 +214,15 @@ class Interpreter(ABC):
         scope = {**self.globals, "self": self.model}
         scope.update((key, value.other if second else value.example) for key, value in self.names.items())
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
+        before = len(self.stored)
         try:
             with Longer(shapes) if shapes is not None else contextlib.nullcontext():
                 seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
         except (Exception, NotRun) as problem:
             what = "cannot be run with other sizes" if second else "cannot be run on the example"
             raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
+        if len(self.stored) > before:
+            raise self.refuse(node, "an attribute of a module is assigned in a call that cannot be followed")
         if seen.random:
             raise self.refuse(node, "random numbers are drawn here; every run of the network would differ")
         if seen.changed:

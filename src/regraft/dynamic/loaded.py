@@ -23,7 +23,8 @@ class Report:
     inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
     differently, where the value compared lies at its threshold. seconds: the whole build. one_by_one: places of the
     sub-networks that a batch runs through sample by sample. rounding: inputs whose results differ by no more than
-    those of the original do where its weights are rounded differently.
+    those of the original do where its weights are rounded differently. not_left: attributes of modules that a call of
+    the original leaves behind; here they are variables of the call.
     """
 
     subnetworks: int
@@ -37,6 +38,7 @@ class Report:
     seconds: float
     one_by_one: tuple[str, ...] = ()
     rounding: tuple[str, ...] = ()
+    not_left: tuple[str, ...] = ()
 
 
 class SplitModel:

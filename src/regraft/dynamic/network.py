@@ -11,6 +11,7 @@ from regraft.dynamic.check import difference
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.probe import effects
 from regraft.dynamic.record import to_numpy
+from regraft.dynamic.scratch import Attribute, stores
 from regraft.dynamic.state import State
 
 
@@ -66,15 +67,22 @@ def inputs(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) -> None:
-    """No call draws random numbers, changes its inputs or state; the first one may prepare what stays as it is."""
+def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) -> list[Attribute]:
+    """No call draws random numbers, changes its inputs or state; the first one may prepare what stays as it is.
+
+    Gives the attributes of modules that calls assign.
+    """
     first = check_runs(model, path, calls[0])
-    state = State(model)
-    results = [check_runs(model, path, call) for call in calls]
-    check_state(model, state)
+    with stores(model) as found:
+        before = State(model)
+        results = [check_runs(model, path, call) for call in calls]
+    scratch = list(dict.fromkeys(found))
+    before.scratch = scratch
+    check_state(model, before)
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     if difference(results[0], first):
         raise Unsplittable(path, line, "the first call gives something else than the same call later")
+    return scratch
 
 
 def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:

@@ -25,6 +25,7 @@ import torch
 
 from regraft.dynamic.interpreter import Interpreter
 from regraft.dynamic.residual import reads
+from regraft.dynamic.scratch import Found, is_plain, take_off
 from regraft.dynamic.values import Value, literal
 
 Place = tuple[str, Any]  # "attribute" or "item", and its name or key
@@ -40,6 +41,7 @@ class Objects(Interpreter):
         super().__init__(model)
         self.made: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
         self.under_way: list[Value] = []  # objects whose constructors run
+        self.scratched: dict[int, int] = {}  # numbers of modules that attributes are assigned to
 
     def is_made(self, example: Any) -> bool:
         return id(example) in self.made
@@ -179,6 +181,47 @@ class Objects(Interpreter):
         dead = tuple(f"{kind}{number}_" for number in held.keys() - live for kind in "od")
         if dead:
             self.names = {key: value for key, value in self.names.items() if not f"{key}_".startswith(dead)}
+
+    # -- attributes of modules that are variables of a call
+
+    def is_scratch(self, module: Any, called: Any) -> bool:
+        return isinstance(module, torch.nn.Module) and (self.paths.get(id(module)), called) in self.scratch
+
+    def scratch_name(self, module: torch.nn.Module, called: str) -> str:
+        if id(module) not in self.scratched:
+            self.scratched[id(module)] = self.next_number()
+        return f"s{self.scratched[id(module)]}_{called}"
+
+    def scratch_value(self, node: ast.AST, module: torch.nn.Module, called: str) -> Value:
+        found = self.names.get(self.scratch_name(module, called))
+        if found is None:
+            raise self.refuse(
+                node, f"{called} is read where this call has not assigned it on every path; what an earlier call left"
+                " there is not known (state from call to call is not supported)"
+            )  # fmt: skip
+        if found.kind == "lost":
+            raise self.refuse(node, f"{called} has different types or shapes on the paths that lead here")
+        return found
+
+    def put_scratch(self, node: ast.AST, module: torch.nn.Module, called: str, value: Value) -> None:
+        path = self.paths.get(id(module))
+        held = isinstance(value.example, (torch.nn.Module, torch.nn.Parameter))
+        if path is None or held or not is_plain(module, called):
+            raise self.refuse(
+                node, f"assigning to {called} of a module is supported where it is a plain attribute of a part of the"
+                " network, which its class does not have, and no layer, weight or buffer"
+            )  # fmt: skip
+        if (path, called) not in self.scratch:
+            raise Found((path, called))
+        self.note_change(node, self.scratch_name(module, called), value)
+
+    def taken_back(self, known: int) -> bool:
+        """Whether code that was run has assigned attributes, after the first few; they are taken off again."""
+        for attribute in self.stored[known:]:
+            if attribute not in self.scratch:
+                raise Found(attribute)
+            take_off(self.model, attribute)
+        return len(self.stored) > known
 
     # -- what programs do with objects
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from regraft.dynamic.local import inside, own_names
 from regraft.dynamic.loops import Loops
 from regraft.dynamic.normal import mark, tails, without_loop_returns
 from regraft.dynamic.residual import HostStep, Step, leaves
+from regraft.dynamic.scratch import Attribute
 from regraft.dynamic.values import SAME, Value, literal
 from regraft.dynamic.worlds import longer
 
@@ -22,8 +24,15 @@ from regraft.dynamic.worlds import longer
 class Specialiser(Loops):
     """Makes the residual program of a network."""
 
-    def network(self, calls: list[dict[str, Any]]) -> list[Step]:
-        """The residual program for calls like these (argument name to value); sizes in which they differ are open."""
+    def network(
+        self, calls: list[dict[str, Any]], scratch: Collection[Attribute] = (), partial: bool = True
+    ) -> list[Step]:
+        """The residual program for calls like these (argument name to value); sizes in which they differ are open.
+
+        scratch: attributes of modules that calls assign, which the modules lack now. partial: whether a variable may
+        be read that only some of the paths assign.
+        """
+        self.scratch, self.partial = scratch, partial
         call = calls[0]
         definition = self.enter(type(self.model).forward, "")
         self.variables = self.frame.own  # they may hide what Python has built in, such as `input`

@@ -15,6 +15,7 @@ class State:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.kept: list[Any] = []
+        self.scratch: list[tuple[str, str]] = []  # attributes, by module and name, that may change
         self.found: dict[tuple[str, str], Any] = {}
         for path, module in model.named_modules():
             for key, value in vars(module).items():
@@ -28,7 +29,7 @@ class State:
     def changed(self, model: torch.nn.Module) -> tuple[str, str] | None:
         """The first module and attribute that now differ."""
         now = State(model)
-        keys = {**self.found, **now.found}
+        keys = {key: None for key in (*self.found, *now.found) if key not in self.scratch}
         return next((key for key in keys if self.found.get(key, self) != now.found.get(key, now)), None)
 
     def frozen(self, value: Any, depth: int) -> Any:
