@@ -128,3 +128,16 @@ class Mode(Layers):
         if self.mode == "high":
             self.table["x"] = self.table["x"] + 1
         return self.table["x"] * 2 if self.mode == "low" else self.table["x"]
+
+
+class Again(Layers):
+    """A layer that is there is assigned once more, as Switch Transformers' router does."""
+
+    def forward(self, x):
+        self.a = self.a.to(x.dtype)
+        y = x = self.a(x)
+        if y.sum() > 0:
+            self.a = self.a
+            self.last = y
+            y = self.last * 2
+        return y

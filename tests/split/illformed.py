@@ -682,6 +682,13 @@ class ClassDefault(Base):
 
 
 class NewLayer(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.b = nn.Linear(6, 6)
+
     def forward(self, x):
-        self.a = layer = self.a
-        return layer(x) if x.sum() > 0 else x
+        kept = self.a
+        self.a = self.b
+        y = self.a(x) if x.sum() > 0 else x
+        self.a = kept
+        return y

@@ -165,7 +165,10 @@ def build(
         folder = tempfile.TemporaryDirectory(prefix="regraft-split-")
         directory, source = Path(folder.name), functools.partial(batched_source, type(model).__name__, parameters)
         artifacts = Artifacts(directory)
+        check_state(model, state)
         batches = [compile_parts(region, model, specialiser.globals, artifacts) for region in regions]
+        state = State(model)  # an export gives modules copies of the dictionaries that they hold
+        state.scratch = scratch
         tensors = [key for key, one in calls[0].items() if isinstance(one, torch.Tensor)]
         host = functools.partial(source, list(calls[0]), tensors, steps, compiler)
         manifest = {**any_number(manifest), "regions": entries, "batches": batches, **artifacts.manifest()}

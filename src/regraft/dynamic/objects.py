@@ -25,7 +25,7 @@ import torch
 
 from regraft.dynamic.interpreter import Interpreter
 from regraft.dynamic.residual import reads
-from regraft.dynamic.scratch import Found, is_plain, take_off
+from regraft.dynamic.scratch import Found, is_plain, is_there, take_off
 from regraft.dynamic.values import Value, literal
 
 Place = tuple[str, Any]  # "attribute" or "item", and its name or key
@@ -205,6 +205,8 @@ class Objects(Interpreter):
 
     def put_scratch(self, node: ast.AST, module: torch.nn.Module, called: str, value: Value) -> None:
         path = self.paths.get(id(module))
+        if value.kind == "static" and is_there(module, called, value.example):
+            return
         held = isinstance(value.example, (torch.nn.Module, torch.nn.Parameter))
         if path is None or held or not is_plain(module, called):
             raise self.refuse(

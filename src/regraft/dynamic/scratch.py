@@ -26,13 +26,13 @@ class Found(BaseException):
 
 @contextmanager
 def stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
-    """Note the attributes that are assigned to modules of `model` for a while."""
+    """Note the attributes that are assigned to modules of `model` for a while, but for layers that were there."""
     paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
     found: list[Attribute] = []
     store = torch.nn.Module.__setattr__
 
     def noted(module: torch.nn.Module, key: str, value: Any) -> None:
-        if id(module) in paths:
+        if id(module) in paths and not is_there(module, key, value):
             found.append((paths[id(module)], key))
         store(module, key, value)
 
@@ -43,10 +43,18 @@ def stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
         torch.nn.Module.__setattr__ = store
 
 
+def is_there(module: torch.nn.Module, called: str, value: Any) -> bool:
+    """Whether a layer, weight or buffer is assigned once more, as in `self.layer = self.layer.to(dtype)`."""
+    return any(held.get(called, None) is value for held in registered(module)) and value is not None
+
+
+def registered(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
+    return module._modules, module._parameters, module._buffers
+
+
 def is_plain(module: torch.nn.Module, called: str) -> bool:
     """Whether an attribute is the module's own affair: no layer, weight or buffer, and nothing that its class has."""
-    registered = {**module._parameters, **module._buffers, **module._modules}
-    return called not in registered and not hasattr(type(module), called)
+    return not any(called in held for held in registered(module)) and not hasattr(type(module), called)
 
 
 def without(model: torch.nn.Module, known: list[Attribute], run: Callable[[set[Attribute]], T]) -> T:

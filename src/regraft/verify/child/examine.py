@@ -40,7 +40,7 @@ def examine(subject: Subject, session: Session) -> None:
 def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, training: bool) -> bool:
     """Return False where the subject is of no further use."""
     done: set[int] = set()
-    varied: set[str] = set()
+    kinds: set[str] = set()
     recorder: Recorder | None = None
     while True:
         made = make_pair(subject, seed, session)
@@ -53,10 +53,11 @@ def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, 
             recorder = recorder or record_calls(setting, session)
             if recorder is None:
                 return bool(dtype != torch.float32)
-            if _replay_until_refuted(recorder.found, done, varied, setting, session):
+            if _replay_until_refuted(recorder.found, done, kinds, setting, session):
                 break
         session.restore(session.ledger.refuted())
     compare_whole(setting, session, frozenset(entry.definition for entry in recorder.found))
+    session.replayed |= kinds
     for name in recorder.ran:
         session.ran.setdefault(name, set()).add(setting.mode)
     session.ledger.save()
@@ -64,36 +65,55 @@ def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, 
 
 
 def _replay_until_refuted(
-    entries: list[Recorded], done: set[int], varied: set[str], setting: Setting, session: Session
+    entries: list[Recorded], done: set[int], kinds: set[str], setting: Setting, session: Session
 ) -> bool:
     """Replay what is not done yet, innermost first; return False once something is refuted.
 
     What holds an instance of it has to be built anew then, so that it is judged without the fault of another. Every
     instance is replayed as recorded; on other inputs only the first of those with equal layers, settings and shapes.
+    What an earlier subject has replayed is not replayed once more: the heads of a family hold one and the same model.
     """
     for number, entry in sorted(enumerate(entries), key=lambda pair: -depth(pair[1])):
         if number in done or entry.definition not in session.ledger.open():
             continue
         done.add(number)
         kind = _kind(entry, setting)
-        _replay_all(entry, setting, session, light=setting.subject.light or kind in varied)
-        varied.add(kind)
+        if kind in session.replayed and session.complete(entry.definition):
+            continue
+        _replay_all(entry, setting, session, light=setting.subject.light or kind in kinds)
+        kinds.add(kind)
         if entry.definition not in session.ledger.open() and session.ledger.open():
             return False
     return True
 
 
 def _kind(entry: Recorded, setting: Setting) -> str:
-    """What makes two recorded calls of a definition alike: the printed layers, their plain attributes, the shapes."""
+    """What makes two recorded calls of a definition alike.
+
+    That is: the printed layers, their plain attributes and configurations, the shapes, all other arguments, and how
+    they run.
+    """
     parts = dict(setting.pair.original.named_modules())
     part = parts.get(entry.path) if entry.path is not None else None
-    plain = {
-        f"{path}.{name}": value
-        for path, inner in (part.named_modules() if part is not None else ())
-        for name, value in vars(inner).items()
-        if isinstance(value, bool | int | float | str)
-    }
-    return f"{entry.definition} {part} {plain} {tree.shapes(entry.call)}"
+    plain: dict[str, Any] = {}
+    configs: dict[int, Any] = {}
+    for path, inner in part.named_modules() if part is not None else ():
+        for name, value in vars(inner).items():
+            if isinstance(value, bool | int | float | str):
+                plain[f"{path}.{name}"] = value
+            elif hasattr(value, "to_dict"):
+                configs[id(value)] = value
+    settings = [str(config.to_dict()) for config in configs.values()]
+    others = tree.map_leaves((entry.call.args, dict(entry.call.kwargs)), _shown)
+    run = f"{setting.mode} {setting.dtype} {setting.seed} {setting.subject.light}"
+    return f"{entry.definition} {part} {plain} {settings} {others} {run}"
+
+
+def _shown(leaf: Any) -> Any:
+    """What of an argument makes a call another one: of a tensor the shape and format, of an object its class."""
+    if isinstance(leaf, torch.Tensor):
+        return f"{tuple(leaf.shape)} {leaf.dtype} {tree.is_mask(leaf)}"
+    return leaf if leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype) else type(leaf).__name__
 
 
 def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: bool) -> None:

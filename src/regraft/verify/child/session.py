@@ -31,8 +31,9 @@ class Session:
     """Both versions of one file and what is known about them.
 
     `older` traces the lines of the original that the changed version no longer has: what they did must be compared.
-    `ran` holds, by the name of a class of the file, the modes in which models with a called instance were compared,
-    `halting` the names of subjects that the original does not run in some mode.
+    `replayed` holds the kinds of calls that earlier subjects have compared, `ran`, by the name of a class of the file,
+    the modes in which models with a called instance were compared, `halting` the names of subjects that the original
+    does not run in some mode.
     """
 
     original: ModuleType
@@ -41,6 +42,7 @@ class Session:
     tracer: Tracer
     ledger: Ledger
     imported: tuple[Watch, Watch]
+    replayed: set[str] = field(default_factory=set)
     ran: dict[str, set[str]] = field(default_factory=dict)
     halting: set[str] = field(default_factory=set)
     older: Tracer = field(default_factory=lambda: Tracer("", ()))
@@ -105,6 +107,10 @@ class Session:
 
     def _lacking(self, change: Change) -> bool:
         return not self.reached(change) or bool(self.tracer.gaps(change) or self.gaps_before(change))
+
+    def complete(self, definition: str) -> bool:
+        """Whether a definition was compared with nothing of it missing."""
+        return not any(self._lacking(change) for change in self.changes if change.definition == definition)
 
     def missing(self) -> tuple[Change, ...]:
         """Changes that are uncovered, or of which a relative has not run yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import math
 import os
@@ -11,6 +12,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import is_, itemgetter
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -23,6 +25,7 @@ from regraft.verify.child.load import AGAIN, ORIGINAL, SUFFIX
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
 _HOOKS = tuple(name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict))
+_hooks_of = itemgetter(*_HOOKS)
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 _FIXED = frozenset({bool, int, float, str, type(None), type, FunctionType, BuiltinFunctionType, ModuleType})
 _SEQUENCES: tuple[type, ...] = (list, deque)
@@ -132,6 +135,12 @@ def _rewind_tensor(value: Any, content: Any) -> None:
         value.detach().copy_(content)
 
 
+@functools.cache
+def _watched(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str, ...]:
+    """Those of a dictionary's names that are watched; modules by the thousand have the same ones."""
+    return tuple(name for name in names if name not in skipped and name[:2] != "__")
+
+
 class _Place:
     """One dictionary of names that is watched: a module's attributes, layers or buffers, or the file's variables."""
 
@@ -140,16 +149,25 @@ class _Place:
         self.owner = owner
         self.reported = reported
         self._skipped = skipped
+        self._names = tuple(owner)
         self._before = self._now()
         kept = {name: _keep(value, home) for name, value in self._before.items() if type(value) not in _FIXED}
         self._kept = {name: one for name, one in kept.items() if one.content is not None}
 
     def _now(self) -> dict[str, Any]:
-        skipped = self._skipped  # thousands of these are made: no call for each name
-        return {name: value for name, value in self.owner.items() if name not in skipped and name[:2] != "__"}
+        owner = self.owner
+        return {name: owner[name] for name in _watched(tuple(owner), self._skipped)}
+
+    def _moved(self) -> bool:
+        """Whether a name is new, gone, or holds another object than before: a short answer for thousands of places."""
+        before = self._before
+        same = tuple(self.owner) == self._names and all(map(is_, map(self.owner.__getitem__, before), before.values()))
+        return not same
 
     def changed(self) -> Iterator[tuple[str, Any]]:
         """Yield the names that are new or hold another value, with it, and those that are gone, with `GONE`."""
+        if not self._kept and not self._moved():
+            return
         now, before, kept = self._now(), self._before, self._kept
         moved = [name for name, value in now.items() if name in kept or value is not before.get(name, GONE)]
         found = [name for name in moved if not _same(kept.get(name) or _Kept(before.get(name, GONE)), now[name])]
@@ -157,12 +175,13 @@ class _Place:
             yield self.prefix + name, now.get(name, GONE)
 
     def rewind(self) -> None:
-        now = self._now()
-        for name in now.keys() - self._before.keys():
-            del self.owner[name]
-        for name, value in self._before.items():
-            if now.get(name, GONE) is not value:
-                self.owner[name] = value
+        if self._moved():
+            now = self._now()
+            for name in now.keys() - self._before.keys():
+                del self.owner[name]
+            for name, value in self._before.items():
+                if now.get(name, GONE) is not value:
+                    self.owner[name] = value
         for kept in self._kept.values():
             _rewind(kept)
 
@@ -172,14 +191,18 @@ class _Hooks:
 
     def __init__(self, path: str, part: Any) -> None:
         self.path = path
-        self._kept = [(owner, dict(owner)) for owner in (getattr(part, name) for name in _HOOKS)]
+        self._owners: tuple[dict[Any, Any], ...] = _hooks_of(vars(part))
+        self._number = sum(map(len, self._owners))
+        self._before = [dict(owner) for owner in self._owners] if self._number else [{}] * len(self._owners)
 
     def more(self) -> int:
         """How many hooks were registered since, less those that were removed."""
-        return sum(len(owner) - len(before) for owner, before in self._kept)
+        return sum(map(len, self._owners)) - self._number
 
     def rewind(self) -> None:
-        for owner, before in self._kept:
+        if not self._number and not any(self._owners):
+            return
+        for owner, before in zip(self._owners, self._before, strict=True):
             if owner.keys() != before.keys():
                 owner.clear()
                 owner.update(before)

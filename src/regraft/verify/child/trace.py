@@ -32,6 +32,7 @@ class Tracer:
         self.arms: set[Arm] = set()
         self.kernels: set[str] = set()
         self._kernels = str(Path(__file__).resolve().parents[2] / "ops") + os.sep
+        self._foreign: set[str] = set()  # files that are neither this one nor of kernels
         self.entered: set[int] = set()
         self.arcs: set[tuple[int, int]] = set()
         self.changes = changes
@@ -78,9 +79,14 @@ class Tracer:
 
     def _on_call(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
         code = frame.f_code
-        if code.co_filename != self.filename:
-            if code.co_filename.startswith(self._kernels):
-                self.kernels.add(f"{Path(code.co_filename).stem}.{code.co_name}")
+        filename = code.co_filename
+        if filename in self._foreign:
+            return None
+        if filename != self.filename:
+            if filename.startswith(self._kernels):
+                self.kernels.add(f"{Path(filename).stem}.{code.co_name}")
+            else:
+                self._foreign.add(filename)
             return None
         if code.co_flags & inspect.CO_NEWLOCALS:
             self.entered.add(code.co_firstlineno)

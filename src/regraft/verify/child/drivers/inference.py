@@ -216,8 +216,12 @@ def _variations(values: Mapping[str, Any], given: _Source) -> Iterator[dict[str,
 def _with(config: Any, override: Mapping[str, Any]) -> Any:
     changed = copy.deepcopy(config)
     for name, value in override.items():
-        if not isinstance(value, Mapping):
+        if isinstance(value, Mapping):
+            continue
+        try:
             setattr(changed, name, value)
+        except Exception:  # noqa: BLE001 - a configuration that allows what its models use now; the class takes more
+            vars(changed)[name] = value
     return changed
 
 
