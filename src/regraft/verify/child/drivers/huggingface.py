@@ -265,7 +265,9 @@ def _explored(
                 continue
             found = reach(_subject(other), session)
             if (other.used - begin.used) & session.wanted() or found.news:
+                before = time.process_time()
                 yield other
+                deadline += time.process_time() - before  # comparing it is no search
             if found.lines - seen:  # a step on the way, even where it reaches no changed line
                 seen |= found.lines
                 pool.append(other)
