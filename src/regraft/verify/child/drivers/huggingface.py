@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -239,23 +241,40 @@ def _explored(
     """Yield other configurations and calls that reach what has not run yet, and variations of these in turn.
 
     A field may do nothing without another: what runs new lines of the file is varied further at once, in the fields
-    that the text mentions.
+    that the text mentions. Models that hold nothing of what is still missing, and lead to nothing of it, wait for the
+    others.
     """
     if session.done():
         return
     deadline = session.ledger.share(SEARCH_SECONDS)
-    lacking = frozenset(change.definition for change in session.missing()) | session.wanted()
-    hopeful = vary.leading_to(lacking, source)
+    leading_to = functools.cache(lambda names: vary.leading_to(names, source))
+
+    def lacking() -> frozenset[str]:
+        return frozenset(change.definition for change in session.missing()) | session.wanted()
+
     text += _around(session.wanted(), source)
 
     def promise(one: Candidate) -> tuple[Any, ...]:
-        return -_use(one, session), one.cls not in hopeful, -len(one.used & lacking), one.size, one.cls
+        names = lacking()
+        return -_use(one, session), one.cls not in leading_to(names), -len(one.used & names), one.size, one.cls
 
-    pool = sorted(ready, key=promise)[:SEARCHED]
-    seen = {line for candidate in pool for line in reach(_subject(candidate), session).lines}
-    for candidate in pool:
-        waiting = [(candidate, _others(candidate, session, text, choices))]
+    def waits(one: Candidate) -> bool:
+        names = lacking()
+        return not (one.used & names or one.cls in leading_to(names))
+
+    best = sorted(ready, key=promise)[:SEARCHED]
+    seen = {line for candidate in best for line in reach(_subject(candidate), session).lines}
+    pool = deque((one, [(one, _others(one, session, text, choices))]) for one in best)
+    put_off: deque[tuple[Candidate, list[tuple[Candidate, Iterator[Candidate]]]]] = deque()
+    last = False
+    while pool or put_off:
+        if not pool:
+            pool, put_off, last = put_off, pool, True
+        candidate, waiting = pool.popleft()
         while waiting:
+            if not last and waits(candidate):
+                put_off.append((candidate, waiting))
+                break
             begin, others = waiting[-1]
             other = next(others, None)
             if session.done() or time.process_time() > deadline:
@@ -270,7 +289,7 @@ def _explored(
                 deadline += time.process_time() - before  # comparing it is no search
             if found.lines - seen:  # a step on the way, even where it reaches no changed line
                 seen |= found.lines
-                pool.append(other)
+                pool.append((other, [(other, _others(other, session, text, choices))]))
                 waiting.append((other, _near(other, session, text, choices)))
 
 
