@@ -39,12 +39,21 @@ def fastest(variants: dict, calls: list, repeats: int = 40) -> dict[str, float]:
     return {name: statistics.median(times) * 1e3 for name, times in best.items()}
 
 
+def split(networks, model, calls, **options):
+    """The network split as its file asks for."""
+    return regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), **options)
+
+
+def refusal(problem: regraft.dynamic.Unsplittable) -> str:
+    return f"refused: {pathlib.Path(problem.path).name}:{problem.line}: {problem.reason[:160]}"
+
+
 def as_file(model, calls, networks):
     """The network as one ONNX file, or why it is refused."""
     try:
-        return regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False, single_file=True)
+        return split(networks, model, calls, cache=False, single_file=True)
     except regraft.dynamic.Unsplittable as problem:
-        return f"refused: {pathlib.Path(problem.path).name}:{problem.line}: {problem.reason[:160]}"
+        return refusal(problem)
 
 
 def shown_file(single) -> str:
@@ -61,14 +70,13 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
     model, calls = networks.build(name, 24)
     started = time.process_time()
     try:
-        made = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"))
+        made = split(networks, model, calls)
     except regraft.dynamic.Unsplittable as problem:
-        place = pathlib.Path(problem.path).name
-        print(f"{name:20} refused: {place}:{problem.line}: {problem.reason[:160]}", flush=True)
+        print(f"{name:20} {refusal(problem)}", flush=True)
         return None
     build = time.process_time() - started
     started = time.perf_counter()
-    regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"))
+    split(networks, model, calls)
     again = time.perf_counter() - started
     variants, notes = {"eager": model, "split": made}, []
     single = as_file(model, calls, networks)
@@ -78,9 +86,7 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
         variants["compile"] = torch.compile(model)
     for compiler in options.compiler:
         try:
-            other = regraft.split(
-                model, calls, compiler=compiler, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False
-            )
+            other = split(networks, model, calls, compiler=compiler, cache=False)
         except regraft.dynamic.Unsplittable as problem:
             notes.append(f"{compiler} refused: {problem.reason[-160:]}")
             continue
@@ -113,12 +119,10 @@ def measure_batch(name: str, networks, options) -> dict[str, float] | None:
     """Milliseconds for a batch whose samples decide for themselves, against the same samples one by one."""
     model, calls = networks.build(name, 24)
     try:
-        made = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False)
-        batched = regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), cache=False, batched=True)
+        made = split(networks, model, calls, cache=False)
+        batched = split(networks, model, calls, cache=False, batched=True)
     except regraft.dynamic.Unsplittable as problem:
-        print(
-            f"{name:20} refused: {pathlib.Path(problem.path).name}:{problem.line}: {problem.reason[:160]}", flush=True
-        )
+        print(f"{name:20} {refusal(problem)}", flush=True)
         return None
     calls = calls[: options.batch]
     whole = tuple(torch.cat(column) for column in zip(*calls, strict=True))

@@ -78,26 +78,26 @@ def test_the_language(kind):
     assert report.inputs_checked == 200 and report.sides_run == report.sides and not report.islands
 
 
-@pytest.mark.parametrize("kind", classes(paths))
-def test_variables_of_some_paths_and_ways_out_of_loops(kind):
+def equal_on_calls(kind, number, **options):
+    """Split a network, compare it on its own calls, or on so many of random numbers; its report."""
     torch.manual_seed(0)
     model = kind().eval()
-    calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(8)]
-    result = regraft.split(model, calls, cache=False, unseen="raise" if kind is paths.Sought else "refuse")
+    calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(number)]
+    result = regraft.split(model, calls, cache=False, **options)
     assert result.report.inputs_checked == 200 and not result.report.islands
     for call in calls:
         assert difference(result(*call), model(*call)) == ""
+    return result.report
+
+
+@pytest.mark.parametrize("kind", classes(paths))
+def test_variables_of_some_paths_and_ways_out_of_loops(kind):
+    equal_on_calls(kind, 8, unseen="raise" if kind is paths.Sought else "refuse")
 
 
 @pytest.mark.parametrize("kind", [one for one in classes(attributes) if issubclass(one, language.Layers)])
 def test_attributes_that_a_call_assigns(kind):
-    torch.manual_seed(0)
-    model = kind().eval()
-    calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(30)]
-    result = regraft.split(model, calls, cache=False)
-    assert result.report.inputs_checked == 200 and result.report.not_left and not result.report.islands
-    for call in calls:
-        assert difference(result(*call), model(*call)) == ""
+    assert equal_on_calls(kind, 30).not_left
 
 
 class Unused(torch.nn.Module):
@@ -287,7 +287,7 @@ REFUSED = {
     "SwapsViews": "by an expression that reads it", "Lazy": "use it up at once", "AllBumps": "changes something",
     "Operand": "only its truth", "Data": "used elsewhere is changed", "PostInit": "does not hold what it is made of",
     "Mode": "anything but a local tensor", "Numpy": "name numpy",
-    "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes", 
+    "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes",
     "Alternates": "state from call to call", "Prepares": "state from call to call", "Asks": "state from call to call",
     "Sometimes": "state from call to call",
     "ClassDefault": "which its class does not have", "NewLayer": "no layer, weight or buffer",
@@ -458,7 +458,7 @@ def test_a_loop_that_might_not_end_does_not_stop_the_check():
 
 def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     (tmp_path / "nets.py").write_text(
-        "import torch\nfrom split import attributes, illformed, language, networks, sizes\ntorch.manual_seed(0)\n"
+        "import torch\nfrom split import illformed, language, networks, sizes\ntorch.manual_seed(0)\n"
         "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
         "def eager():\n    return networks.Bessel().eval(), [(torch.randn(1, 6),)]\n"
         "def bad():\n    return illformed.Noise().eval(), [(torch.randn(1, 6),)]\n"

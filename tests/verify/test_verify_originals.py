@@ -68,12 +68,15 @@ def make(module):
 """
 
 
-def verdict(source: str, old: str, new: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verdict:
+def verdict(
+    source: str, old: str, new: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    *, driver: str | None = "model.py:make", time_limit: float = 60,
+) -> Verdict:  # fmt: skip
     monkeypatch.chdir(folder)
     path = folder / "model.py"
     path.write_text(source)
     assert source.count(old) == 1
-    (found,) = verify(path, source.replace(old, new).encode(), driver="model.py:make", time_limit=60)
+    (found,) = verify(path, source.replace(old, new).encode(), driver=driver, time_limit=time_limit)
     return found
 
 
@@ -198,11 +201,8 @@ class Pooled(nn.Module):
     ],
 )
 def test_a_gradient_that_cancels_to_nothing_is_rounding_in_both_versions(rewrite, status, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "model.py"
-    path.write_text(CANCELS)
-    (verdict,) = verify(path, CANCELS.replace("scores.softmax(-1)", rewrite).encode(), time_limit=100)
-    assert verdict.status == status, verdict.reason
+    found = verdict(CANCELS, "scores.softmax(-1)", rewrite, tmp_path, monkeypatch, driver=None, time_limit=100)
+    assert found.status == status, found.reason
 
 
 STARTS_GRADIENTS = """
@@ -235,11 +235,8 @@ class Encoder(nn.Module):
     ],
 )
 def test_code_that_starts_gradients_and_draws_from_any_source_is_compared(rewrite, status, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "model.py"
-    path.write_text(STARTS_GRADIENTS)
-    changed = STARTS_GRADIENTS.replace("torch.relu(self.head(self.first(hidden)))", rewrite)
-    (verdict,) = verify(path, changed.encode())
-    assert verdict.status == status, verdict.reason
+    old = "torch.relu(self.head(self.first(hidden)))"
+    found = verdict(STARTS_GRADIENTS, old, rewrite, tmp_path, monkeypatch, driver=None, time_limit=300)
+    assert found.status == status, found.reason
     if status == "proved":
-        assert verdict.evidence["modes"] == ["eval", "train"]
+        assert found.evidence["modes"] == ["eval", "train"]

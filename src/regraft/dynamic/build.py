@@ -147,7 +147,6 @@ def build(
     report = Report(len(regions), len(models), islands, len(sides), 0, (), 0, (), 0.0, not_left=not_left)
     write(directory, host(), manifest, report)
     recorder, state = Recorder(path, regions, modules), State(model)
-    state.scratch = scratch
     found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
     missing = not_taken(sides, found.taken)
     if missing and options.unseen == "refuse":
@@ -165,10 +164,9 @@ def build(
         folder = tempfile.TemporaryDirectory(prefix="regraft-split-")
         directory, source = Path(folder.name), functools.partial(batched_source, type(model).__name__, parameters)
         artifacts = Artifacts(directory)
-        check_state(model, state)
+        check_state(model, state, scratch)
         batches = [compile_parts(region, model, specialiser.globals, artifacts) for region in regions]
         state = State(model)  # an export gives modules copies of the dictionaries that they hold
-        state.scratch = scratch
         tensors = [key for key, one in calls[0].items() if isinstance(one, torch.Tensor)]
         host = functools.partial(source, list(calls[0]), tensors, steps, compiler)
         manifest = {**any_number(manifest), "regions": entries, "batches": batches, **artifacts.manifest()}
@@ -176,7 +174,7 @@ def build(
         report = replace(report, models=len(artifacts.models), one_by_one=alone)
         write(directory, host(), manifest, report)
         found = check_batches(model, SplitModel(directory, report), calls, recorder, steps, found)
-    check_state(model, state)
+    check_state(model, state, scratch)
     report = replace(
         report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=len(found.equal),
         at_threshold=tuple(found.at_threshold), rounding=tuple(found.rounding),

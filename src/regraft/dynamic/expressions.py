@@ -61,8 +61,7 @@ class Expressions(Objects):
             key = frame.prefix + node.id
             found = self.names.get(key)
             if found is not None and (frame is self.frame or node.id in frame.own):
-                if found.kind == "lost":
-                    raise self.refuse(node, f"{node.id} has different types or shapes on the paths that lead here")
+                self.whole(node, node.id, found)
                 if found.partial and key not in self.guarded:
                     self.assert_assigned(node, key)
                     found = self.names[key]

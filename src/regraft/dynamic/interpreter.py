@@ -83,6 +83,12 @@ class Interpreter(ABC):
     def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
         return refuse(self.frame.path, node, reason)
 
+    def whole(self, node: ast.AST, called: str, value: Value) -> Value:
+        """The value of what the source calls so, if the paths that lead here agree on its type."""
+        if value.kind == "lost":
+            raise self.refuse(node, f"{called} has different types or shapes on the paths that lead here")
+        return value
+
     def changing(self, run: Callable[[], T]) -> tuple[T, set[str]]:
         """What something gives, and the names that it changes without an assignment to them in the source."""
         before, self.changed = self.changed, set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -77,8 +78,7 @@ def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) 
         before = State(model)
         results = [check_runs(model, path, call) for call in calls]
     scratch = list(dict.fromkeys(found))
-    before.scratch = scratch
-    check_state(model, before)
+    check_state(model, before, scratch)
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     if difference(results[0], first):
         raise Unsplittable(path, line, "the first call gives something else than the same call later")
@@ -100,8 +100,8 @@ def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
     return seen.result
 
 
-def check_state(model: torch.nn.Module, state: State) -> None:
-    changed = state.changed(model)
+def check_state(model: torch.nn.Module, state: State, scratch: Collection[Attribute]) -> None:
+    changed = state.changed(model, scratch)
     if changed is not None:
         module = type(model.get_submodule(changed[0]))
         forward = inspect.unwrap(module.forward)

@@ -128,10 +128,7 @@ class Objects(Interpreter):
         same = [one for one in self.places(node, stand_in) if one == place]
         if not same:
             return None
-        found = self.names[self.under(stand_in, same[0])]
-        if found.kind == "lost":
-            raise self.refuse(node, f"{place[1]} has different types or shapes on the paths that lead here")
-        return found
+        return self.whole(node, place[1], self.names[self.under(stand_in, same[0])])
 
     def put_in(self, node: ast.AST, stand_in: Any, place: Place, value: Value) -> None:
         places = self.places(node, stand_in)
@@ -199,9 +196,7 @@ class Objects(Interpreter):
                 node, f"{called} is read where this call has not assigned it on every path; what an earlier call left"
                 " there is not known (state from call to call is not supported)"
             )  # fmt: skip
-        if found.kind == "lost":
-            raise self.refuse(node, f"{called} has different types or shapes on the paths that lead here")
-        return found
+        return self.whole(node, called, found)
 
     def put_scratch(self, node: ast.AST, module: torch.nn.Module, called: str, value: Value) -> None:
         path = self.paths.get(id(module))

@@ -45,7 +45,7 @@ def stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
 
 def is_there(module: torch.nn.Module, called: str, value: Any) -> bool:
     """Whether a layer, weight or buffer is assigned once more, as in `self.layer = self.layer.to(dtype)`."""
-    return any(held.get(called, None) is value for held in registered(module)) and value is not None
+    return value is not None and any(held.get(called) is value for held in registered(module))
 
 
 def registered(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:

@@ -24,9 +24,7 @@ from regraft.dynamic.worlds import longer
 class Specialiser(Loops):
     """Makes the residual program of a network."""
 
-    def network(
-        self, calls: list[dict[str, Any]], scratch: Collection[Attribute] = (), partial: bool = True
-    ) -> list[Step]:
+    def network(self, calls: list[dict[str, Any]], scratch: Collection[Attribute], *, partial: bool) -> list[Step]:
         """The residual program for calls like these (argument name to value); sizes in which they differ are open.
 
         scratch: attributes of modules that calls assign, which the modules lack now. partial: whether a variable may

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy
 import torch
+
+from regraft.dynamic.scratch import Attribute
 
 DEEP = 6  # levels of objects within objects that are looked at
 
@@ -15,7 +18,6 @@ class State:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.kept: list[Any] = []
-        self.scratch: list[tuple[str, str]] = []  # attributes, by module and name, that may change
         self.found: dict[tuple[str, str], Any] = {}
         for path, module in model.named_modules():
             for key, value in vars(module).items():
@@ -26,10 +28,10 @@ class State:
                         if not (key.startswith("__") or callable(value)):
                             self.found[path, f"{kind.__name__}.{key}"] = self.frozen(value, 0)
 
-    def changed(self, model: torch.nn.Module) -> tuple[str, str] | None:
-        """The first module and attribute that now differ."""
+    def changed(self, model: torch.nn.Module, scratch: Collection[Attribute]) -> Attribute | None:
+        """The first module and attribute that now differ, but for those that calls assign."""
         now = State(model)
-        keys = {key: None for key in (*self.found, *now.found) if key not in self.scratch}
+        keys = {key: None for key in (*self.found, *now.found) if key not in scratch}
         return next((key for key in keys if self.found.get(key, self) != now.found.get(key, now)), None)
 
     def frozen(self, value: Any, depth: int) -> Any:

@@ -254,9 +254,10 @@ def _explored(
 
     text += _around(session.wanted(), source)
 
+    first = lacking()
+
     def promise(one: Candidate) -> tuple[Any, ...]:
-        names = lacking()
-        return -_use(one, session), one.cls not in leading_to(names), -len(one.used & names), one.size, one.cls
+        return -_use(one, session), one.cls not in leading_to(first), -len(one.used & first), one.size, one.cls
 
     def waits(one: Candidate) -> bool:
         names = lacking()
