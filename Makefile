@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# two tests at a time: most of them wait for processes of their own, which take one core each
+BOTH := -n 2 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
@@ -11,11 +13,11 @@ demo: $(READY)
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(BOTH)
 
 # Liger's kernels against what they replace, in Triton's interpreter, which Triton looks for when it is imported
 test-liger: $(READY)
-	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/liger
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest $(BOTH) tests/liger
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -297,19 +297,25 @@ def test_scanning_does_not_import_torch(transformers: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_one_file_takes_less_than_half_a_second_after_start_up(transformers: Path) -> None:
+def test_one_file_takes_no_longer_than_compiling_it_a_hundred_times(transformers: Path, tmp_path: Path) -> None:
+    """After start-up, 0.3 s where it compiles in 8 ms: a clock that any machine has, however busy it is."""
     file = transformers / "models" / "bert" / "modeling_bert.py"
     code = (
         "import sys, time\nfrom click.testing import CliRunner\nfrom regraft.cli import main\n"
+        f"text = open({str(file)!r}).read()\n"
         "started = time.process_time()\n"
         f"CliRunner().invoke(main, ['check', {str(file)!r}])\n"
-        "print(time.process_time() - started)\n"
+        "checked = time.process_time()\n"
+        "for _ in range(20):\n    compile(text, 'a', 'exec')\n"
+        "print((checked - started) / (time.process_time() - checked) * 20)\n"
     )
-    seconds = [
-        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
-        for _ in range(3)
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    variables["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+    times = [
+        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=variables).stdout)
+        for _ in range(4)  # the first one writes the bytecode
     ]
-    assert min(seconds) < 0.5
+    assert min(times) < 100
 
 
 def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:

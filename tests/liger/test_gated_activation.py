@@ -64,7 +64,7 @@ def results(op: Callable[..., Any], dtype: Any, act: Any) -> list[Any]:
     return [result, *torch.autograd.grad(result, leaves, slope)]
 
 
-@pytest.mark.parametrize("act", KERNELS, ids=repr)
+@pytest.mark.parametrize("act", KERNELS, ids=lambda act: getattr(act, "__name__", repr(act)))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_the_kernel_gives_what_the_activation_gives(act: Any, dtype: Any, launches: list[str]) -> None:
     ours, theirs = (results(op, dtype, act) for op in (gated_activation, reference))
@@ -73,7 +73,7 @@ def test_the_kernel_gives_what_the_activation_gives(act: Any, dtype: Any, launch
         torch.testing.assert_close(one, other, **({"rtol": 5e-3, "atol": 1e-3} if dtype == torch.float16 else {}))
 
 
-@pytest.mark.parametrize("act", OTHERS, ids=repr)
+@pytest.mark.parametrize("act", OTHERS, ids=lambda act: getattr(act, "__name__", repr(act)))
 def test_what_the_configuration_says_is_computed(act: Any, launches: list[str]) -> None:
     """Patches written by hand ignore `hidden_act`: they compute SiLU where the model says GELU or ReLU."""
     assert implementation("gated_activation", *factors(), act) == "reference"
