@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from regraft.verify.child.drivers.guess import HIDDEN
-from regraft.verify.child.drivers.tiny import DERIVED, NARROWEST, SIZED, WIDEST, WINDOW, is_config, is_layers, is_size
+from regraft.verify.child.drivers.tiny import (
+    DERIVED,
+    NARROWEST,
+    SIZED,
+    WIDEST,
+    WINDOW,
+    is_config,
+    is_head_size,
+    is_hidden,
+    is_layers,
+    is_size,
+)
 from regraft.verify.child.drivers.vary import Choices
 
 # For models whose own backbone comes from a package that is missing.
@@ -177,6 +188,17 @@ def _outgrown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> 
         yield from ({**small, n: index + 1} for n, v in small.items() if v == size and not isinstance(v, bool))
 
 
+def _cut_to_sections(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Where a head, or its half, is cut into sections whose sizes the code has, let heads be as wide."""
+    found = re.search(r"sum exactly to (\d+) .*split_sizes=\[([\d, ]+)\]", fault.text)
+    if found:
+        given, wanted = int(found[1]), sum(map(int, found[2].split(",")))
+        for names in (is_head_size, is_hidden):
+            wide = {n: v * wanted // given for n, v in small.items() if names(n) and type(v) is int and given}
+            if wide:
+                yield {**small, **wide}
+
+
 def _filled(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
     if "ImportError" in fault.text:
         yield from ({**small, name: not value} for name, value in small.items() if isinstance(value, bool))
@@ -228,8 +250,8 @@ def _cut_down(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Ite
 
 _TOO_LARGE: tuple[_Repair, ...] = (_named, _cut_down, _restored)
 _UNFIT: tuple[_Repair, ...] = (
-    _listed, _fitted, _named, _unknown, _alike, _stages, _exchanged, _outgrown, _filled, _restored, _doubled,
-    _restored_together,
+    _listed, _cut_to_sections, _fitted, _named, _unknown, _alike, _stages, _exchanged, _outgrown, _filled, _restored,
+    _doubled, _restored_together,
 )  # fmt: skip
 
 

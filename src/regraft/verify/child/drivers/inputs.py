@@ -6,14 +6,14 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from regraft.verify.child.drivers import repair
+from regraft.verify.child.drivers import labels, repair
 from regraft.verify.child.drivers.guess import HIDDEN
-from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, Spec, is_plain, make, packed_patches, slot_for
+from regraft.verify.child.drivers.slots import Sizes, Slot, Spec, is_plain, make, packed_patches, slot_for
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
 
@@ -49,7 +49,7 @@ class Found:
 
         def made(seed: int) -> tuple[Call, ...]:
             plain = tuple(make(self.spec, size, seed) for size in self.sizes)
-            more = (_with_labels(plain[-1], model, self.sizes[-1], kind, seed) for kind in self.labels)
+            more = (labels.labelled(plain[-1], model, self.sizes[-1], kind, seed) for kind in self.labels)
             return (*plain, *more)
 
         return made
@@ -161,7 +161,7 @@ def _fitting(model: Any, spec: Spec) -> Found | repair.Attempt:
         failed = next((one for one in (repair.attempt(model, spec, size) for size in sizes) if one.error), None)
         failed = failed or (_training(model, spec, sizes[0]) if sizes[0][0] == 1 else None)
         if failed is None:
-            return Found(spec, sizes, _labels(model, spec, sizes))
+            return Found(spec, sizes, _labels(model, make(spec, sizes[-1], 0), sizes[-1]))
         first = first or failed
         if failed.progress < first.progress:
             break
@@ -252,35 +252,17 @@ def _without_mask(calls: Calls) -> Calls:
     return bare
 
 
-def _runs(model: Any, call: Call) -> bool:
-    return execute(Target(model), call, Plan(gradients=False)).error is None
-
-
-def _labels(model: Any, spec: Spec, sizes: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
+def _labels(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
     """Return the kind of labels that the model takes, as a tuple of none or one."""
     accepted = set(signature(model).parameters)
-    if not accepted & {"labels", "start_positions"} or not hasattr(model, "config"):
+    if not accepted & labels.NAMES or not hasattr(model, "config"):
         return ()  # without a configuration they are arguments like others
-    for kind in ("tokens", "classes", "span", "both"):
-        call = _with_labels(make(spec, sizes[-1], 0), model, sizes[-1], kind, 0)
-        if set(call.kwargs) <= accepted and _runs(model, call):
+    for kind in labels.KINDS:
+        more = labels.labelled(call, model, size, kind, 0)
+        if more.kwargs.keys() <= accepted and _runs(model, more):
             return (kind,)
     return ()
 
 
-def _with_labels(call: Call, model: Any, size: tuple[int, int], kind: str, seed: int) -> Call:
-    generator = torch.Generator().manual_seed(seed)
-    words = torch.randint(0, int(getattr(model.config, "num_labels", 2)), size, generator=generator)
-    shape = tuple(getattr(call.kwargs.get("input_ids"), "shape", size))
-    slot = replace(slot_for("input_ids", "", Sizes(model.config)), dims=tuple(map(Dim, shape)))
-    tokens = make({"tokens": slot}, size, seed).kwargs["tokens"]
-    flat = words[:, 0].clone()
-    wide = words if "Token" in type(model).__name__ else tokens
-    wide = wide.masked_fill(torch.zeros_like(wide, dtype=torch.bool).index_fill(1, torch.tensor([0]), True), -100)
-    values = {
-        "tokens": {"labels": wide},
-        "classes": {"labels": flat},
-        "span": {"start_positions": flat, "end_positions": flat + 1},
-        "both": {"labels": wide, "next_sentence_label": flat},
-    }[kind]
-    return Call(call.args, {**call.kwargs, **values}, f"{call.label}, labels")
+def _runs(model: Any, call: Call) -> bool:
+    return execute(Target(model), call, Plan(gradients=False)).error is None

@@ -60,7 +60,8 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     hidden = next((config[name] for name in _HIDDEN_NAMES if isinstance(config.get(name), int)), 0)
     ratio = max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
     layers = _layers(config)
-    kept = {name: value for name, value in config.items() if name not in DERIVED and not _by_layer(value)}
+    lost = DERIVED if max(layers.counts, default=0) > layers.kept else frozenset()  # stages that are cut off
+    kept = {name: value for name, value in config.items() if name not in lost and not _by_layer(value)}
     small = {name: _shrunk(name, value, scale, ratio, layers) for name, value in kept.items()}
     heads = config.get("num_attention_heads")
     ungrouped = [n for n, v in kept.items() if n.startswith("num_") and _KV_HEADS.search(n) and v == heads]
@@ -172,7 +173,7 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
         return POSITIONS
     if _KV_HEADS.search(name):
         return max(1, min(value, scale.heads // 2))
-    if re.search(r"head_(dim|size)$|(^|_)d_head$|d_kv$|kv_channels", name):
+    if is_head_size(name):
         return scale.hidden // scale.heads
     if re.search(r"heads?$", name):
         return min(value, scale.heads)
@@ -197,6 +198,16 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
     if _SIZE.search(name) and not _KEPT.search(name) and value >= SIZED:
         return max(8, value // ratio // 4 * 4)
     return value
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a field is the width of a model."""
+    return name in _HIDDEN_NAMES
+
+
+def is_head_size(name: str) -> bool:
+    """Whether a field is the width of one head of attention."""
+    return bool(re.search(r"head_(dim|size)$|(^|_)d_head$|d_kv$|kv_channels", name))
 
 
 def is_layers(name: str) -> bool:
