@@ -2,6 +2,8 @@
 
 import copy
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -210,6 +212,51 @@ def test_repairs_give_a_backbone_all_its_stages_back() -> None:
     wide = {"backbone_config": backbone}
     first = next(iter(fit.repairs(wide, tiny.shrink(wide, tiny.SCALES[0]), "size of tensor a (4) and b (12)")))
     assert first["backbone_config"] == backbone
+
+
+def test_a_backbone_that_loses_no_stage_keeps_what_it_returns() -> None:
+    stages = {"depths": [2, 2, 6, 2], "num_layers": 4, "stage_names": ["stem", "stage1", "stage2", "stage3"]}
+    whole, cut = stages | {"out_features": ["stem", "stage2"]}, {"num_hidden_layers": 12, "out_indices": [3, 11]}
+    assert tiny.shrink(whole, tiny.SCALES[0])["out_features"] == ["stem", "stage2"]
+    assert "out_indices" not in tiny.shrink(cut, tiny.SCALES[0])
+
+
+@pytest.mark.parametrize("heads", [{"head_dim": 8, "hidden_size": 32}, {"hidden_size": 32}])
+def test_repairs_widen_heads_that_are_cut_into_sections(heads: dict[str, int]) -> None:
+    text = "split_sizes to sum exactly to 4 (input tensor's size at dimension -1), but got split_sizes=[8, 12, 12]"
+    name = min(heads)
+    assert next(fit.repairs(heads, heads, text)) == {**heads, name: 8 * heads[name]}
+
+
+class Detector(torch.nn.Module):
+    """Takes labels as detectors and as models of masks do."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.config = SimpleNamespace(num_labels=5)
+
+    def forward(self, pixel_values: Any, labels: Any = None, mask_labels: Any = None, class_labels: Any = None) -> Any:
+        images = len(pixel_values)
+        if self.kind == "boxes" and labels is not None:
+            assert isinstance(labels, list) and len(labels) == images
+            return [one["boxes"][one["class_labels"] < 5].sum() for one in labels]
+        if self.kind == "masks" and mask_labels is not None:
+            return [pixels[ids < 5].sum() for pixels, ids in zip(mask_labels, class_labels, strict=True)]
+        if self.kind == "pixels" and labels is not None:
+            return torch.nn.functional.cross_entropy(pixel_values[:, [0, 1, 2, 0, 1]], labels)
+        assert labels is mask_labels is None
+        return pixel_values
+
+
+@pytest.mark.parametrize("kind", ["boxes", "masks", "pixels"])
+def test_labels_of_images(kind: str) -> None:
+    model = Detector(kind)
+    found = inputs.find(model, seconds=0)
+    assert found.labels == (kind,)
+    labelled = found.calls(model)(0)[-1]
+    assert {"labels", "mask_labels"} & labelled.kwargs.keys()
+    model(**labelled.kwargs)
 
 
 def test_repairs_set_an_attribute_that_a_configuration_misses() -> None:
