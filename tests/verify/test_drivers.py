@@ -134,7 +134,7 @@ def test_models_that_are_too_large_are_cut_down():
 def test_strings_are_varied_by_what_the_file_compares_them_with():
     choices = vary.compared_strings("if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n")
     assert choices["kind"] == ("plain", "sum", "mean")
-    assert {"kind": "mean"} in vary.variations({"kind": "plain"}, "", choices)
+    assert {"kind": "mean"} in vary.variations({"kind": "plain"}, vary.Hints(choices=choices))
 
 
 SOURCE = """import torch
@@ -398,3 +398,9 @@ class Unpacked(nn.Module):
 
 def test_flat_patches_become_images_beside_their_grid() -> None:
     assert shapes(Unpacked()) == {"pixel_values": (48, 3, 4, 4), "grid_thw": (3, 3)}
+
+
+def test_fields_that_a_configuration_may_not_have_are_varied() -> None:
+    hints = vary.hints('getattr(config, "kernel", 0)', 'x = getattr(self.config, "kernel", 0), getattr(x, "of", 1)')
+    assert {"kernel": 2} in vary.variations({"width": 8}, hints)
+    assert {"kernel": 1} not in vary.variations({"kernel": 1}, hints)

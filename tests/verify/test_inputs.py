@@ -200,8 +200,8 @@ def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_st
 
 
 def test_one_layer_more_is_tried_where_the_text_mentions_their_number():
-    assert {"num_layers": 3} in vary.variations({"num_layers": 2}, "range(num_layers - 2)", {})
-    assert not list(vary.variations({"num_layers": 2}, "", {}))
+    assert {"num_layers": 3} in vary.variations({"num_layers": 2}, vary.Hints("range(num_layers - 2)"))
+    assert not list(vary.variations({"num_layers": 2}, vary.Hints()))
 
 
 def masked(x: torch.Tensor, mask: torch.Tensor, scale: float, softmax_dtype: torch.dtype):

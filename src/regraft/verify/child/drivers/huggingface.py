@@ -71,9 +71,9 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     """
     failed: dict[str, Trial] = {}
     ready: list[Candidate] = []
-    choices = vary.compared_strings(source)
+    hints = vary.hints(text, source)
     quick = sorted(_quick(session, failed), key=lambda c: (-_use(c, session), c.size, c.cls))
-    for candidate in itertools.chain(quick, _mended(session, failed, ready, choices)):
+    for candidate in itertools.chain(quick, _mended(session, failed, ready, hints.choices)):
         ready.append(candidate)
         configs.append(candidate.config)
         if session.done():
@@ -85,12 +85,12 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     if not session.done():
         yield from _borrowing(ready, failed, session)
         yield from parts.subjects(_wholes(ready, failed, session), session)
-    for candidate in _explored(ready, session, text, source, choices):
+    for candidate in _explored(ready, session, hints, source):
         configs.append(candidate.config)
         yield replace(_subject(candidate), light=True)
     if not session.covered():
         wholes = tuple(_wholes(ready, failed, session))
-        yield from parts.of_variations(_varied_wholes(wholes, session, text, choices), session)
+        yield from parts.of_variations(_varied_wholes(wholes, session, hints), session)
     configs.extend(trial.config or _config_class(cls, session)() for cls, trial in failed.items())
 
 
@@ -217,14 +217,12 @@ def _borrowing(ready: list[Candidate], failed: dict[str, Trial], session: Sessio
                 yield subject
 
 
-def _varied_wholes(
-    wholes: tuple[parts.Whole, ...], session: Session, text: str, choices: vary.Choices
-) -> Iterator[parts.Whole]:
+def _varied_wholes(wholes: tuple[parts.Whole, ...], session: Session, hints: vary.Hints) -> Iterator[parts.Whole]:
     """Other configurations of the models that do not run to their end."""
     deadline = session.ledger.share(SEARCH_SECONDS)
     for whole in wholes:
         values, attention = whole.recipe["config"], whole.recipe["attention"]
-        for other, override in _overrides(values, attention, text, choices) if whole.spec is not None else ():
+        for other, override in _overrides(values, attention, hints) if whole.spec is not None else ():
             if session.covered() or time.process_time() > deadline:
                 return
             trial = bringup.attempt(
@@ -235,9 +233,7 @@ def _varied_wholes(
                 yield _whole(whole.name, trial, whole.spec)
 
 
-def _explored(
-    ready: list[Candidate], session: Session, text: str, source: str, choices: vary.Choices
-) -> Iterator[Candidate]:
+def _explored(ready: list[Candidate], session: Session, hints: vary.Hints, source: str) -> Iterator[Candidate]:
     """Yield other configurations and calls that reach what has not run yet, and variations of these in turn.
 
     A field may do nothing without another: what runs new lines of the file is varied further at once, in the fields
@@ -252,7 +248,7 @@ def _explored(
     def lacking() -> frozenset[str]:
         return frozenset(change.definition for change in session.missing()) | session.wanted()
 
-    text += _around(session.wanted(), source)
+    hints = replace(hints, text=hints.text + _around(session.wanted(), source))
 
     first = lacking()
 
@@ -265,7 +261,7 @@ def _explored(
 
     best = sorted(ready, key=promise)[:SEARCHED]
     seen = {line for candidate in best for line in reach(_subject(candidate), session).lines}
-    pool = deque((one, [(one, _others(one, session, text, choices))]) for one in best)
+    pool = deque((one, [(one, _others(one, session, hints))]) for one in best)
     put_off: deque[tuple[Candidate, list[tuple[Candidate, Iterator[Candidate]]]]] = deque()
     last = False
     while pool or put_off:
@@ -290,8 +286,8 @@ def _explored(
                 deadline += time.process_time() - before  # comparing it is no search
             if found.lines - seen:  # a step on the way, even where it reaches no changed line
                 seen |= found.lines
-                pool.append((other, [(other, _others(other, session, text, choices))]))
-                waiting.append((other, _near(other, session, text, choices)))
+                pool.append((other, [(other, _others(other, session, hints))]))
+                waiting.append((other, _near(other, session, hints)))
 
 
 def _around(names: frozenset[str], source: str) -> str:
@@ -301,28 +297,28 @@ def _around(names: frozenset[str], source: str) -> str:
     return "\n".join(line for number in here for line in lines[max(0, number - 3) : number + 1])
 
 
-def _others(candidate: Candidate, session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:
-    for attention, override in _overrides(candidate.values, candidate.attention, text, choices):
+def _others(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
+    for attention, override in _overrides(candidate.values, candidate.attention, hints):
         other = _varied(candidate, override, attention, session)
         if other is not None:
             yield other
     model = seeded(0, _subject(candidate).build, session.original).eval()
-    yield from (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, text))
+    yield from (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, hints.text))
 
 
-def _near(candidate: Candidate, session: Session, text: str, choices: vary.Choices) -> Iterator[Candidate]:
+def _near(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
     """Yield the variations in what the text mentions."""
-    for override in vary.mentioned(candidate.values, text, choices):
+    for override in vary.mentioned(candidate.values, hints):
         other = _varied(candidate, override, candidate.attention, session)
         if other is not None:
             yield other
 
 
 def _overrides(
-    values: Mapping[str, Any], attention: str, text: str, choices: vary.Choices
+    values: Mapping[str, Any], attention: str, hints: vary.Hints
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from ((other, {}) for other in ATTENTIONS if other != attention)
-    yield from ((attention, override) for override in vary.variations(values, text, choices))
+    yield from ((attention, override) for override in vary.variations(values, hints))
 
 
 def _varied(candidate: Candidate, override: Mapping[str, Any], attention: str, session: Session) -> Candidate | None:

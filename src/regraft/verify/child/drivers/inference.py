@@ -51,13 +51,12 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The texts of the changed definitions and of the whole file, the strings that it compares names with, and the
-    configurations that built models of it.
+    """The text of the whole file, what it says about the changed definitions, and the configurations that built models
+    of it.
     """
 
-    text: str
     whole: str
-    choices: vary.Choices
+    hints: vary.Hints
     configs: tuple[Any, ...]
 
 
@@ -86,7 +85,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     `config` are what a made-up one offers. `configs` are configurations that built whole models of the file, and after
     them those of models that cannot be built.
     """
-    given = _Source(text, source, vary.compared_strings(source), tuple(configs))
+    given = _Source(source, vary.hints(text, source), tuple(configs))
     for change in session.uncovered():
         value = getattr(session.original, change.definition, None)
         if change not in session.uncovered():
@@ -194,7 +193,7 @@ def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
     model = seeded(0, _builder(life.name, life.values), session.original).eval()
     yield from (
         replace(life, calls=calls)
-        for calls in inputs.more_calls(model, life.found, given.text, inputs.width_of(model))
+        for calls in inputs.more_calls(model, life.found, given.hints.text, inputs.width_of(model))
     )
     for values in _variations(life.values, given):
         other = _lived(life.name, values, session, 0.0, life.found.spec)
@@ -204,12 +203,12 @@ def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
 
 def _variations(values: Mapping[str, Any], given: _Source) -> Iterator[dict[str, Any]]:
     plain = {key: value for key, value in values.items() if not _is_config(value)}
-    for override in vary.variations(plain, given.text, given.choices):
+    for override in vary.variations(plain, replace(given.hints, optional={})):
         yield {**values, **override}
     for key, value in values.items():
         if _is_config(value):
             fields = vars(value) if isinstance(value, SimpleNamespace) else value.to_dict()
-            for override in vary.variations(fields, given.text, given.choices):
+            for override in vary.variations(fields, given.hints):
                 yield {**values, key: _with(value, override)}
 
 

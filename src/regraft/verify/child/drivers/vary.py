@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from regraft.verify.child.drivers import tiny
@@ -14,21 +15,35 @@ Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compa
 ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new")
 
 
-def variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[dict[str, Any]]:
-    """Yield overrides that may reach other branches; fields that `text` mentions come first.
-
-    `choices` are the strings that the file compares an attribute of a name with.
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What a file says about values that matter: `text` mentions fields, `choices` are strings that it compares, and
+    `optional` are fields that it reads with a value to fall back on, which a configuration may not have.
     """
-    found = list(_variations(config, text, choices))
-    yield from mentioned(config, text, choices)
+
+    text: str = ""
+    choices: Choices = field(default_factory=dict)
+    optional: Mapping[str, Any] = field(default_factory=dict)
+
+
+def hints(text: str, source: str) -> Hints:
+    """What a source says; fields that `text`, a part of it, mentions come first."""
+    return Hints(text, compared_strings(source), _optional(source))
+
+
+def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
+    """Yield overrides that may reach other branches; fields that the text mentions come first."""
+    found = list(_variations({**hints.optional, **config}, hints))
+    yield from (override for name, override in found if _mentions(hints.text, name))
     if {"is_decoder", "add_cross_attention"} <= set(config):
         yield {"is_decoder": True, "add_cross_attention": True}
-    yield from (override for name, override in found if not _mentions(text, name))
+    yield from (override for name, override in found if not _mentions(hints.text, name))
 
 
-def mentioned(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[dict[str, Any]]:
-    """Yield the overrides of fields that `text` mentions."""
-    yield from (override for name, override in _variations(config, text, choices) if _mentions(text, name))
+def mentioned(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
+    """Yield the overrides of fields that the text mentions."""
+    found = _variations({**hints.optional, **config}, hints)
+    yield from (override for name, override in found if _mentions(hints.text, name))
 
 
 def _mentions(text: str, name: str) -> bool:
@@ -37,23 +52,23 @@ def _mentions(text: str, name: str) -> bool:
     return name in text or ("_" in end and end in text)
 
 
-def _variations(config: Mapping[str, Any], text: str, choices: Choices) -> Iterator[tuple[str, dict[str, Any]]]:
+def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the name of a field, of a nested configuration too, with an override that changes it."""
     for name, value in config.items():
         if tiny.is_config(name, value):
-            for inner, override in _variations(value, text, choices):
+            for inner, override in _variations(value, hints):
                 yield inner, {name: {**value, **override}}
         elif isinstance(value, bool):
             if name != "return_dict":
                 yield name, {name: not value}
         else:
             others: tuple[Any, ...] = ()
-            if isinstance(value, str) or (value is None and name in choices):
+            if isinstance(value, str) or (value is None and name in hints.choices):
                 activation = re.search(r"act|_fn$|activation|proj$", name)
-                others = (*choices.get(name, ()), *(ACTIVATIONS if activation else ()))
-            if name in text and (value is None or value == 0):
+                others = (*hints.choices.get(name, ()), *(ACTIVATIONS if activation else ()))
+            if name in hints.text and (value is None or value in (0, -1)):
                 others += (1, 2, 0.5)
-            if name in text and isinstance(value, int) and tiny.is_layers(name):
+            if name in hints.text and isinstance(value, int) and tiny.is_layers(name):
                 others += (value + 1,)  # a loop over those between the first and the last
             yield from ((name, {name: other}) for other in others if other != value)
 
@@ -84,3 +99,16 @@ def compared_strings(source: str) -> Choices:
             for name in filter(None, names):
                 found.setdefault(name, {}).update({one: None for one in constants if isinstance(one, str)})
     return {name: tuple(values) for name, values in found.items()}
+
+
+def _optional(source: str) -> dict[str, Any]:
+    """Return what a file reads of configurations by `getattr(config, "name", constant)`."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(
+                func=ast.Name("getattr"),
+                args=[ast.Name(of) | ast.Attribute(attr=of), ast.Constant(str(name)), ast.Constant(value)],
+            ) if of.endswith("config"):
+                found[name] = value
+    return found
