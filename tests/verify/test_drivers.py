@@ -400,6 +400,12 @@ def test_flat_patches_become_images_beside_their_grid() -> None:
     assert shapes(Unpacked()) == {"pixel_values": (48, 3, 4, 4), "grid_thw": (3, 3)}
 
 
+def test_repairs_change_a_part_of_what_is_concatenated() -> None:
+    text = "weight of size [256, 576, 3, 3], expected input[1, 960, 8, 8] to have 576 channels, but got 960 channels"
+    small = {"hidden_size": 384, "convs": [48, 96, 192]}
+    assert {**small, "hidden_size": 768} in fit.repairs(small, small, text)
+
+
 def test_fields_that_a_configuration_may_not_have_are_varied() -> None:
     hints = vary.hints('getattr(config, "kernel", 0)', 'x = getattr(self.config, "kernel", 0), getattr(x, "of", 1)')
     assert {"kernel": 2} in vary.variations({"width": 8}, hints)

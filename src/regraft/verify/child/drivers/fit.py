@@ -138,6 +138,15 @@ def _fitted(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> It
         yield from ({**small, name: new} for name in names)
 
 
+def _joined(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Where a layer was given what is concatenated, let what has one part of it change by the difference."""
+    if fault.unlike:
+        taken, given = fault.unlike
+        sizes = [(name, value) for name, value in small.items() if type(value) is int and is_size(name)]
+        for more in (given - taken, taken - given):
+            yield from ({**small, name: value + more} for name, value in sizes if 0 < value + more <= WIDEST)
+
+
 def _alike(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
     """Sizes that were equal in several configurations, and were shrunk by different parts, are equal again."""
     found: dict[int, list[int]] = {}
@@ -250,8 +259,8 @@ def _cut_down(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Ite
 
 _TOO_LARGE: tuple[_Repair, ...] = (_named, _cut_down, _restored)
 _UNFIT: tuple[_Repair, ...] = (
-    _listed, _cut_to_sections, _fitted, _named, _unknown, _alike, _stages, _exchanged, _outgrown, _filled, _restored,
-    _doubled, _restored_together,
+    _listed, _cut_to_sections, _fitted, _named, _unknown, _alike, _stages, _joined, _exchanged, _outgrown, _filled,
+    _restored, _doubled, _restored_together,
 )  # fmt: skip
 
 
