@@ -298,12 +298,13 @@ def _around(names: frozenset[str], source: str) -> str:
 
 
 def _others(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
-    for attention, override in _overrides(candidate.values, candidate.attention, hints):
-        other = _varied(candidate, override, attention, session)
-        if other is not None:
-            yield other
+    """Yield other configurations and other calls, in turn."""
+    overrides = _overrides(candidate.values, candidate.attention, hints)
+    varied = (_varied(candidate, override, attention, session) for attention, override in overrides)
     model = seeded(0, _subject(candidate).build, session.original).eval()
-    yield from (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, hints.text))
+    called = (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, hints.text))
+    for pair in itertools.zip_longest((one for one in varied if one is not None), called):
+        yield from (one for one in pair if one is not None)
 
 
 def _near(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:

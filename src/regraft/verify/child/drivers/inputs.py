@@ -193,7 +193,7 @@ def more_calls(model: Any, found: Found, text: str, width: int = 0) -> Iterator[
             if best.error is None and name in best.spec:
                 yield from _calls_of(model, best.spec)
     accepted |= {*_ASK, "return_dict"} if hasattr(model, "config_class") else set()
-    yield from _with_flags(model, found.calls(model), accepted)
+    yield from _with_flags(model, found.calls(model), accepted, text)
     if {"past_key_values", "use_cache"} <= accepted and re.search("past|cache", text):
         yield _with_cache(model, found)
     yield _without_mask(found.calls(model))
@@ -212,12 +212,13 @@ def _calls_of(model: Any, spec: Spec) -> Iterator[Calls]:
         yield fitted.calls(model)
 
 
-def _with_flags(model: Any, calls: Calls, accepted: set[str]) -> Iterator[Calls]:
+def _with_flags(model: Any, calls: Calls, accepted: set[str], text: str) -> Iterator[Calls]:
     flags = [
         p for p in signature(model).parameters.values() if isinstance(p.default, bool) and p.name != "return_dict"
     ]
     choices = [(p.name, not p.default) for p in flags] + [(name, True) for name in _ASK if name in accepted]
-    for name, value in (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False)):
+    every = (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False))
+    for name, value in sorted(every, key=lambda one: not _mentions(text, one[0])):
 
         def more(seed: int, name: str = name, value: bool = value) -> tuple[Call, ...]:
             return tuple(Call(c.args, {**c.kwargs, name: value}, f"{c.label}, {name}={value}") for c in calls(seed))
