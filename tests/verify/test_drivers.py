@@ -406,6 +406,16 @@ def test_repairs_change_a_part_of_what_is_concatenated() -> None:
     assert {**small, "hidden_size": 768} in fit.repairs(small, small, text)
 
 
+class Tiles(torch.nn.Module):
+    def forward(self, pixel_values: Any) -> Any:
+        batch, media, tiles, channels, height, width = pixel_values.shape
+        return pixel_values.reshape(batch * media * tiles, channels, height * width).mean(-1)
+
+
+def test_dimensions_that_are_missing_stand_behind_the_batch() -> None:
+    assert shapes(Tiles())["pixel_values"][:3] == (3, 1, 1)
+
+
 def test_fields_that_a_configuration_may_not_have_are_varied() -> None:
     hints = vary.hints('getattr(config, "kernel", 0)', 'x = getattr(self.config, "kernel", 0), getattr(x, "of", 1)')
     assert {"kernel": 2} in vary.variations({"width": 8}, hints)

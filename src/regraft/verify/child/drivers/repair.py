@@ -206,6 +206,7 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
     if "out of range in self" in text or "index out of" in text:
         yield from (_with(spec, name, limit=2) for name, slot in spec.items() if slot.kind == "ids" and slot.limit > 2)
     if _RANK.search(text):
+        yield from _unpacked(spec, text)
         yield from _reranked(spec)
     if missing:
         yield from ({**spec, name: slot} for name, slot in optional.items() if name not in spec)
@@ -270,6 +271,15 @@ def _retyped(spec: Spec) -> Iterator[Spec]:
         for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
             if kind != slot.kind:
                 yield _with(spec, name, kind=kind, limit=slot.limit or 2)
+
+
+def _unpacked(spec: Spec, text: str) -> Iterator[Spec]:
+    """Where a shape lacks two sizes or more, let an argument that has as many have the others behind the batch."""
+    found = re.search(r"not enough values to unpack \(expected (\d), got (\d)\)", text)
+    wanted, given = (int(found[1]), int(found[2])) if found else (0, 0)
+    for name, slot in spec.items():
+        if wanted - given > 1 and len(slot.dims) == given:
+            yield _with(spec, name, dims=(*slot.dims[:1], *[Dim(1)] * (wanted - given), *slot.dims[1:]))
 
 
 def _reranked(spec: Spec) -> Iterator[Spec]:
