@@ -29,7 +29,7 @@ PACKAGE = Path(__file__).parent
 DAY = 24 * 60 * 60
 KEPT_DAYS = 30
 _PLAIN = tuple(one.name for one in fields(Finding) if one.name not in ("rule", "file", "patch"))
-_TUPLES = ("start", "end", "lines", "tests")
+_TUPLES = ("start", "end", "lines", "tests", "also")
 
 
 def directory(environment: Mapping[str, str] = os.environ) -> Path | None:

@@ -30,12 +30,12 @@ def proved_fix(report: FileReport, rules: Sequence[CompiledRule], verify: Verify
     allowed = ("proved", "unproven") if unproven else ("proved",)
     left_out: dict[str, Verdict] = {}
     while True:
-        data, applied = rewrite_file(report, rules, wanted=lambda one: definition(one) not in left_out)
+        data, applied = rewrite_file(report, rules, wanted=lambda one: left_out.keys().isdisjoint(touched(one)))
         verdicts = verify(data) if applied else ()
         bad = {base(one.definition): one for one in verdicts if one.status not in allowed}
         if not bad:
             return Fix(data, applied, verdicts, tuple(left_out.values()))
-        known = {definition(one) for one in applied}
+        known = {name for one in applied for name in touched(one)}
         if not bad.keys() & known:  # not the fault of one definition: a variable of the file, say
             verdict = next(iter(bad.values()))
             bad = {name: replace(verdict, definition=name) for name in known}
@@ -45,6 +45,11 @@ def proved_fix(report: FileReport, rules: Sequence[CompiledRule], verify: Verify
 def definition(finding: Finding) -> str:
     """The top-level definition that a finding is in, as verdicts name it."""
     return (finding.cls or finding.function).partition(".")[0]
+
+
+def touched(finding: Finding) -> tuple[str, ...]:
+    """The definitions that the patch of a finding changes."""
+    return (definition(finding), *finding.also)
 
 
 def base(name: str) -> str:
@@ -57,4 +62,4 @@ def in_house(fix: Fix, report: FileReport, rules: Sequence[CompiledRule], home: 
     assert report.source is not None
     left_out = {base(one.definition) for one in fix.left_out}
     again = check_source(report.source, rules, home)
-    return rewrite_file(again, rules, home, wanted=lambda one: definition(one) not in left_out)[0]
+    return rewrite_file(again, rules, home, wanted=lambda one: left_out.isdisjoint(touched(one)))[0]

@@ -8,8 +8,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
+from pathlib import Path
 
-from regraft.names import Names
+from regraft.names import Names, package_of
 from regraft.source import Edit, SourceFile, Span
 
 
@@ -60,6 +62,21 @@ class Imports:
         known = any(name.split(".")[0] == "torch" for name in self.names.qualified.values())
         return "the file imports torch only under a condition" if known else ""
 
+    def _written(self, module: str) -> str:
+        """How this file imports from a module: relative within its own package, where that is its style."""
+        if module == "regraft.ops":
+            return self.home
+        own, wanted = self._package.split("."), module.split(".")
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, wanted, strict=False)))
+        relative = "." * (len(own) - shared + 1) + ".".join(wanted[shared:])
+        level = len(own) - shared + 1
+        style = any(isinstance(one, ast.ImportFrom) and one.level == level for one in self.source.tree.body)
+        return relative if shared and style else module
+
+    @cached_property
+    def _package(self) -> str:
+        return package_of(Path(self.source.path))
+
     def _taken(self, name: str) -> bool:
         """The file uses the name on its own; the text is searched first because walking the tree is slow."""
         if self.names.stars:
@@ -74,16 +91,23 @@ class Imports:
         missing = {qualified: self.wanted[qualified] for qualified in sorted(set(used)) if qualified in self.wanted}
         if not missing:
             return ()
-        from_home = [one for one in missing if one.startswith("regraft.ops.")]
         lines = [f"import {one}" for one in missing if "." not in one]
-        others = [one for one in missing if "." in one and one not in from_home]
-        lines += [f"from {one.rpartition('.')[0]} import {_as(one, missing)}" for one in others]
-        existing = _existing(self.source.tree, self.home)
-        if from_home and existing is None:
-            lines.append(f"from {self.home} import {', '.join(_as(one, missing) for one in from_home)}")
-        edits = [] if not lines else [_insertion(self.source, lines)]
-        if from_home and existing is not None:
-            edits.append(_extension(self.source, existing, [_as(one, missing) for one in from_home]))
+        edits: list[Edit] = []
+        modules: dict[str, list[str]] = {}
+        for one in sorted(missing, key=lambda one: one.startswith("regraft.ops.")):
+            if "." in one:
+                modules.setdefault(self._written(one.rpartition(".")[0]), []).append(_as(one, missing))
+        for module, imported in modules.items():
+            existing = _existing(self.source.tree, module)
+            line = f"from {module} import {', '.join(imported)}"
+            if existing is not None:
+                edits.append(_extension(self.source, existing, imported))
+            elif module.startswith(".") and module != self.home:
+                edits.append(_beside(self.source, module, line))
+            else:
+                lines.append(line)
+        if lines:
+            edits.insert(0, _insertion(self.source, lines))
         return tuple(edits)
 
 
@@ -133,6 +157,16 @@ def _existing(tree: ast.Module, home: str) -> ast.ImportFrom | None:
 def _extension(source: SourceFile, node: ast.ImportFrom, added: Sequence[str]) -> Edit:
     end = source.span(node.names[-1]).end
     return Edit(Span(end, end), "".join(f", {one}" for one in added))
+
+
+def _beside(source: SourceFile, module: str, line: str) -> Edit:
+    """Among the relative imports of as many dots, in alphabetical place."""
+    name = module.lstrip(".")
+    level = len(module) - len(name)
+    nodes = [one for one in source.tree.body if isinstance(one, ast.ImportFrom) and one.level == level]
+    after = next((one for one in nodes if (one.module or "") > name), None)
+    start = source.line_starts[after.lineno - 1 if after is not None else nodes[-1].end_lineno or 0]
+    return Edit(Span(start, start), line + source.newline)
 
 
 def _insertion(source: SourceFile, lines: Sequence[str]) -> Edit:

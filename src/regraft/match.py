@@ -18,6 +18,7 @@ from regraft.structure.module import Module
 from regraft.structure.optable import COMMUTATIVE, table
 from regraft.structure.rank import same_dimension
 from regraft.uses import is_branching, is_metadata, is_private, only_shapes, uses, uses_under
+from regraft.whole import misfit
 
 State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
 
@@ -87,7 +88,7 @@ class _Matcher:
             plain = self._match(bindings, nodes, tests)
             for match in dict.fromkeys((plain, self._conditioned(plain))):
                 reason = self._sound(match) or next(
-                    filter(None, (self._holds(one, match) for one in self.where)), None
+                    filter(None, (*(self._holds(one, match) for one in self.where), misfit(match, self.module))), None
                 )
                 if reason is None:
                     return match

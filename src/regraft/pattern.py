@@ -76,12 +76,27 @@ class LayerPattern:
 
 
 @dataclass(frozen=True, slots=True)
+class Decorator:
+    """What marks a definition that as a whole computes the pattern: `@path(arguments)`.
+
+    parameters  the definition's parameters by name, with their defaults (None: there is none)
+    callers     the decorator of the classes that call the definition, which it is given; "" for none
+    """
+
+    path: str
+    arguments: tuple[Const, ...]
+    parameters: tuple[tuple[str, Const | None], ...]
+    callers: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Pattern:
     """One alternative of a rule: nodes, layers, and the kernel call that replaces them.
 
-    outputs  the variables that the kernel gives, in the order of the text; matching starts at the first one's node
-    whole  layer variables that an op of Regraft gets as they are: it calls what is not the plain layer
-    ops    operations without which a body has no match
+    outputs    the variables that the kernel gives, in the order of the text; matching starts at the first one's node
+    whole      layer variables that an op of Regraft gets as they are: it calls what is not the plain layer
+    ops        operations without which a body has no match
+    decorator  what marks the definition instead of a kernel call; its `target` is not written anywhere
     """
 
     nodes: tuple[PatternNode, ...]
@@ -91,10 +106,16 @@ class Pattern:
     outputs: tuple[str, ...]
     whole: frozenset[str] = field(default=frozenset())
     ops: frozenset[str] = field(default=frozenset())
+    decorator: Decorator | None = None
 
     @property
     def anchor(self) -> PatternNode:
         return self.producers[self.outputs[0]]
+
+    @property
+    def kernel(self) -> str:
+        """The qualified name of the kernel, or of the decorator."""
+        return self.decorator.path if self.decorator is not None else getattr(self.target.callee, "path", "")
 
 
 @dataclass(eq=False)
@@ -208,14 +229,34 @@ def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern])
             _fail(f"${made.layer} may be of several types: an op of Regraft has to be given it", transformation.at)
     needed = (node for node in nodes if node.required and node.layer not in whole)
     ops = frozenset(node.op for node in needed) - {"call", *RUN_TIME_TESTS}
-    return Pattern(nodes, producers, layers, target, outputs, whole, ops)
+    return Pattern(nodes, producers, layers, target, outputs, whole, ops, _decorator(transformation))
+
+
+def _decorator(transformation: Transformation) -> Decorator | None:
+    """`@mark("name")($x, flag=1)`, and `@mark(_)` for the classes that call what is marked."""
+    marked, *others = (node for node in transformation.target if isinstance(node, Node))
+    if not marked.layer:
+        return None
+    call = marked.apply
+    mark, at = call.callee, marked.at
+    if not isinstance(mark, Apply) or not isinstance(mark.callee, Ref) or mark.keywords:
+        _fail("a decorator is called, and then with the definition's parameters: @name(...)($x)", at)
+    arguments = tuple(one for one in mark.args if isinstance(one, Const))
+    named = tuple((one.name, None) for one in call.args if isinstance(one, Var))
+    defaults = tuple((name, one) for name, one in call.keywords if isinstance(one, Const))
+    if len(arguments) < len(mark.args) or len(named) < len(call.args) or len(defaults) < len(call.keywords):
+        _fail("a decorator takes constants; the definition's parameters are variables, or have constants", at)
+    callers = [one.apply.callee.path for one in others if isinstance(one.apply.callee, Ref)]
+    if len(callers) < len(others) or any(not one.layer or one.apply.args != (Wildcard(),) for one in others):
+        _fail("the decorator of classes that call the definition is given that: @name(_)", at)
+    return Decorator(mark.callee.path, arguments, named + defaults, "".join(callers))
 
 
 def _target(transformation: Transformation, nodes: tuple[PatternNode, ...]) -> tuple[Apply, tuple[str, ...]]:
     """The kernel call and the variables that it gives: those after its arrow, else the output of the last node."""
-    if len(transformation.target) != 1 or isinstance(transformation.target[0], Wildcard):
+    target, *others = transformation.target
+    if isinstance(target, Wildcard) or len(others) > int(target.layer):
         _fail("`forward` needs exactly one kernel call as its target", transformation.at)
-    target = transformation.target[0]
     outputs = tuple(one.name for one in target.outputs if isinstance(one, Var)) or (nodes[-1].output,)
     made = [node.output for node in nodes if node.output in outputs]
     if len(outputs) < len(target.outputs) or made != list(outputs) or nodes[-1].output not in outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from regraft.decorate import decorate
 from regraft.found import Assumes, Holds, Match
 from regraft.guarded import GuardedRewriter
 from regraft.imports import Imports
@@ -18,6 +19,8 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
         assumed = next((test.reason for test in match.tests if isinstance(test, Assumes)), None)
         if assumed is not None:
             raise Withheld(assumed, match.root.statement.node.lineno)
+        if match.pattern.decorator is not None:
+            return decorate(match, imports)
         if len(match.roots) > 1:
             return SeveralRewriter(match, imports).patch()
         rewriter = Rewriter(match, imports)

@@ -24,6 +24,7 @@ from regraft.source import SourceError, SourceFile
 from regraft.structure import Module, Structure, guards
 from regraft.structure.model import Body, Node, Opaque
 from regraft.structure.relevance import Need, Needs, Relevance
+from regraft.whole import definition
 
 MAX_ROUNDS = 10
 MAX_GARBAGE = 250_000  # objects in between two collections
@@ -63,6 +64,7 @@ class Finding:
     mode    how the place is rewritten, or would have to be
     reason  why the rewrite is withheld; "" when it is not
     patch   None when the rewrite is withheld, or not wanted by who reads the finding
+    also    other definitions that the patch changes
     """
 
     rule: Rule
@@ -79,6 +81,7 @@ class Finding:
     tests: tuple[str, ...]
     reason: str
     patch: Patch | None = None
+    also: tuple[str, ...] = ()
 
     @property
     def fixable(self) -> bool:
@@ -326,7 +329,7 @@ def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
     result = rewrite(match, imports)
     patch = None if isinstance(result, Withheld) else result
     reason = f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else ""
-    span = source.span(match.root.expr)
+    span = source.span(match.root.expr if match.pattern.decorator is None else definition(match))
     start = source.position(span.start)
     return Finding(
         rule=rule,
@@ -337,12 +340,13 @@ def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
         end=source.position(span.end),
         lines=tuple(sorted({line for node in match.nodes for line in _lines(node)})),
         text=source.line(start[0]),
-        kernel=getattr(match.pattern.target.callee, "path", ""),
+        kernel=match.pattern.kernel,
         mode=patch.mode if patch is not None else "version" if match.tests else "substitute",
         guard=_guard(match),
         tests=tuple(filter(None, (guards.text(test.guard) for test in match.tests))),
         reason=reason,
         patch=patch,
+        also=patch.also if patch is not None else (),
     )
 
 

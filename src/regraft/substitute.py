@@ -35,7 +35,7 @@ _PURE = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
 class Patch:
     """Edits of one match: disjoint, sorted; `extent` is the statements they rewrite; `uses` what must be imported.
 
-    match is None where it is that of a whole body.
+    match is None where it is that of a whole body; `also` names other definitions at the top level that it changes.
     """
 
     match: Match | None
@@ -43,6 +43,7 @@ class Patch:
     edits: tuple[Edit, ...]
     extent: Span
     uses: frozenset[str]
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
