@@ -13,6 +13,7 @@ import torch
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
 from regraft.rules import Rule, load_rules
+from hub_layers import as_calls
 from rule_specification import Drawn, SpecificationError, check_rule
 
 RULES, _ = load_rules(["*/*"])
@@ -30,12 +31,35 @@ LOGITS: Drawn = {
     "target": rows,
     "classes": lambda _: CHANCE.choice((4, 6, 7)),
 }
-DRAWN: dict[str, Drawn] = {"torch/linear-cross-entropy": LOGITS}
+
+
+def table(_: tuple[int, ...]) -> torch.Tensor:
+    """Cosines or sines, whose halves are equal: a kernel may read one of them."""
+    half = torch.randn(2, 5, 3)
+    return torch.cat((half, half), dim=-1)
+
+
+TURNED: Drawn = {
+    "q": lambda _: torch.randn(2, CHANCE.choice((1, 4)), 5, 6, requires_grad=True),
+    "k": lambda _: torch.randn(2, CHANCE.choice((1, 3)), 5, 6, requires_grad=True),
+    "cos": table,
+    "sin": table,
+    "unsqueeze_dim": lambda _: 1,
+}
+ANGLES: Drawn = {
+    "x": lambda _: torch.randn(2, CHANCE.choice((1, 3)), 5, 6, requires_grad=True),
+    "angles": lambda _: torch.randn(5, 6),
+}
+DRAWN: dict[str, Drawn] = {"torch/linear-cross-entropy": LOGITS, "hub/rotary": TURNED, "te/rotary": ANGLES}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_source_and_target_do_the_same(rule: Rule) -> None:
-    assert check_rule(rule.syntax, drawn=DRAWN.get(rule.id)) >= len(rule.syntax.forward)
+    assert check_rule(runnable(rule, rule.syntax), drawn=DRAWN.get(rule.id)) >= len(rule.syntax.forward)
+
+
+def runnable(rule: Rule, syntax: RuleSyntax) -> RuleSyntax:
+    return as_calls(syntax) if rule.pack == "hub" else syntax
 
 
 def mutated(rule: Rule, old: str, new: str) -> RuleSyntax:
@@ -86,6 +110,15 @@ WRONG = {
         ", ignore_index=$ignore_index, reduction=$reduction) -> $y\nforward",
         ", reduction=$reduction) -> $y\nforward",
     ),
+    "another GELU of the Hub": ("hub/activation", '("GeLU")', '("GeluTanh")'),
+    "another factor of the Hub's GELU": ("hub/activation", "1.702", "1.7"),
+    "rounded after the weight": (
+        "hub/rms-norm",
+        "$n.to($hidden_states.dtype) -> $r\n  $r * self.weight -> $y",
+        "$n * self.weight -> $y",
+    ),
+    "angles for their cosines": ("te/rotary", "torch.cos($angles).to($x.dtype)", "$angles.to($x.dtype)"),
+    "Apex gets the sine for the cosine": ("apex/rotary", "rotary($x, $cos, $sin)", "rotary($x, $sin, $cos)"),
     "dtype lost": ("adopter/softmax", "softmax($x, dtype=$dtype)", "softmax($x)"),
 }
 
@@ -95,4 +128,4 @@ def test_a_wrong_rule_does_not(name: str) -> None:
     rule_id, old, new = WRONG[name]
     rule = next(one for one in RULES if one.id == rule_id)
     with pytest.raises((SpecificationError, KeyError)):
-        check_rule(mutated(rule, old, new), drawn=DRAWN.get(rule_id))
+        check_rule(runnable(rule, mutated(rule, old, new)), drawn=DRAWN.get(rule_id))

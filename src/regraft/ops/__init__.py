@@ -10,6 +10,13 @@ from types import MappingProxyType
 from typing import Any
 
 from regraft.ops.activations import is_gelu
+from regraft.ops.apex_norm import (
+    apex_layer_norm,
+    apex_layer_norm_implementation,
+    apex_rms_norm,
+    apex_rms_norm_implementation,
+    apex_rms_norm_reference,
+)
 from regraft.ops.attention import attention, attention_implementation, attention_reference
 from regraft.ops.channels_first_layer_norm import (
     channels_first_layer_norm,
@@ -32,6 +39,13 @@ from regraft.ops.flash_attention import (
     flash_attention,
     flash_attention_implementation,
     flash_attention_reference,
+)
+from regraft.ops.fused_rotary import (
+    apex_rotary,
+    apex_rotary_implementation,
+    te_rotary,
+    te_rotary_implementation,
+    te_rotary_reference,
 )
 from regraft.ops.gated_activation import (
     gated_activation,
@@ -75,6 +89,9 @@ from regraft.ops.softmax import softmax, softmax_implementation, softmax_referen
 
 __all__ = [
     "REFERENCES",
+    "apex_layer_norm",
+    "apex_rms_norm",
+    "apex_rotary",
     "attention",
     "channels_first_layer_norm",
     "conv_batch_norm",
@@ -97,10 +114,14 @@ __all__ = [
     "rotary_pair",
     "row_softmax",
     "softmax",
+    "te_rotary",
 ]
 
 REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
+        "apex_layer_norm": layer_norm_reference,
+        "apex_rms_norm": apex_rms_norm_reference,
+        "apex_rotary": rotary_reference,
         "attention": attention_reference,
         "channels_first_layer_norm": channels_first_layer_norm_reference,
         "conv_batch_norm": conv_batch_norm_reference,
@@ -121,10 +142,14 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "rotary_pair": rotary_pair_reference,
         "row_softmax": row_softmax_reference,
         "softmax": softmax_reference,
+        "te_rotary": te_rotary_reference,
     }
 )
 _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
+        "apex_layer_norm": apex_layer_norm_implementation,
+        "apex_rms_norm": apex_rms_norm_implementation,
+        "apex_rotary": apex_rotary_implementation,
         "attention": attention_implementation,
         "channels_first_layer_norm": channels_first_layer_norm_implementation,
         "conv_batch_norm": conv_batch_norm_implementation,
@@ -145,6 +170,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "rotary_pair": rotary_pair_implementation,
         "row_softmax": row_softmax_implementation,
         "softmax": softmax_implementation,
+        "te_rotary": te_rotary_implementation,
     }
 )
 

@@ -1,0 +1,104 @@
+"""RMSNorm and LayerNorm through NVIDIA's Apex, where it is installed and takes the arguments; else as they stand."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.ops.layer_norm import layer_norm_reference
+from regraft.ops.liger import is_transformed
+from regraft.ops.plain import is_plain
+from regraft.ops.rms_norm import rms_norm_reference
+
+
+def apex_rms_norm(x: torch.Tensor, *, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """`rms_norm` with its weight, by `apex.normalization.fused_layer_norm.fused_rms_norm_affine`.
+
+    Shapes: `x` is `(..., H)`, `weight` `(H,)`, the result as `x`. Both round to the dtype of `x` before the weight
+    multiplies. Apex takes float32 and half precision on CUDA, with a weight of the dtype of `x`; anything else, also
+    where it is not installed, runs as the composition.
+    """
+    kernel = apex_kernel("fused_rms_norm_affine")
+    if apex_rms_norm_implementation(x, weight=weight) != "apex" or kernel is None:
+        return apex_rms_norm_reference(x, weight=weight, eps=eps)
+    return rms_norm_through_apex(kernel, x, weight, eps)
+
+
+def rms_norm_through_apex(
+    kernel: Callable[..., torch.Tensor], x: torch.Tensor, weight: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """Call Apex' kernel. Source: https://github.com/NVIDIA/apex, `apex/normalization/fused_layer_norm.py`"""
+    return kernel(x, weight, list(weight.shape), eps=float(eps))
+
+
+def apex_rms_norm_reference(x: torch.Tensor, *, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """The composition that the op replaces."""
+    return rms_norm_reference(x, weight=weight, eps=eps)
+
+
+def apex_rms_norm_implementation(x: torch.Tensor, *, weight: torch.Tensor) -> str:
+    """Name of what runs for these arguments: "apex" or "reference"."""
+    fits = apex_takes(x, weight) and weight.shape == x.shape[-1:]
+    return "apex" if fits and apex_kernel("fused_rms_norm_affine") is not None else "reference"
+
+
+def apex_layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
+    """`norm(x)`, by `apex.normalization.fused_layer_norm.fused_layer_norm_affine`.
+
+    Shapes: `x` and the result are `(..., *norm.normalized_shape)`. `norm` is the model's own module: whatever is not a
+    plain `torch.nn.LayerNorm` with weight and bias runs as the original does. So does half precision, where Apex
+    rounds before the weight multiplies and PyTorch once, at the end.
+    """
+    kernel = apex_kernel("fused_layer_norm_affine")
+    if apex_layer_norm_implementation(x, norm) != "apex" or kernel is None:
+        return layer_norm_reference(x, norm)
+    return layer_norm_through_apex(kernel, x, norm)
+
+
+def layer_norm_through_apex(kernel: Callable[..., torch.Tensor], x: torch.Tensor, norm: Any) -> torch.Tensor:
+    """Call Apex' kernel. Source: https://github.com/NVIDIA/apex, `apex/normalization/fused_layer_norm.py`"""
+    return kernel(x, norm.weight, norm.bias, list(norm.normalized_shape), eps=float(norm.eps))
+
+
+def apex_layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
+    """Name of what runs for these arguments: "apex" or "reference"."""
+    if not is_plain(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or x.dtype != torch.float32:
+        return "reference"
+    shape = norm.normalized_shape
+    fits = apex_takes(x, norm.weight, norm.bias) and x.shape[-len(shape) :] == torch.Size(shape)
+    return "apex" if fits and apex_kernel("fused_layer_norm_affine") is not None else "reference"
+
+
+def apex_takes(*tensors: torch.Tensor) -> bool:
+    """Whether Apex' kernels run on these tensors: of one floating point dtype, on one CUDA device, not under autocast.
+
+    Not while a compiler traces, and not under transformations of functions or in forward mode.
+    """
+    first = tensors[0]
+    if not first.is_cuda or first.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        return False
+    if any(type(one) not in (torch.Tensor, nn.Parameter) or not one.numel() for one in tensors):
+        return False
+    alike = all(one.device == first.device and one.dtype == first.dtype for one in tensors)
+    return alike and not is_transformed() and not torch.is_autocast_enabled("cuda")
+
+
+@functools.cache
+def apex_kernel(name: str) -> Callable[..., torch.Tensor] | None:
+    """A kernel of NVIDIA's Apex; None where it is missing, another package has its name, or it has no extensions."""
+    rotary = "rotary" in name
+    module = "apex.transformer.functional.fused_rope" if rotary else "apex.normalization.fused_layer_norm"
+    extension = "fused_rotary_positional_embedding" if rotary else "fused_layer_norm_cuda"
+    try:
+        if importlib.util.find_spec(extension) is None:
+            return None
+        kernel: Callable[..., torch.Tensor] = getattr(importlib.import_module(module), name)
+    except (ImportError, OSError, AttributeError):
+        return None
+    return kernel
