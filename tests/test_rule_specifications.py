@@ -10,14 +10,15 @@ pytest.importorskip("torch")
 
 import torch
 
+from hub_layers import as_calls
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
 from regraft.rules import Rule, load_rules
-from hub_layers import as_calls
 from rule_specification import Drawn, SpecificationError, check_rule
 
 RULES, _ = load_rules(["*/*"])
 CHANCE = random.Random(0)
+HEADS = random.Random(0)
 
 
 def rows(shape: tuple[int, ...]) -> torch.Tensor:
@@ -40,14 +41,14 @@ def table(_: tuple[int, ...]) -> torch.Tensor:
 
 
 TURNED: Drawn = {
-    "q": lambda _: torch.randn(2, CHANCE.choice((1, 4)), 5, 6, requires_grad=True),
-    "k": lambda _: torch.randn(2, CHANCE.choice((1, 3)), 5, 6, requires_grad=True),
+    "q": lambda _: torch.randn(2, HEADS.choice((1, 4)), 5, 6, requires_grad=True),
+    "k": lambda _: torch.randn(2, HEADS.choice((1, 3)), 5, 6, requires_grad=True),
     "cos": table,
     "sin": table,
     "unsqueeze_dim": lambda _: 1,
 }
 ANGLES: Drawn = {
-    "x": lambda _: torch.randn(2, CHANCE.choice((1, 3)), 5, 6, requires_grad=True),
+    "x": lambda _: torch.randn(2, HEADS.choice((1, 3)), 5, 6, requires_grad=True),
     "angles": lambda _: torch.randn(5, 6),
 }
 DRAWN: dict[str, Drawn] = {"torch/linear-cross-entropy": LOGITS, "hub/rotary": TURNED, "te/rotary": ANGLES}

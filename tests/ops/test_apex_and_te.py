@@ -127,7 +127,7 @@ def test_tables_that_the_kernels_do_not_take(shape: tuple[int, ...], table: tupl
 
 
 def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if on CUDA with both packages installed: dtypes, shapes and layers that they do not take run as they stand."""
+    """As if on CUDA with both packages: dtypes, shapes and layers that they do not take run as they stand."""
     norms, rotary = (importlib.import_module(f"regraft.ops.{one}") for one in ("apex_norm", "fused_rotary"))
     for module in (norms, rotary):
         monkeypatch.setattr(module, "apex_kernel", lambda name: fused_rms_norm_affine)
