@@ -28,14 +28,15 @@ def decorate(match: Match, imports: Imports) -> Patch:
     )
     edits = [_above(marked, f"@{imports.spell(decorator.path)}({arguments})", imports)]
     uses = {decorator.path}
-    callers = _callers(marked, decorator, imports) if isinstance(marked, Function) and decorator.callers else ()
+    called = isinstance(marked, Function) and bool(decorator.callers)
+    callers = tuple(_callers(marked, decorator, imports)) if called else ()
     for cls in callers:
         edits.append(_above(cls, f"@{imports.spell(decorator.callers)}({marked.name})", imports))
         uses.add(decorator.callers)
     spans = [imports.source.span(marked), *(edit.span for edit in edits)]
     extent = Span(min(one.start for one in spans), max(one.end for one in spans))
     also = tuple(cls.name for cls in callers)
-    return Patch(match, "substitute", tuple(sorted(edits)), extent, frozenset(uses), also)
+    return Patch(match, "decorate", tuple(sorted(edits)), extent, frozenset(uses), also)
 
 
 def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
@@ -57,7 +58,7 @@ def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
             raise Withheld("the function is used as a value, and the decorator makes it a module", one.lineno)
 
 
-def _callers(marked: Function, decorator: Decorator, imports: Imports) -> Iterator[ast.ClassDef]:
+def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iterator[ast.ClassDef]:
     """Classes of the file that call a function and are not marked yet; raises Withheld for one above it."""
     for cls in imports.source.tree.body:
         if not isinstance(cls, ast.ClassDef):

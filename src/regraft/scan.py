@@ -40,6 +40,11 @@ class CompiledRule:
     bodies: tuple[BodyPattern, ...] = ()
 
     @property
+    def decorates(self) -> bool:
+        """Whether the rule marks definitions instead of rewriting what they compute."""
+        return any(one.decorator is not None for one in self.patterns)
+
+    @property
     def needs(self) -> tuple[Needs, ...]:
         """For each pattern the nodes that it cannot match without."""
         return tuple(
@@ -341,13 +346,18 @@ def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
         lines=tuple(sorted({line for node in match.nodes for line in _lines(node)})),
         text=source.line(start[0]),
         kernel=match.pattern.kernel,
-        mode=patch.mode if patch is not None else "version" if match.tests else "substitute",
+        mode=patch.mode if patch is not None else _mode(match),
         guard=_guard(match),
         tests=tuple(filter(None, (guards.text(test.guard) for test in match.tests))),
         reason=reason,
         patch=patch,
         also=patch.also if patch is not None else (),
     )
+
+
+def _mode(match: Match) -> Mode:
+    """How a place would have to be rewritten."""
+    return "decorate" if match.pattern.decorator is not None else "version" if match.tests else "substitute"
 
 
 def _body_finding(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:

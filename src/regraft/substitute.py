@@ -24,7 +24,7 @@ from regraft.structure.model import Node, Statement, Value
 
 _HOOKS = re.compile(rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook")
 
-Mode = Literal["substitute", "sink", "version"]
+Mode = Literal["substitute", "sink", "version", "decorate"]
 _VIEWS = frozenset(
     ["view", "reshape", "transpose", "permute", "squeeze", "unsqueeze", "flatten", "expand", "detach", "py.item"]
 )

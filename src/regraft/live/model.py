@@ -167,7 +167,7 @@ def _rules(select: Sequence[str], ignore: Sequence[str], path: Path | None, mode
     compiled, more = compile_rules(rules)
     for problem in (*problems, *more):
         raise ValueError(f"{problem.path}:{problem.line}: {problem.message}")
-    return compiled
+    return tuple(one for one in compiled if not one.decorates)  # a model that exists is not decorated any more
 
 
 def _is_contract(one: CompiledRule) -> bool:

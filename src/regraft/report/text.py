@@ -36,7 +36,8 @@ def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
     yield f"{gutter} | {' ' * (finding.start[1] - 1)}{paint('^' * max(end - finding.start[1], 1), fg='red')}"
     if finding.fixable:
         lines = ", ".join(map(str, finding.lines))
-        yield f"{gutter} = help: {finding.kernel} can replace it (mode {finding.mode}; reads lines {lines})"
+        does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
+        yield f"{gutter} = help: {finding.kernel} can {does} (mode {finding.mode}; reads lines {lines})"
         if finding.mode == "version":
             tests = " and ".join(finding.tests)
             yield f"{gutter} = note: only where {tests}; the original code stays as the other branch"
