@@ -10,9 +10,14 @@ from packaging.version import InvalidVersion, Version
 
 from regraft.dsl.syntax import Need
 
+# Packages that the index does not have: it has something else under the same name.
+_ELSEWHERE = {"apex": "apex @ git+https://github.com/NVIDIA/apex"}
+
 
 def requirement(need: Need) -> str:
     """A need as installers take it: `liger-kernel>=0.8`."""
+    if need.package in _ELSEWHERE:
+        return _ELSEWHERE[need.package]
     return f"{need.package}>={need.version}" if need.version else need.package
 
 

@@ -76,6 +76,7 @@ from regraft.ops.postponed_linear import (
     postponed_linear_reference,
 )
 from regraft.ops.rms_norm import rms_norm, rms_norm_implementation, rms_norm_reference
+from regraft.ops.rolled_rotary import rolled_rotary, rolled_rotary_implementation
 from regraft.ops.rotary import (
     rotary,
     rotary_implementation,
@@ -110,6 +111,7 @@ __all__ = [
     "memory_efficient_attention",
     "postponed_linear",
     "rms_norm",
+    "rolled_rotary",
     "rotary",
     "rotary_pair",
     "row_softmax",
@@ -138,6 +140,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "memory_efficient_attention": memory_efficient_attention_reference,
         "postponed_linear": postponed_linear_reference,
         "rms_norm": rms_norm_reference,
+        "rolled_rotary": rotary_reference,
         "rotary": rotary_reference,
         "rotary_pair": rotary_pair_reference,
         "row_softmax": row_softmax_reference,
@@ -166,6 +169,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "memory_efficient_attention": memory_efficient_attention_implementation,
         "postponed_linear": postponed_linear_implementation,
         "rms_norm": rms_norm_implementation,
+        "rolled_rotary": rolled_rotary_implementation,
         "rotary": rotary_implementation,
         "rotary_pair": rotary_pair_implementation,
         "row_softmax": row_softmax_implementation,

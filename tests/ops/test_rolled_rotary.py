@@ -1,0 +1,55 @@
+"""The rotary embedding on CPU against its composition: results, gradients of both orders, and what is left to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from regraft.ops import REFERENCES, implementation, rolled_rotary  # noqa: E402
+
+reference = REFERENCES["rolled_rotary"]
+SHAPES = [((2, 3, 5, 6), (1, 1, 5, 6)), ((2, 5, 3, 6), (2, 5, 1, 6)), ((4, 5, 6), (5, 6)), ((2, 2, 5, 6), (6,))]
+
+
+@pytest.mark.parametrize(("shape", "table"), SHAPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("views", [False, True])
+def test_the_composition(shape: tuple[int, ...], table: tuple[int, ...], dtype: Any, views: bool) -> None:
+    x = torch.randn(shape).to(dtype)
+    x = x.transpose(0, 1).contiguous().transpose(0, 1) if views else x
+    cos, sin = (torch.randn(table).to(dtype) for _ in range(2))
+    assert implementation("rolled_rotary", x, cos, sin) == "torch-native"
+    found = []
+    for op in (rolled_rotary, reference):
+        leaves = [one.clone().requires_grad_() for one in (x, cos, sin)]
+        made = op(*leaves)
+        weights = torch.linspace(-1, 1, made.numel()).reshape(made.shape).to(dtype)
+        slopes = torch.autograd.grad((made * made * weights).sum(), leaves, create_graph=True)
+        again = torch.autograd.grad(sum(one.square().sum() for one in slopes), leaves)
+        found.append([made, *slopes, *([] if dtype == torch.bfloat16 else again)])
+    for ours, theirs in zip(*found, strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        torch.testing.assert_close(ours, theirs, **({"rtol": 5e-2, "atol": 0.25} if dtype == torch.bfloat16 else {}))
+
+
+def test_float64_has_the_bits_but_for_one_rounding() -> None:
+    x, cos, sin = torch.randn(2, 3, 5, 6), torch.randn(5, 6), torch.randn(5, 6)
+    exact = reference(x.double(), cos.double(), sin.double())
+    for op in (rolled_rotary, reference):
+        assert (op(x, cos, sin) - exact).abs().max() < 1e-6
+
+
+def test_what_is_left_to_the_composition() -> None:
+    x, table = torch.randn(2, 3, 4, 6), torch.randn(4, 6)
+    half, wide = table.bfloat16(), torch.randn(2, 3, 4, 6)
+    for given in ((x, half, half), (x, table, wide), (x[..., :1], table, table), (x.long(), table, table)):
+        assert implementation("rolled_rotary", *given) == "reference"
+    with torch.autocast("cpu"):
+        assert implementation("rolled_rotary", x, table, table) == "reference"
+    with pytest.raises(ValueError, match="even size"):
+        rolled_rotary(x[..., :5], table[:, :5], table[:, :5])
+    compiled = torch.func.vmap(rolled_rotary, in_dims=(0, None, None))(x, table, table)
+    torch.testing.assert_close(compiled, reference(x, table, table))
