@@ -70,3 +70,7 @@ def test_they_are_installed_only_when_the_user_agrees(tmp_path: Path, monkeypatc
     assert ran == []
     assert check(tmp_path / "m.py", "--install", answer="y\n").exit_code == 2
     assert ran == [[sys.executable, "-m", "pip", "install", "liger-kernel>=0.8"]]
+
+
+def test_a_package_whose_name_is_another_one_s_is_not_taken_from_the_index() -> None:
+    assert needs.missing([Need("apex", "0.1")]) == ("apex @ git+https://github.com/NVIDIA/apex",)

@@ -120,6 +120,7 @@ WRONG = {
     ),
     "angles for their cosines": ("te/rotary", "torch.cos($angles).to($x.dtype)", "$angles.to($x.dtype)"),
     "Apex gets the sine for the cosine": ("apex/rotary", "rotary($x, $cos, $sin)", "rotary($x, $sin, $cos)"),
+    "a rolled rotary with the sine for the cosine": ("torch/rotary", "($x, $cos, $sin)", "($x, $sin, $cos)"),
     "dtype lost": ("adopter/softmax", "softmax($x, dtype=$dtype)", "softmax($x)"),
 }
 
