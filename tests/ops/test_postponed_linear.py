@@ -14,8 +14,9 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from regraft.ops import implementation, postponed_linear  # noqa: E402
-from regraft.ops import postponed as module  # noqa: E402
-from regraft.ops.postponed import PostponedTensor, postponed, rows_at_once  # noqa: E402
+from regraft.ops import postponed_logits as module  # noqa: E402
+from regraft.ops.postponed import PostponedTensor  # noqa: E402
+from regraft.ops.postponed_logits import postponed, rows_at_once  # noqa: E402
 
 CLASSES = 37
 

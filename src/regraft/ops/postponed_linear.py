@@ -9,7 +9,8 @@ from torch import nn
 
 from regraft.ops.liger import is_transformed, takes
 from regraft.ops.plain import is_plain
-from regraft.ops.postponed import PostponedTensor, autocast_dtype, postponed
+from regraft.ops.postponed import PostponedTensor, autocast_dtype
+from regraft.ops.postponed_logits import postponed
 
 _ANY_NUMBER = 1 << 30
 
