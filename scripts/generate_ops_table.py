@@ -88,6 +88,8 @@ def main() -> None:
             if variadic := _variadic(name):
                 entry["variadic"] = variadic
             spellings[f"{space}.{name}"] = canonical
+    # of its many forms the one with two operands
+    ops["einsum"] = {"signatures": [[["equation", "p"], ["input", "p"], ["other", "p"]]], "kind": "tensor"}
     ops["identity"] = {"signatures": [[["input", "p"]]], "kind": "tensor"}
     for name, entry in ops.items():
         # the signature with the most parameters first: it takes every call that a shorter one takes

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from regraft.dsl.build import ELLIPSIS
 from regraft.dsl.syntax import Apply, Const, Operand, Predicate, Ref, Var
+from regraft.structure import guards
 from regraft.structure.model import MISSING, Node, Structure, Value
+from regraft.structure.rank import rank
+from regraft.uses import METADATA
 
 Arguments = tuple[Operand, ...]
 
@@ -199,6 +202,58 @@ def _feeds(args: Arguments, scope: Scope) -> str:
     return f"{_show_var(args[0])} is not given to {show(args[1])}"
 
 
+# Steps from scores to weights that a postponed tensor follows without its elements, in place or not.
+_POSTPONED = frozenset({
+    "add", "sub", "mul", "div", "masked_fill", "where", "to", "type", "view", "reshape", "flatten", "unflatten",
+    "squeeze", "unsqueeze", "contiguous", "dropout", "identity", "softmax",
+})  # fmt: skip
+
+
+def _attends(args: Arguments, scope: Scope) -> str:
+    """Scores become weights by softmax over the last dimension, and these are multiplied by a value.
+
+    What else uses them on the way, and needs their elements, must be in branches.
+    """
+    value = scope.value(args[0])
+    pending = [(value, False)] if value is not None else []
+    seen: set[tuple[Value, bool]] = set(pending)
+    attended, reason = False, f"{_show_var(args[0])} does not become the weights of attention"
+    while pending:
+        one, soft = pending.pop()
+        for use in one.every_use():
+            op = use.op.removesuffix("_")
+            if soft and (op == "einsum" or (op == "matmul" and use.args["input"] is one)):
+                attended = True
+            elif op in _POSTPONED and not (op == "softmax" and (soft or not _is_last(use))):
+                after = (use.output, soft or op == "softmax")
+                pending += [after] if after not in seen else []
+                seen.add(after)
+            elif _needs_elements(use) and guards.implies(_guard(value), use.guard):
+                line = getattr(use.expr, "lineno", use.statement.node.lineno)
+                return f"{use.spelling or use.op} at line {line} needs the elements of {_show_var(args[0])}"
+    return "" if attended else reason
+
+
+def _guard(value: Value | None) -> guards.Guard:
+    return guards.TRUE if value is None or value.node is None else value.node.guard
+
+
+def _is_last(softmax: Node) -> bool:
+    """Whether a softmax may be over the last dimension."""
+    dim = softmax.args["dim"].const
+    found = rank(softmax.args["input"])
+    if not isinstance(dim, int):
+        return dim is MISSING
+    return dim == -1 or (dim == found.number - 1 if found is not None else dim > 1)
+
+
+def _needs_elements(use: Node) -> bool:
+    """Whether a node looks at a tensor, and does not only pass it on."""
+    if use.op == "py.attr":
+        return use.spelling not in METADATA
+    return use.op == "py.item" or not (use.op.startswith("py.") or use.spelling.rpartition(".")[2] in METADATA)
+
+
 def _show_var(operand: Operand) -> str:
     return f"${operand.name}" if isinstance(operand, Var) else show(operand)
 
@@ -215,4 +270,5 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "present": (1, 1, _present),
     "stored": (1, 1, _stored),
     "feeds": (2, 2, _feeds),
+    "attends": (1, 1, _attends),
 }

@@ -29,6 +29,8 @@ def find(
     """Every match of the pattern in a body, and the nearest miss of each root that is not one."""
     if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
         return
+    if any(op not in body.index for op in led_to(where)):
+        return
     known = {node.spelling for node in body.index.get("call", ())}
     if any(name not in known for name in called(pattern, where)):
         return
@@ -41,6 +43,11 @@ def called(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
     for predicate in where:
         if predicate.name == "feeds" and any(one in pattern.producers for one in variables(predicate.args[0])):
             yield show(predicate.args[1])
+
+
+def led_to(where: tuple[Predicate, ...]) -> tuple[str, ...]:
+    """Operations that have to be there for the conditions `attends` to hold."""
+    return ("softmax",) if any(predicate.name == "attends" for predicate in where) else ()
 
 
 def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:

@@ -15,7 +15,7 @@ from regraft import source as text
 from regraft.bodies import BodyMatch, BodyPattern, compile_body, find_bodies, rewrite_body
 from regraft.found import Match, NoMatch
 from regraft.imports import Imports
-from regraft.match import called, find
+from regraft.match import called, find, led_to
 from regraft.pattern import RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
 from regraft.render import Withheld
 from regraft.rewrite import Mode, Patch, rewrite
@@ -50,6 +50,7 @@ class CompiledRule:
         return tuple(
             frozenset(_need(node) for node in one.nodes if node.required and not node.is_glue)
             | {Need("call", name) for name in called(one, self.rule.syntax.where)}
+            | {Need(op) for op in led_to(self.rule.syntax.where)}
             for one in self.patterns
         )
 

@@ -28,6 +28,7 @@ Mode = Literal["substitute", "sink", "version", "decorate"]
 _VIEWS = frozenset(
     ["view", "reshape", "transpose", "permute", "squeeze", "unsqueeze", "flatten", "expand", "detach", "py.item"]
 )
+POSTPONED = "regraft.ops.postponed_"
 _PURE = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
 
 
@@ -113,7 +114,12 @@ class Rewriter:
             raise self._withheld(self.imports.obstacle, self.root)
 
     def _check_written(self, root: Node) -> None:
-        """A kernel may keep its result for the backward pass: nothing writes into it, or a view of it, afterwards."""
+        """A kernel may keep its result for the backward pass: nothing writes into it, or a view of it, afterwards.
+
+        A postponed tensor is computed before anything writes into it.
+        """
+        if getattr(self.match.pattern.target.callee, "path", "").startswith(POSTPONED):
+            return
         seen, pending = {root.output}, [root.output]
         while pending and self.match.body.writers:
             value = pending.pop()

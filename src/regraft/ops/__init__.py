@@ -75,6 +75,17 @@ from regraft.ops.postponed_linear import (
     postponed_linear_implementation,
     postponed_linear_reference,
 )
+from regraft.ops.postponed_matmul import (
+    postponed_baddbmm,
+    postponed_baddbmm_implementation,
+    postponed_baddbmm_reference,
+    postponed_einsum,
+    postponed_einsum_implementation,
+    postponed_einsum_reference,
+    postponed_matmul,
+    postponed_matmul_implementation,
+    postponed_matmul_reference,
+)
 from regraft.ops.rms_norm import rms_norm, rms_norm_implementation, rms_norm_reference
 from regraft.ops.rolled_rotary import rolled_rotary, rolled_rotary_implementation
 from regraft.ops.rotary import (
@@ -109,7 +120,10 @@ __all__ = [
     "linear_gelu",
     "linear_qkv",
     "memory_efficient_attention",
+    "postponed_baddbmm",
+    "postponed_einsum",
     "postponed_linear",
+    "postponed_matmul",
     "rms_norm",
     "rolled_rotary",
     "rotary",
@@ -138,7 +152,10 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "linear_gelu": linear_gelu_reference,
         "linear_qkv": linear_qkv_reference,
         "memory_efficient_attention": memory_efficient_attention_reference,
+        "postponed_baddbmm": postponed_baddbmm_reference,
+        "postponed_einsum": postponed_einsum_reference,
         "postponed_linear": postponed_linear_reference,
+        "postponed_matmul": postponed_matmul_reference,
         "rms_norm": rms_norm_reference,
         "rolled_rotary": rotary_reference,
         "rotary": rotary_reference,
@@ -167,7 +184,10 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "linear_gelu": linear_gelu_implementation,
         "linear_qkv": linear_qkv_implementation,
         "memory_efficient_attention": memory_efficient_attention_implementation,
+        "postponed_baddbmm": postponed_baddbmm_implementation,
+        "postponed_einsum": postponed_einsum_implementation,
         "postponed_linear": postponed_linear_implementation,
+        "postponed_matmul": postponed_matmul_implementation,
         "rms_norm": rms_norm_implementation,
         "rolled_rotary": rolled_rotary_implementation,
         "rotary": rotary_implementation,

@@ -52,8 +52,8 @@ def _rank(value: Value, budget: list[int]) -> Rank | None:
         if size is None or not written or isinstance(size.node.expr if size.node else None, ast.List):
             return None  # a list may be changed before it is used
         return Rank(len(size.items or ()))
-    if node.op == "call" and node.spelling in ("torch.einsum", "torch.functional.einsum"):
-        equation = args.get("0")
+    if node.op == "einsum" or (node.op == "call" and node.spelling in ("torch.einsum", "torch.functional.einsum")):
+        equation = args.get("equation", args.get("0"))
         text = equation.const if equation is not None else MISSING
         found = re.fullmatch(r"[a-zA-Z, ]*->\s*([a-zA-Z ]*)", text) if isinstance(text, str) else None
         return Rank(len(found[1].replace(" ", ""))) if found else None
