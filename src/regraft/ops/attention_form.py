@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 _AttentionCall = Callable[..., torch.Tensor]
+_VANISHING = -750.0  # whose exponential is zero in every dtype
 _SCALING = frozenset({
     torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.mul, torch.Tensor.mul_, torch.Tensor.__imul__,
 })  # fmt: skip
@@ -51,7 +52,8 @@ class Form:
     """`scale * query @ key.transpose(-1, -2) + bias`, and softmax of it where `soft`.
 
     Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`. `bias` broadcasts to `(*lead, L, S)`, where `lead` are the
-    leading sizes of the scores to which it was added: the same rows, perhaps arranged in another way.
+    leading sizes of the scores to which it was added: the same rows, perhaps arranged in another way. `fill` is the
+    highest number that scores were replaced by; it was added to them instead.
     """
 
     query: torch.Tensor
@@ -59,6 +61,7 @@ class Form:
     scale: float = 1.0
     bias: torch.Tensor | None = None
     lead: tuple[int, ...] = ()
+    fill: float = -math.inf
     soft: bool = False
 
 
@@ -128,7 +131,7 @@ def _scaled(other: Any, divides: bool, alike: torch.Tensor, form: Form) -> Step 
 
     number = _constant(other)
     if number is not None:
-        if not math.isfinite(number) or not number:
+        if not math.isfinite(number) or not number or not _is_lowest(form.fill, alike):
             return None
         scale = form.scale / number if divides else form.scale * number
         bias = form.bias if form.bias is None else (form.bias / number if divides else form.bias * number)
@@ -145,6 +148,8 @@ def _scaled(other: Any, divides: bool, alike: torch.Tensor, form: Form) -> Step 
 def _added(other: Any, negated: bool, alike: torch.Tensor, form: Form) -> Step | None:
     if not _fits(other, alike) or other.dtype != alike.dtype:
         return None
+    if not _is_lowest(form.fill, alike) and (negated or not other.is_cpu or bool((other.detach() > 0).any())):
+        return None  # it may raise what was filled
     bias = _arranged_bias(form, alike)
     if bias is None and form.bias is not None:
         return None
@@ -158,11 +163,11 @@ def _added(other: Any, negated: bool, alike: torch.Tensor, form: Form) -> Step |
 
 
 def _filled(call: _AttentionCall, mask: Any, value: Any, alike: torch.Tensor, form: Form, kept: bool) -> Step | None:
-    """Scores become a number so low that what is added to it is lost: it is added in their place."""
+    """Scores become a number so low that what is added to it is lost, or is lost by softmax: it is added instead."""
     number = _constant(value)
     if number is None or not _fits(mask, alike) or mask.dtype != torch.bool:
         return None
-    if number > torch.finfo(alike.dtype).min:
+    if not _is_lowest(number, alike) and not mask.is_cpu:
         return None
     bias = _arranged_bias(form, alike)
     if bias is None and form.bias is not None:
@@ -172,8 +177,26 @@ def _filled(call: _AttentionCall, mask: Any, value: Any, alike: torch.Tensor, fo
     before = torch.zeros_like(low) if bias is None else bias
     filled = torch.where(mask, before, low) if kept else torch.where(mask, low, before)
     return Step(
-        lambda x, m: call(x, m, number), (mask,), alike, replace(form, bias=filled, lead=tuple(alike.shape[:-2]))
-    )
+        lambda x, m: call(x, m, number), (mask,), alike,
+        replace(form, bias=filled, lead=tuple(alike.shape[:-2]), fill=max(form.fill, number)),
+    )  # fmt: skip
+
+
+def _is_lowest(number: float, alike: torch.Tensor) -> bool:
+    """Whether a score that is added to a number of this dtype is lost."""
+    return bool(number <= torch.finfo(alike.dtype).min)
+
+
+def _is_drowned(form: Form) -> bool:
+    """Whether softmax gives zero for every score that was replaced by a number, also where that was added instead.
+
+    Scores lie within the product of the greatest lengths of a query and a key.
+    """
+    if _is_lowest(form.fill, form.query) or form.bias is None:
+        return True
+    query, key, bias = (one.detach() for one in (form.query, form.key, form.bias))
+    reach = query.norm(dim=-1).max() * key.norm(dim=-1).max() * abs(form.scale)
+    return bool(2 * reach + form.fill - bias.amax(-1).min() < _VANISHING)
 
 
 def _arranged_bias(form: Form, alike: torch.Tensor) -> torch.Tensor | None:
@@ -243,7 +266,7 @@ class Product:
 
 def product_of(function: Any, args: Any, kwargs: Any, place: int, alike: torch.Tensor, form: Form) -> Product | None:
     """One of PRODUCTS with weights as the argument at `place`; None where it is not attention."""
-    if kwargs or not form.soft or len(args) != 2 + (function is torch.einsum):
+    if kwargs or not form.soft or len(args) != 2 + (function is torch.einsum) or not _is_drowned(form):
         return None
     finish: _AttentionCall = lambda y: y  # noqa: E731
     if function is torch.einsum:

@@ -128,7 +128,8 @@ class _Scores:
         if not state["family"].products or self.keeper() is None:
             return value
         if "ordinary" not in state:
-            state["ordinary"] = _Ordinary.apply(self, tensor)
+            with as_made(self.modes):
+                state["ordinary"] = _Ordinary.apply(self, tensor)
         ordinary: torch.Tensor = state["ordinary"]
         return ordinary
 
@@ -145,10 +146,10 @@ class _Scores:
     def later(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         if function not in FOLLOWED and function not in PRODUCTS:
             return None
-        places = [number for number, one in enumerate(args) if isinstance(one, PostponedTensor)]
-        if len(places) != 1 or any(isinstance(one, PostponedTensor) for one in kwargs.values()):
+        place = next((number for number, one in enumerate(args) if isinstance(one, PostponedTensor)), None)
+        if place is None or any(isinstance(one, PostponedTensor) for one in kwargs.values()):
             return None
-        (place,) = places
+        args = [one if number == place else elements(one) for number, one in enumerate(args)]
         tensor = args[place]
         while "moved" in tensor.__dict__:
             tensor = tensor.__dict__["moved"]

@@ -1,0 +1,476 @@
+"""Postponed scores behave as the scores that they stand for, and their attention is that of the composition."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from regraft.ops import (  # noqa: E402
+    attention_form,
+    implementation,
+    postponed_baddbmm,
+    postponed_einsum,
+    postponed_matmul,
+)
+from regraft.ops.postponed import PostponedTensor  # noqa: E402
+
+B, H, L, E = 2, 4, 9, 8
+LOWEST = torch.finfo(torch.float32).min
+CAUSAL = torch.ones(L, L).tril() == 1
+PADDED = torch.zeros(B, 1, 1, L).masked_fill(torch.arange(L) >= L - 2, LOWEST)
+
+
+@pytest.fixture(autouse=True)
+def _always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGRAFT_KERNELS", "always")
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The arguments of each attention that the kernel computed."""
+    seen: list[Any] = []
+    kernel = F.scaled_dot_product_attention
+
+    def counted(*args: Any, **options: Any) -> Any:
+        seen.append(options)
+        return kernel(*args, **options)
+
+    monkeypatch.setattr(attention_form.functional, "scaled_dot_product_attention", counted)
+    return seen
+
+
+def inputs(dtype: Any = torch.float32, gradients: bool = True, length: int = L) -> tuple[Any, ...]:
+    generator = torch.Generator().manual_seed(0)
+    made = (torch.randn(B, length, H, E, generator=generator, dtype=torch.float32) for _ in range(3))
+    return tuple(one.to(dtype).transpose(1, 2).detach().requires_grad_(gradients) for one in made)
+
+
+Product = Callable[..., Any]
+
+
+def forward(
+    product: Product, q: Any, k: Any, v: Any, mask: Any = None, p: float = 0.0, training: bool = False,
+    head_mask: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """The eager attention of transformers."""
+    weights = product(q, k.transpose(2, 3)) * 0.4
+    if mask is not None:
+        weights = weights + mask
+    weights = F.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)
+    weights = F.dropout(weights, p=p, training=training)
+    if head_mask is not None:
+        weights = weights * head_mask
+    return torch.matmul(weights, v).transpose(1, 2).contiguous(), weights
+
+
+def bart(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """Batches of heads, with a view that keeps the gradient of the weights."""
+    q, k, v = (one.reshape(B * H, L, E) for one in (q * 0.4, k, v))
+    weights = product(q, k.transpose(1, 2))
+    weights = weights.view(B, H, L, L) + PADDED
+    weights = F.softmax(weights.view(B * H, L, L), dim=-1)
+    reshaped = weights.view(B, H, L, L)
+    weights = F.dropout(reshaped.view(B * H, L, L), p=0.1, training=False)
+    return torch.bmm(weights, v).view(B, H, L, E), reshaped
+
+
+def gpt(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    weights = product(q, k.mT) / torch.sqrt(torch.tensor(8.0))
+    weights = weights.masked_fill(~CAUSAL, float("-inf")).softmax(-1).type(v.dtype)
+    return weights @ v, weights
+
+
+def chosen(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    weights = torch.where(CAUSAL, product(q, k.mT), torch.tensor(LOWEST)) + PADDED
+    weights = nn.Softmax(dim=3)(weights)
+    return nn.Dropout(0.5).eval()(weights) @ v, weights
+
+
+def low(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    weights = product(q, k.mT).masked_fill(mask=~CAUSAL, value=-1e4).softmax(-1)
+    return weights.matmul(v), weights
+
+
+def twice(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    bias = torch.arange(L * 1.0).expand(H, L, L)
+    weights = (0.5 * (product(q, k.mT) * 0.4 + bias) - PADDED.neg()).softmax(-1)
+    return weights @ v, weights
+
+
+def scaled_by_head(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    weights = (product(q, k.mT) * torch.arange(1.0, H + 1).view(H, 1, 1)).softmax(-1)
+    return weights @ v, weights
+
+
+def many_queries(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    weights = product(q, k[:, :1].mT).softmax(-1)
+    return weights @ v[:, :1], weights
+
+
+def two_dimensions(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    weights = product(q[0, 0], k[0, 0].t()).softmax(1)
+    return weights @ v[0, 0], weights
+
+
+FUSED: dict[str, Callable[..., Any]] = {
+    "plain": forward,
+    "causal": lambda product, q, k, v: forward(product, q, k, v, torch.where(CAUSAL, 0.0, LOWEST).expand(B, 1, L, L)),
+    "padded": lambda product, q, k, v: forward(product, q, k, v, PADDED),
+    "no rate": lambda product, q, k, v: forward(product, q, k, v, p=0.0, training=True),
+    "bart": bart, "gpt": gpt, "chosen": chosen, "low": low, "twice": twice, "scaled by head": scaled_by_head,
+    "many queries": many_queries, "two dimensions": two_dimensions,
+}  # fmt: skip
+COMPUTED: dict[str, Callable[..., Any]] = {
+    "dropout": lambda product, q, k, v: forward(product, q, k, v, p=0.4, training=True),
+    "head mask": lambda product, q, k, v: forward(product, q, k, v, head_mask=torch.rand(H, 1, 1)),
+    "low and all hidden": lambda product, q, k, v: low(product, q * 0 + 3, k, v)[:0]
+    + forward(product, q, k, v, head_mask=torch.ones(1)),
+}  # fmt: skip
+
+
+def results(attention: Callable[..., Any], product: Product, use: str, dtype: Any = torch.float32) -> list[Any]:
+    """What attention gives and its gradients, with the weights used or not."""
+    given = inputs(dtype)
+    torch.manual_seed(1)
+    output, weights = attention(product, *given)
+    loss = output.float().square().sum()
+    extra = []
+    if use != "ignored":
+        loss = loss + (weights.float() ** 3).sum() * 5
+    if use == "hook":
+        weights.register_hook(lambda slope: slope * 2)
+    if use == "retained":
+        weights.retain_grad()
+        loss.backward(retain_graph=True)
+        extra.append(weights.grad)
+    if use == "asked":
+        extra += torch.autograd.grad(loss, [weights], retain_graph=True)
+    gradients = torch.autograd.grad(loss, given)
+    return [output, *gradients, *extra, *([weights] if use != "ignored" else [])]
+
+
+USES = ["ignored", "read", "hook", "retained", "asked"]
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("attention", [*FUSED.values(), *COMPUTED.values()], ids=[*FUSED, *COMPUTED])
+def test_results_and_gradients(attention: Callable[..., Any], use: str) -> None:
+    ours, theirs = (results(attention, one, use) for one in (postponed_matmul, torch.matmul))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_dtypes(dtype: Any) -> None:
+    ours, theirs = (results(forward, one, "read", dtype) for one in (postponed_matmul, torch.matmul))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.detach(), other.detach())
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("attention", FUSED.values(), ids=FUSED)
+def test_without_gradients(attention: Callable[..., Any], mode: Any, kernels: list[Any]) -> None:
+    given = inputs(gradients=False)
+    with mode():
+        output, weights = attention(postponed_matmul, *given)
+        assert len(kernels) == 1 and isinstance(weights, PostponedTensor) and weights.record.value is None
+        wanted = attention(torch.matmul, *given)
+        assert weights.is_inference() == wanted[1].is_inference()
+    for one, other in zip((output, weights), wanted, strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.shape == other.shape and one.is_contiguous() == other.is_contiguous()
+
+
+@pytest.mark.parametrize("attention", FUSED.values(), ids=FUSED)
+def test_the_weights_are_never_there(attention: Callable[..., Any], kernels: list[Any]) -> None:
+    given = inputs()
+    output, weights = attention(postponed_matmul, *given)
+    torch.autograd.grad(output.square().sum(), given)
+    assert len(kernels) == 1 and weights.record.value is None and weights.requires_grad
+
+
+@pytest.mark.parametrize("attention", COMPUTED.values(), ids=COMPUTED)
+def test_what_no_kernel_computes(attention: Callable[..., Any], kernels: list[Any]) -> None:
+    assert type(attention(postponed_matmul, *inputs())[1]) is torch.Tensor
+
+
+def test_only_a_causal_mask_is_causal(kernels: list[Any]) -> None:
+    given = inputs(gradients=False)
+    causal = torch.where(CAUSAL, 0.0, LOWEST)
+    later = torch.where(torch.ones(L, L).tril(1) == 1, 0.0, LOWEST)
+    biased = causal.clone()
+    biased[3, 2] = 0.5
+    hidden = causal.clone()
+    hidden[5, 1] = LOWEST
+    for mask in (causal, causal.expand(B, 1, L, L), later, biased, hidden, causal[:, :1], PADDED):
+        forward(postponed_matmul, *given, mask)
+    assert [one["is_causal"] for one in kernels] == [True, True, False, False, False, False, False]
+    forward(postponed_matmul, *given, causal.requires_grad_())
+    assert not kernels[-1]["is_causal"]
+
+
+@pytest.mark.parametrize("value", [-1e4, -1e9, -50.0])
+def test_a_row_that_is_hidden_by_a_number(value: float, kernels: list[Any]) -> None:
+    """Where all of a row is replaced, or the number is not low enough, scores are not lost in it."""
+    q, k, v = inputs(gradients=False)
+    for hidden in (~CAUSAL, ~CAUSAL | (torch.arange(L) == 3)[:, None]):
+        ours, theirs = (
+            (product(q * 9, k.mT).masked_fill(hidden, value).softmax(-1) @ v)
+            for product in (postponed_matmul, torch.matmul)
+        )
+        torch.testing.assert_close(ours, theirs)
+    assert len(kernels) == (value < -50)
+    low = ((product(q, k.mT).masked_fill(~CAUSAL, value) + 40.0 * CAUSAL.flip(1)).softmax(-1) @ v
+           for product in (postponed_matmul, torch.matmul))  # fmt: skip
+    torch.testing.assert_close(*low)
+
+
+EQUATIONS = [
+    ("bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd"),
+    ("bkhd,bqhd->bhqk", "bkhd,bhqk->bqhd"),
+    ("b q h d, b k h d -> h b q k", "hbqk,bkhd->hbqd"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), EQUATIONS)
+def test_einstein_sums(first: str, second: str, kernels: list[Any]) -> None:
+    for gradients in (True, False):
+        q, k, v = (one.transpose(1, 2) for one in inputs(gradients=gradients))
+        found = []
+        for product in (postponed_einsum, torch.einsum):
+            weights = product(first, *((k, q) if first.startswith("bk") else (q, k))).softmax(-1)
+            output = torch.einsum(second, *((v, weights) if second.startswith("bk") else (weights, v)))
+            slopes = torch.autograd.grad(output.square().sum(), [q, k, v]) if gradients else ()
+            found.append([output, *slopes, weights])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-4)
+    assert len(kernels) == 2
+
+
+@pytest.mark.parametrize(
+    "equation",
+    ["bqhd,bkhd->bhkq", "bqhd,bkhd->bqk", "bqhd,bkhd->bq", "bqhd,bkhe->bhqk", "...qhd,...khd->...hqk", "ab,bc"],
+)
+def test_other_sums(equation: str) -> None:
+    q, k, _ = (one.transpose(1, 2) for one in inputs())
+    if equation == "ab,bc":
+        q, k = q[0, 0], k[0, 0].t()
+    torch.testing.assert_close(postponed_einsum(equation, q, k), torch.einsum(equation, q, k))
+
+
+@pytest.mark.parametrize(("beta", "alpha"), [(1.0, 0.3), (0.5, 1), (0, 0.3), (1, -1.0)])
+def test_on_top_of_a_bias(beta: float, alpha: float, kernels: list[Any]) -> None:
+    found = []
+    for product in (postponed_baddbmm, torch.baddbmm):
+        q, k, v = inputs()
+        flat = [one.reshape(B * H, L, E) for one in (q, k, v)]
+        bias = torch.arange(L * 1.0).expand(B * H, 1, L).clone().requires_grad_()
+        scores = product(bias, flat[0], flat[1].mT, beta=beta, alpha=alpha)
+        weights = (scores.view(B, H, L, L) + PADDED).softmax(-1).view(B * H, L, L)
+        output = torch.bmm(weights, flat[2])
+        found.append(
+            [output, *torch.autograd.grad(output.square().sum(), [q, k, v, *([bias] if beta else [])]), weights]
+        )
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-4)
+    assert len(kernels) == (alpha > 0)
+
+
+def test_in_place() -> None:
+    given = inputs(gradients=False)
+    for gradients in (False, True):
+        found = []
+        for product in (postponed_matmul, torch.matmul):
+            q, k, v = (one.clone().requires_grad_(gradients) for one in given)
+            scores = product(q, k.mT)
+            again = scores
+            scores *= 0.5
+            scores.masked_fill_(~CAUSAL, LOWEST)
+            scores += PADDED
+            weights = again.softmax(-1)
+            found += [weights @ v, weights, again]
+        for one, other in zip(found[:3], found[3:], strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_a_view_of_what_changes_in_place() -> None:
+    q, k, _ = inputs(gradients=False)
+    scores = postponed_matmul(q, k.mT)
+    rows = scores.view(-1, L, L)
+    scores.mul_(2.0)
+    torch.testing.assert_close(rows, (torch.matmul(q, k.mT) * 2).view(-1, L, L))
+    scores[0] = 7.0
+    assert bool((rows[:H] == 7).all())
+
+
+def test_nothing_that_happens_later_changes_the_weights() -> None:
+    q, k, v = inputs(gradients=False)
+    mask = PADDED.clone()
+    wanted = forward(torch.matmul, q, k, v, mask)[1]
+    weights = forward(postponed_matmul, q, k, v, mask)[1]
+    for one in (q, k, v, mask):
+        one.zero_()
+    torch.testing.assert_close(weights, wanted)
+
+
+def test_what_is_dropped_is_freed() -> None:
+    """Neither a graph that lives on nor a cycle keeps the copies of the query and the key."""
+    q, k, v = inputs()
+    gc.collect()
+    gc.disable()
+    try:
+        output, weights = forward(postponed_matmul, q, k, v)
+        records = [one for one in gc.get_objects() if type(one).__name__ == "_Scores"]
+        assert records
+        del weights, records
+        assert not [one for one in gc.get_objects() if type(one).__name__ == "_Scores"]
+        output.sum().backward()
+        output, weights = forward(postponed_matmul, q, k, v)
+        weights.retain_grad()
+        (output.sum() + weights.sum()).backward()
+        assert weights.grad is not None
+        del output, weights
+        assert not [one for one in gc.get_objects() if type(one).__name__ == "_Scores"]
+    finally:
+        gc.enable()
+
+
+def test_it_is_a_tensor() -> None:
+    given = inputs()
+    (_, weights), (_, wanted) = (forward(one, *given) for one in (postponed_matmul, torch.matmul))
+    assert isinstance(weights, torch.Tensor) and torch.is_tensor(weights) and weights.requires_grad
+    assert (weights.shape, weights.dtype, weights.device, len(weights)) == (
+        wanted.shape,
+        wanted.dtype,
+        wanted.device,
+        B,
+    )
+    assert weights.record.value is None
+    assert torch.equal(weights, wanted) and str(weights.detach()) == str(wanted.detach())
+    assert type(weights.cpu()) is torch.Tensor and not weights.is_leaf
+    with torch.no_grad():
+        _, weights = forward(postponed_matmul, *given)
+        for copied in (copy.deepcopy(weights), pickle.loads(pickle.dumps(weights))):
+            assert type(copied) is torch.Tensor and torch.equal(copied, wanted)
+        file = io.BytesIO()
+        torch.save(weights, file)
+        file.seek(0)
+        assert torch.equal(torch.load(file, weights_only=True), wanted)
+
+
+class Doubled(torch.autograd.Function):
+    """A function of somebody else's, which takes the tensor as it is."""
+
+    @staticmethod
+    def forward(ctx: Any, y: Any) -> Any:
+        return y * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * 2
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before the product", "after the product"])
+def test_functions_of_others(first: bool) -> None:
+    found = []
+    for product in (postponed_matmul, torch.matmul):
+        q, k, v = inputs()
+        weights = product(q, k.mT).softmax(-1)
+        output = torch.zeros(()) if first else weights @ v
+        loss = (Doubled.apply(weights) ** 2).sum() + output.sum() + (weights @ v).square().sum()
+        found.append(torch.autograd.grad(loss, [q, k, v]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_second_derivatives_where_no_kernel_ran() -> None:
+    found = []
+    for product in (postponed_matmul, torch.matmul):
+        q, k, v = inputs()
+        output, _ = forward(product, q, k, v, head_mask=torch.ones(1))
+        (slope,) = torch.autograd.grad(output.square().sum(), q, create_graph=True)
+        found.append(torch.autograd.grad(slope.square().sum(), [q, k, v]))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_that_were_changed_have_no_gradient() -> None:
+    output, weights = forward(postponed_matmul, *inputs())
+    weights.retain_grad()
+    loss = output.sum() + weights.sum()
+    with torch.no_grad():
+        weights.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("mode", [torch.compiler.is_compiling, torch.func.vmap, torch.autocast])
+def test_where_others_look_on(mode: Any) -> None:
+    q, k, v = inputs(gradients=False)
+    wanted = forward(torch.matmul, q, k, v)[0]
+    if mode is torch.func.vmap:
+        made = torch.func.vmap(lambda *given: forward(postponed_matmul, *(one[None] for one in given))[0][0])(q, k, v)
+    elif mode is torch.autocast:
+        with torch.autocast("cpu", torch.bfloat16):
+            assert implementation("postponed_matmul", q, k.mT) == "reference"
+            made = forward(postponed_matmul, q, k, v)[0].float()
+            wanted = forward(torch.matmul, q, k, v)[0].float()
+    else:
+        made = torch.compile(lambda *given: forward(postponed_matmul, *given)[0], backend="eager", fullgraph=True)(
+            q, k, v
+        )
+    torch.testing.assert_close(made, wanted)
+
+
+def test_a_step_under_autocast_or_without_gradients() -> None:
+    q, k, v = inputs()
+    weights = postponed_matmul(q, k.mT).softmax(-1)
+    with torch.no_grad():
+        torch.testing.assert_close(weights @ v, torch.matmul(q, k.mT).softmax(-1) @ v)
+    weights = postponed_matmul(q, k.mT).softmax(-1)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert (weights @ v).dtype == torch.bfloat16
+
+
+def test_checkpoints() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    for reentrant in (False, True):
+        found = []
+        for product in (postponed_matmul, torch.matmul):
+            given = inputs()
+            output, weights = checkpoint(lambda *a, p=product: forward(p, *a), *given, use_reentrant=reentrant)
+            found.append(backward_of(output.square().sum() + (weights**3).sum(), given))
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def backward_of(loss: Any, given: Any) -> list[Any]:
+    loss.backward()
+    return [one.grad for one in given]
+
+
+def test_few_rows_are_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, _ = inputs()
+    assert implementation("postponed_matmul", q, k.mT) == "torch-native"
+    assert implementation("postponed_matmul", q[:, :, :1], k.mT) == "reference"
+    assert implementation("postponed_matmul", q, k.mT.bfloat16()) == "reference"
+    assert implementation("postponed_matmul", q.bfloat16(), k.mT.bfloat16()) == "reference"
+    assert implementation("postponed_matmul", q[:, :, :0], k.mT) == "reference"
+    assert implementation("postponed_matmul", q, 2.0) == "reference"
+    monkeypatch.delenv("REGRAFT_KERNELS")
+    assert implementation("postponed_matmul", q, k.mT) == "reference"
+    large = torch.zeros(1, 8, 512, 64)
+    assert implementation("postponed_matmul", large, large.mT) == "torch-native"
+    assert implementation("postponed_einsum", "bhqd,bhkd->bhqk", large, large) == "torch-native"
