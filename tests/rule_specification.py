@@ -49,7 +49,7 @@ BY_NAME: Mapping[str, tuple[Any, ...]] = {
 TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
 STRUCTURAL = frozenset(
-    {"used_once", "called_once", "distinct", "feeds"}
+    {"used_once", "called_once", "distinct", "feeds", "attends"}
 )  # about the place of a match, not about values
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
 DTYPES = (torch.float32, torch.bfloat16)

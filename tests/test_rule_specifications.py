@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -51,11 +52,24 @@ ANGLES: Drawn = {
     "x": lambda _: torch.randn(2, HEADS.choice((1, 3)), 5, 6, requires_grad=True),
     "angles": lambda _: torch.randn(5, 6),
 }
-DRAWN: dict[str, Drawn] = {"torch/linear-cross-entropy": LOGITS, "hub/rotary": TURNED, "te/rotary": ANGLES}
+def like(*sizes: int) -> Callable[[tuple[int, ...]], torch.Tensor]:
+    """Random values for a number of dimensions; -1 and -2 are the sizes of a shape counted from its end."""
+    return lambda shape: torch.randn([shape[one] if one < 0 else one for one in sizes], requires_grad=True)
+
+
+SCORES: Drawn = {
+    "equation": lambda _: CHANCE.choice(("bqhd,bkhd->bhqk", "qhbd,hkbd->bhqk")),
+    "first": like(3, 3, 2, -1), "second": like(3, 3, 2, -1),
+    "added": like(2, -2, 1), "left": like(2, -2, -1), "right": like(2, -1, -2),
+}  # fmt: skip
+DRAWN: dict[str, Drawn] = {
+    "torch/linear-cross-entropy": LOGITS, "torch/attention": SCORES, "hub/rotary": TURNED, "te/rotary": ANGLES,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
-def test_source_and_target_do_the_same(rule: Rule) -> None:
+def test_source_and_target_do_the_same(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGRAFT_KERNELS", "always")
     assert check_rule(runnable(rule, rule.syntax), drawn=DRAWN.get(rule.id)) >= len(rule.syntax.forward)
 
 

@@ -110,7 +110,7 @@ def follow(function: Any, args: Any, kwargs: Any, place: int, alike: torch.Tenso
     return _added(other, function in _SUBTRACTING, alike, form)
 
 
-def _fits(other: Any, alike: torch.Tensor) -> bool:
+def _broadcasts(other: Any, alike: torch.Tensor) -> bool:
     """Whether a tensor broadcasts to the scores without making them larger."""
     if not isinstance(other, torch.Tensor) or other.dim() > alike.dim():
         return False
@@ -136,7 +136,7 @@ def _scaled(other: Any, divides: bool, alike: torch.Tensor, form: Form) -> Step 
         scale = form.scale / number if divides else form.scale * number
         bias = form.bias if form.bias is None else (form.bias / number if divides else form.bias * number)
         return Step(call, (), alike, replace(form, scale=scale, bias=bias))
-    if not _fits(other, alike) or (other.dim() and (other.shape[-1] > 1 or other.dtype != alike.dtype)):
+    if not _broadcasts(other, alike) or (other.dim() and (other.shape[-1] > 1 or other.dtype != alike.dtype)):
         return None
     if form.bias is not None or form.query.shape[:-2] != alike.shape[:-2] or not other.is_floating_point():
         return None
@@ -146,7 +146,7 @@ def _scaled(other: Any, divides: bool, alike: torch.Tensor, form: Form) -> Step 
 
 
 def _added(other: Any, negated: bool, alike: torch.Tensor, form: Form) -> Step | None:
-    if not _fits(other, alike) or other.dtype != alike.dtype:
+    if not _broadcasts(other, alike) or other.dtype != alike.dtype:
         return None
     if not _is_lowest(form.fill, alike) and (negated or not other.is_cpu or bool((other.detach() > 0).any())):
         return None  # it may raise what was filled
@@ -165,7 +165,7 @@ def _added(other: Any, negated: bool, alike: torch.Tensor, form: Form) -> Step |
 def _filled(call: _AttentionCall, mask: Any, value: Any, alike: torch.Tensor, form: Form, kept: bool) -> Step | None:
     """Scores become a number so low that what is added to it is lost, or is lost by softmax: it is added instead."""
     number = _constant(value)
-    if number is None or not _fits(mask, alike) or mask.dtype != torch.bool:
+    if number is None or not _broadcasts(mask, alike) or mask.dtype != torch.bool:
         return None
     if not _is_lowest(number, alike) and not mask.is_cpu:
         return None

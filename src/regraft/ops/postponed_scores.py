@@ -36,7 +36,7 @@ def modes(device: torch.device) -> _Modes:
 
 
 @dataclass(slots=True, eq=False)
-class _Family:
+class _ScoresFamily:
     """Scores of one query and key, with all that was made of them.
 
     records   those that are still needed, in the order in which they were made
@@ -59,8 +59,8 @@ class _Family:
 
     def is_shared(self, tensor: PostponedTensor) -> bool:
         """Whether somebody holds another tensor that a change of this one may change."""
-        records = (record for one in self.records if (record := one()) is not None)
-        return any(record.tensor() not in (None, tensor) for record in records)
+        others = (record.tensor() for one in self.records if (record := one()) is not None)
+        return any(other is not None and other is not tensor for other in others)
 
 
 class _Keeper:
@@ -117,6 +117,12 @@ class _Scores:
                 keeper.record = record
             record = record.before
 
+    def is_own(self, tensor: PostponedTensor) -> bool:
+        """Whether the tensor is in the graph as it was made: functions of others may return it with another place."""
+        with torch._C.DisableTorchFunctionSubclass():
+            node = tensor.grad_fn
+        return self.keeper() is None if node is None else getattr(node, "_forward_cls", None) is _ScoresEdge
+
     def plain(self, tensor: PostponedTensor) -> torch.Tensor:
         state = tensor.__dict__
         if "moved" in state:
@@ -125,7 +131,7 @@ class _Scores:
         self.pin()
         state["family"].compute()
         value = self.compute()
-        if not state["family"].products or self.keeper() is None:
+        if self.is_own(tensor) and (not state["family"].products or self.keeper() is None):
             return value
         if "ordinary" not in state:
             with as_made(self.modes):
@@ -141,7 +147,7 @@ class _Scores:
             keeper = record.keeper()
             if keeper is not None:
                 keeper.watched = True
-        return bool(products) and self.keeper() is not None
+        return bool(products) and self.keeper() is not None and self.is_own(tensor)
 
     def later(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         if function not in FOLLOWED and function not in PRODUCTS:
@@ -156,6 +162,8 @@ class _Scores:
         record = tensor.record
         others = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor) and one is not args[place]]
         if record.value is not None or not self.modes.hold() or not all(map(self.takes, others)):
+            return None
+        if not record.is_own(tensor):
             return None
         if function in PRODUCTS:
             product = product_of(function, args, kwargs, place, record.alike, record.form)
@@ -187,14 +195,14 @@ def _stepped(
     return made
 
 
-def _postponed(family: _Family, record: _Scores, before: PostponedTensor | None) -> PostponedTensor:
+def _postponed(family: _ScoresFamily, record: _Scores, before: PostponedTensor | None) -> PostponedTensor:
     """The tensor of a record, in the graph where that has gradients."""
     family.records = [one for one in family.records if one() is not None]
     family.records.append(weakref.ref(record))
     given = record.sources if before is None else (before, *record.sources)
     made: PostponedTensor
     if record.modes.gradients and any(one.requires_grad for one in given):
-        made = _Edge.apply(record, before is not None, *given)
+        made = _ScoresEdge.apply(record, before is not None, *given)
     else:
         made = PostponedTensor.of(record, record.alike, record.modes.device)
     made.__dict__["family"] = family
@@ -206,7 +214,7 @@ def postponed_scores(call: Callable[..., torch.Tensor], sources: tuple[torch.Ten
     """The scores of a form, which `call` makes of the sources, postponed."""
     size = (*form.query.shape[:-1], form.key.shape[-2])
     alike = torch.empty(size, dtype=form.query.dtype, device="meta")
-    family = _Family(modes(form.query.device))
+    family = _ScoresFamily(modes(form.query.device))
     return _postponed(family, _Scores(family.modes, None, call, sources, alike, form), None)
 
 
@@ -219,7 +227,7 @@ def _multiplied(tensor: PostponedTensor, record: _Scores, product: Product) -> t
     return product.finish(_Attended.apply(record.keeper(), result, tensor, product.value))
 
 
-class _Edge(torch.autograd.Function):  # type: ignore[misc]
+class _ScoresEdge(torch.autograd.Function):  # type: ignore[misc]
     """The place of a postponed tensor in the graph."""
 
     @staticmethod
