@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from regraft.dsl.build import ELLIPSIS
 from regraft.dsl.syntax import Apply, Const, Operand, Predicate, Ref, Var
 from regraft.structure import guards
+from regraft.structure.calls import own_op
 from regraft.structure.model import MISSING, Node, Structure, Value
 from regraft.structure.rank import rank
 from regraft.uses import METADATA
@@ -221,7 +222,7 @@ def _attends(args: Arguments, scope: Scope) -> str:
     while pending:
         one, soft = pending.pop()
         for use in one.every_use():
-            op = use.op.removesuffix("_")
+            op = "softmax" if own_op(use.spelling) == "regraft.ops.softmax" else use.op.removesuffix("_")
             if soft and (op == "einsum" or (op == "matmul" and use.args["input"] is one)):
                 attended = True
             elif op in _POSTPONED and not (op == "softmax" and (soft or not _is_last(use))):
@@ -240,6 +241,8 @@ def _guard(value: Value | None) -> guards.Guard:
 
 def _is_last(softmax: Node) -> bool:
     """Whether a softmax may be over the last dimension."""
+    if softmax.op == "call":
+        return True  # an op of Regraft, which is over the last one
     dim = softmax.args["dim"].const
     found = rank(softmax.args["input"])
     if not isinstance(dim, int):

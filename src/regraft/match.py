@@ -29,8 +29,6 @@ def find(
     """Every match of the pattern in a body, and the nearest miss of each root that is not one."""
     if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
         return
-    if any(op not in body.index for op in led_to(where)):
-        return
     known = {node.spelling for node in body.index.get("call", ())}
     if any(name not in known for name in called(pattern, where)):
         return
