@@ -50,10 +50,16 @@ def cases(layers: int) -> tuple[Case, ...]:
     def encoder(length: int, dropout: float = 0.0) -> Callable[[], Any]:
         return functools.partial(models.encoder, length, layers, dropout)
 
+    def returning(length: int) -> Callable[[], Any]:
+        return functools.partial(models.encoder, length, layers, attention=models.WeightsAttention)
+
     return (
         Case("encoder, T = 512", encoder(512), "inference", attention, 1.1),
         Case("encoder, T = 2048", encoder(2048), "inference", attention, 1.6),
         Case("encoder, T = 2048", encoder(2048), "training", attention, 1.3),
+        Case("returned weights, 512", returning(512), "inference", "torch/attention", 1.0),
+        Case("returned weights, 2048", returning(2048), "inference", "torch/attention", 1.6),
+        Case("returned weights, 2048", returning(2048), "training", "torch/attention", 1.3),
         Case("layer norm by hand", models.layer_norm, "inference", "torch/layer-norm", 2.0),
         Case("GELU by hand", models.gelu, "inference", "torch/gelu", 2.0),
         Case("softmax by hand", models.softmax, "inference", "torch/exp-softmax", 2.0),

@@ -38,10 +38,29 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(x.shape))
 
 
+def eager_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """Attention as in transformers: the weights are always returned."""
+    weights = torch.matmul(query, key.transpose(2, 3)) * scaling
+    weights = weights + mask
+    weights = functional.softmax(weights, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = functional.dropout(weights, p=dropout, training=module.training)
+    output = torch.matmul(weights, value)
+    return output.transpose(1, 2).contiguous(), weights
+
+
+class WeightsAttention(Attention):
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        query, key, value = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+        mixed, _ = eager_attention(self, query, key, value, mask, query.shape[-1] ** -0.5, 0.0)
+        return self.out(mixed.reshape(x.shape))
+
+
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, attention: type[Attention] = Attention) -> None:
         super().__init__()
-        self.attention = Attention(width, heads, dropout)
+        self.attention = attention(width, heads, dropout)
         self.norm, self.output_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.dropout = nn.Dropout(dropout)
@@ -55,9 +74,12 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """An encoder with eager attention: `x` is `(batch, T, width)`, `mask` is added to scores of `(T)` keys."""
 
-    def __init__(self, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS, dropout: float = 0.0) -> None:
+    def __init__(
+        self, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS, dropout: float = 0.0,
+        attention: type[Attention] = Attention,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(width, heads, dropout, attention) for _ in range(layers))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         for block in self.blocks:
@@ -95,10 +117,12 @@ class HandSoftmax(nn.Module):
         return shares / shares.sum(-1, keepdim=True)
 
 
-def encoder(length: int, layers: int = LAYERS, dropout: float = 0.0) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+def encoder(
+    length: int, layers: int = LAYERS, dropout: float = 0.0, attention: type[Attention] = Attention
+) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
     mask = torch.zeros(1, 1, 1, length)
     mask[..., -length // 8 :] = torch.finfo(torch.float32).min  # padding
-    return Encoder(layers, dropout=dropout), (torch.randn(1, length, WIDTH), mask)
+    return Encoder(layers, dropout=dropout, attention=attention), (torch.randn(1, length, WIDTH), mask)
 
 
 def encoder_512() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
