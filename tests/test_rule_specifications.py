@@ -52,6 +52,8 @@ ANGLES: Drawn = {
     "x": lambda _: torch.randn(2, HEADS.choice((1, 3)), 5, 6, requires_grad=True),
     "angles": lambda _: torch.randn(5, 6),
 }
+
+
 def like(*sizes: int) -> Callable[[tuple[int, ...]], torch.Tensor]:
     """Random values for a number of dimensions; -1 and -2 are the sizes of a shape counted from its end."""
     return lambda shape: torch.randn([shape[one] if one < 0 else one for one in sizes], requires_grad=True)
