@@ -420,3 +420,23 @@ def test_fields_that_a_configuration_may_not_have_are_varied() -> None:
     hints = vary.hints('getattr(config, "kernel", 0)', 'x = getattr(self.config, "kernel", 0), getattr(x, "of", 1)')
     assert {"kernel": 2} in vary.variations({"width": 8}, hints)
     assert {"kernel": 1} not in vary.variations({"kernel": 1}, hints)
+
+
+class Maybe(nn.Module):
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate_of_dropout = rate
+        if rate > 0:
+            self.dropout = nn.Dropout(rate)
+
+    def forward(self, x: Any) -> Any:
+        return self.dropout(x) if self.rate_of_dropout > 0 else x
+
+
+def test_a_rate_that_makes_a_layer_stays_off() -> None:
+    for old, now in ((0.0, 0.0), (0.5, 0.25)):
+        model = Maybe(old)
+        with weights.dropout_rate(model, 0.25):
+            assert model.rate_of_dropout == now
+            model(torch.ones(3))
+        assert model.rate_of_dropout == old

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import copy
+import dis
+import functools
+import itertools
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
 RATE = 0.25
+_READING = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def redraw(model: Any, seed: int) -> None:
@@ -70,7 +75,8 @@ def small(module: Any) -> Iterator[None]:
 def dropout_rate(model: Any, rate: float) -> Iterator[None]:
     """Set every dropout rate of a model for a while: dropout modules, and float attributes named after dropping.
 
-    Layer dropping stays off: it changes which layers run, not what they compute.
+    Layer dropping stays off: it changes which layers run, not what they compute. So does a rate of zero in a module
+    that reads what it has not: its constructor makes the layer only where there is a rate.
     """
     places = list(_rates(model))
     try:
@@ -99,8 +105,27 @@ def _rates(model: Any) -> Iterator[tuple[Any, str, float]]:
             seen.add(id(owner))
             values = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
             for name, value in list(values.items()):
-                if _is_rate(owner, name, value):
+                if _is_rate(owner, name, value) and (value or owner is not module or not _lacks(module)):
                     yield owner, name, value
+
+
+def _lacks(module: nn.Module) -> bool:
+    """Whether methods of a module read an attribute that it does not have."""
+    cls: Any = type(module)
+    return any(not hasattr(module, name) for name in _read(cls))
+
+
+@functools.cache
+def _read(cls: type) -> frozenset[str]:
+    """The attributes that the methods of a class, and of its bases in the same file, read of the instance."""
+    own = [base for base in cls.__mro__ if base.__module__ == cls.__module__]
+    methods = [value.__code__ for base in own for value in vars(base).values() if isinstance(value, FunctionType)]
+    steps = [step for code in methods for step in itertools.pairwise(dis.get_instructions(code))]
+    return frozenset(
+        attribute.argval
+        for one, attribute in steps
+        if one.opname.startswith("LOAD_FAST") and one.argval == "self" and attribute.opname in _READING
+    )
 
 
 def _is_rate(owner: Any, name: str, value: Any) -> bool:
