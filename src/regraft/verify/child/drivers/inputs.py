@@ -254,16 +254,20 @@ def _without_mask(calls: Calls) -> Calls:
 
 
 def _labels(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
-    """Return the kind of labels that the model takes, as a tuple of none or one."""
+    """Return the kind of labels that the model takes, in training too, as a tuple of none or one."""
     accepted = set(signature(model).parameters)
     if not accepted & labels.NAMES or not hasattr(model, "config"):
         return ()  # without a configuration they are arguments like others
     for kind in labels.KINDS:
         more = labels.labelled(call, model, size, kind, 0)
-        if more.kwargs.keys() <= accepted and _runs(model, more):
+        if more.kwargs.keys() <= accepted and _runs(model, more) and _runs(model, more, training=True):
             return (kind,)
     return ()
 
 
-def _runs(model: Any, call: Call) -> bool:
-    return execute(Target(model), call, Plan(gradients=False)).error is None
+def _runs(model: Any, call: Call, *, training: bool = False) -> bool:
+    model.train(training)
+    try:
+        return execute(Target(model), call, Plan(gradients=False)).error is None
+    finally:
+        model.eval()
