@@ -170,5 +170,5 @@ def test_the_right_rules_are_proved_on_the_same_model(model: Path, monkeypatch: 
     monkeypatch.chdir(model.parent)
     compiled, _ = compile_rules(load_rules()[0])
     changed, applied = rewrite_file(check_file(model, compiled), compiled)
-    assert len(applied) == 4
+    assert len(applied) == 5
     assert {one.status for one in verify(model, changed, driver=f"{model}:driver")} == {"proved"}
