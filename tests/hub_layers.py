@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.dsl.syntax import Apply, Attr, Const, Node, Operand, Predicate, Ref, RuleSyntax, Transformation, Var
+from regraft.dsl.syntax import Apply, Const, Node, Operand, Predicate, Ref, RuleSyntax, Transformation, Var
+from rule_specification import with_leaves
 
 
 def RMSNorm(hidden_states: Any, weight: Any, variance_epsilon: float) -> Any:
@@ -62,22 +63,19 @@ def as_calls(rule: RuleSyntax) -> RuleSyntax:
 
 def _as_call(one: Transformation) -> Transformation:
     attributes: dict[str, Operand] = {}
-    nodes = tuple(replace(node, apply=_plain(node.apply, attributes)) for node in one.source if isinstance(node, Node))
+
+    def given(leaf: Any) -> Any:
+        """A variable in the place of an attribute of the instance."""
+        if isinstance(leaf, Ref) and leaf.path.startswith("self."):
+            return attributes.setdefault(leaf.path, Var(leaf.path.replace(".", "_")))
+        return leaf
+
+    nodes = tuple(replace(node, apply=with_leaves(node.apply, given)) for node in one.source if isinstance(node, Node))
     marked = one.target[0]
     assert isinstance(marked, Node) and isinstance(marked.apply.callee, Apply)
     (name,) = (each.value for each in marked.apply.callee.args if isinstance(each, Const))
-    given = (*marked.apply.args, *(Var(key) for key, _ in marked.apply.keywords))
+    parameters = (*marked.apply.args, *(Var(key) for key, _ in marked.apply.keywords))
     read = tuple((path.removeprefix("self."), value) for path, value in attributes.items())
-    return replace(one, source=nodes, target=(Node(Apply(Ref(f"hub_layers.{name}"), given, read), marked.outputs),))
-
-
-def _plain(operand: Any, attributes: dict[str, Operand]) -> Any:
-    if isinstance(operand, Ref) and operand.path.startswith("self."):
-        return attributes.setdefault(operand.path, Var(operand.path.replace(".", "_")))
-    if isinstance(operand, Attr):
-        return Attr(_plain(operand.base, attributes), operand.name)
-    if isinstance(operand, Apply):
-        callee = operand.callee if isinstance(operand.callee, str) else _plain(operand.callee, attributes)
-        keywords = tuple((key, _plain(value, attributes)) for key, value in operand.keywords)
-        return Apply(callee, tuple(_plain(value, attributes) for value in operand.args), keywords)
-    return operand
+    return replace(
+        one, source=nodes, target=(Node(Apply(Ref(f"hub_layers.{name}"), parameters, read), marked.outputs),)
+    )

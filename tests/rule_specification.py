@@ -53,6 +53,7 @@ STRUCTURAL = frozenset(
 )  # about the place of a match, not about values
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
 DTYPES = (torch.float32, torch.bfloat16)
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)  # arguments that do not fit together
 
 
 Drawn = Mapping[str, Callable[[tuple[int, ...]], Any]]
@@ -168,17 +169,20 @@ def through(apply: Apply, made: set[str]) -> Operand:
 
 
 def substitute(operand: Any, names: Mapping[str, Operand]) -> Any:
-    if isinstance(operand, Var):
-        return names.get(operand.name, operand)
+    return with_leaves(operand, lambda one: names.get(one.name, one) if isinstance(one, Var) else one)
+
+
+def with_leaves(operand: Any, change: Callable[[Any], Any]) -> Any:
+    """The operand with its variables, names and constants changed."""
     if isinstance(operand, Attr):
-        return Attr(substitute(operand.base, names), operand.name)
+        return Attr(with_leaves(operand.base, change), operand.name)
     if isinstance(operand, Item):
-        return Item(substitute(operand.base, names), operand.index)
+        return Item(with_leaves(operand.base, change), operand.index)
     if isinstance(operand, Apply):
-        callee = operand.callee if isinstance(operand.callee, str) else substitute(operand.callee, names)
-        keywords = tuple((name, substitute(one, names)) for name, one in operand.keywords)
-        return Apply(callee, tuple(substitute(one, names) for one in operand.args), keywords)
-    return operand
+        callee = operand.callee if isinstance(operand.callee, str) else with_leaves(operand.callee, change)
+        keywords = tuple((name, with_leaves(one, change)) for name, one in operand.keywords)
+        return Apply(callee, tuple(with_leaves(one, change) for one in operand.args), keywords)
+    return change(operand)
 
 
 def layers_of(nodes: tuple[Node, ...]) -> set[str]:
@@ -348,8 +352,8 @@ def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...]
                 layers = {n: v for n, v in known[number].layers.items() if n in layers_of(nodes)}
                 case = Case(nodes, values, layers, case.constants)
             made = run_source(case, case.values, outputs)
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-            continue  # these sizes do not fit together
+        except REFUSALS:
+            continue
         key = tuple(str(getattr(one, "shape", one)) for one in (*case.values.values(), *case.layers.values(), *made))
         if key not in seen and all(isinstance(one, torch.Tensor) for one in made):
             seen.add(key)
@@ -435,9 +439,9 @@ def forward_backward(
         leaves = {n: v for n, v in given.items() if isinstance(v, torch.Tensor) and v.requires_grad}
         wanted = {**leaves, **parameters}
         slopes = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
-    except RuntimeError as error:
+    except REFUSALS as error:
         if dtype == torch.float32 and computed is None:
-            raise SpecificationError(f"it raises {error}") from error
+            raise SpecificationError(f"it raises {type(error).__name__}: {error}") from error
         return None
     buffers = {f"buffer {n}.{k}": b.clone() for n, layer in case.layers.items() for k, b in layer.named_buffers()}
     found = {f"output {number}": one.detach() for number, one in enumerate(made)}

@@ -95,7 +95,7 @@ class GuardedRewriter(Rewriter):
 
     def _is_versioned(self) -> bool:
         """Whether a rewrite has left the range as the other branch of the same kernel: one version is enough."""
-        kernel = getattr(self.match.pattern.target.callee, "path", "")
+        kernel = self.match.pattern.kernel
         first = self._statements[0]
         for outer in ast.walk(self.match.body.node):
             if not isinstance(outer, ast.If) or not any(self._calls(one, kernel) for one in outer.body):

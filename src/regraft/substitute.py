@@ -118,7 +118,7 @@ class Rewriter:
 
         A postponed tensor is computed before anything writes into it.
         """
-        if getattr(self.match.pattern.target.callee, "path", "").startswith(POSTPONED):
+        if self.match.pattern.kernel.startswith(POSTPONED):
             return
         seen, pending = {root.output}, [root.output]
         while pending and self.match.body.writers:

@@ -15,7 +15,6 @@ from regraft.ops.apex_norm import (
     apex_layer_norm_implementation,
     apex_rms_norm,
     apex_rms_norm_implementation,
-    apex_rms_norm_reference,
 )
 from regraft.ops.attention import attention, attention_implementation, attention_reference
 from regraft.ops.channels_first_layer_norm import (
@@ -136,7 +135,7 @@ __all__ = [
 REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "apex_layer_norm": layer_norm_reference,
-        "apex_rms_norm": apex_rms_norm_reference,
+        "apex_rms_norm": rms_norm_reference,
         "apex_rotary": rotary_reference,
         "attention": attention_reference,
         "channels_first_layer_norm": channels_first_layer_norm_reference,

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from regraft.ops.layer_norm import layer_norm_reference
-from regraft.ops.liger import is_transformed
-from regraft.ops.plain import is_plain
+from regraft.ops.plain import are_tensors, is_plain, is_transformed
 from regraft.ops.rms_norm import rms_norm_reference
 
 
@@ -26,7 +25,7 @@ def apex_rms_norm(x: torch.Tensor, *, weight: torch.Tensor, eps: float = 1e-6) -
     """
     kernel = apex_kernel("fused_rms_norm_affine")
     if apex_rms_norm_implementation(x, weight=weight) != "apex" or kernel is None:
-        return apex_rms_norm_reference(x, weight=weight, eps=eps)
+        return rms_norm_reference(x, weight=weight, eps=eps)
     return rms_norm_through_apex(kernel, x, weight, eps)
 
 
@@ -35,11 +34,6 @@ def rms_norm_through_apex(
 ) -> torch.Tensor:
     """Call Apex' kernel. Source: https://github.com/NVIDIA/apex, `apex/normalization/fused_layer_norm.py`"""
     return kernel(x, weight, list(weight.shape), eps=float(eps))
-
-
-def apex_rms_norm_reference(x: torch.Tensor, *, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """The composition that the op replaces."""
-    return rms_norm_reference(x, weight=weight, eps=eps)
 
 
 def apex_rms_norm_implementation(x: torch.Tensor, *, weight: torch.Tensor) -> str:
@@ -83,7 +77,7 @@ def apex_takes(*tensors: torch.Tensor) -> bool:
     first = tensors[0]
     if not first.is_cuda or first.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return False
-    if any(type(one) not in (torch.Tensor, nn.Parameter) or not one.numel() for one in tensors):
+    if not are_tensors(*tensors) or any(not one.numel() for one in tensors):
         return False
     alike = all(one.device == first.device and one.dtype == first.dtype for one in tensors)
     return alike and not is_transformed() and not torch.is_autocast_enabled("cuda")

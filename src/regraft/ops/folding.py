@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.ops.plain import is_plain
+from regraft.ops.plain import are_tensors, is_plain
 
 # Weights that are folded in half precision are rounded a second time: there the composition is more accurate.
 _FOLDED_TYPES = (torch.float32, torch.float64)
@@ -23,7 +23,7 @@ def folds(x: torch.Tensor, layer: nn.Module, norm: Any, kind: type[nn.Module], c
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False  # the compiler around it folds, and sees the hooks
-    if type(x) not in (torch.Tensor, nn.Parameter) or x.dtype not in _FOLDED_TYPES or not is_plain(norm, kind):
+    if not are_tensors(x) or x.dtype not in _FOLDED_TYPES or not is_plain(norm, kind):
         return False
     if torch.is_grad_enabled() and norm.weight is not None and norm.weight.requires_grad:
         return False  # through folded weights this gradient is a difference of large sums

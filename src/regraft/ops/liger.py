@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
+from regraft.ops.plain import are_tensors, is_transformed
 from regraft.ops.triton_interpreter import interprets, prepare_interpreter
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -82,22 +82,13 @@ def takes(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) -> bool:
     first = given[0]
     if not first.is_cuda and not (interprets() and first.device.type == "cpu"):
         return False
-    if any(type(one) not in (torch.Tensor, nn.Parameter) or one.device != first.device for one in given):
+    if not are_tensors(*given) or any(one.device != first.device for one in given):
         return False
     if any(one.dtype not in _DTYPES or not one.numel() or one.shape[-1] > columns for one in given):
         return False
     if not first.is_cuda and any(one.dtype == torch.bfloat16 for one in given):
         return False
     return not is_transformed() and liger("rms_norm") is not None
-
-
-def is_transformed() -> bool:
-    return bool(
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
-        or torch._C._are_functorch_transforms_active()
-        or torch.autograd.forward_ad._current_level >= 0
-    )
 
 
 @functools.cache

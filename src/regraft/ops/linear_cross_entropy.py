@@ -8,8 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.liger import is_transformed
-from regraft.ops.plain import is_plain
+from regraft.ops.plain import are_tensors, is_plain, is_transformed
 
 CHUNK = 256  # rows of logits that exist at once
 
@@ -72,7 +71,7 @@ def linear_cross_entropy_implementation(
     given = (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
     if any(one.dtype != torch.float32 or one.device != x.device for one in given):
         return "reference"
-    if type(x) not in (torch.Tensor, nn.Parameter) or type(target) is not torch.Tensor or target.device != x.device:
+    if not are_tensors(x) or type(target) is not torch.Tensor or target.device != x.device:
         return "reference"
     if x.dim() < 2 or (x.dim() > 2 and not flat) or x.shape[-1] != linear.in_features:
         return "reference"

@@ -1,4 +1,4 @@
-"""Whether a module can be computed from its parameters alone, without calling it, and where that pays."""
+"""Whether tensors and modules are the ordinary ones of PyTorch, run as they stand, and where compiling pays."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ def is_plain(module: Any, kind: type[nn.Module]) -> bool:
         and kind.forward.__module__ == kind.__module__
         and not is_hooked(module)
         and all(parameter is None or type(parameter) in _TENSORS for parameter in module._parameters.values())
+    )
+
+
+def are_tensors(*given: Any) -> bool:
+    """True if these are tensors or parameters, and of no subclass (sharded, quantised, postponed)."""
+    return all(type(one) in _TENSORS for one in given)
+
+
+def is_transformed() -> bool:
+    """True while somebody traces, under transformations of functions, and in forward mode."""
+    return bool(
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
     )
 
 

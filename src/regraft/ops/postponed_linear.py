@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.ops.liger import is_transformed, takes
-from regraft.ops.plain import is_plain
+from regraft.ops.liger import takes
+from regraft.ops.plain import is_plain, is_transformed
 from regraft.ops.postponed import PostponedTensor, autocast_dtype
 from regraft.ops.postponed_logits import postponed
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional
 
 from regraft.ops.cross_entropy import cross_entropy
-from regraft.ops.liger import is_transformed
+from regraft.ops.plain import is_transformed
 from regraft.ops.postponed import PostponedTensor, as_made, autocast_dtype
 
 _Tensor = torch.Tensor

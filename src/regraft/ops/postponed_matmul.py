@@ -6,10 +6,9 @@ import os
 from typing import Any
 
 import torch
-from torch import nn
 
 from regraft.ops.attention_form import Form, scores_of, snapshot
-from regraft.ops.liger import is_transformed
+from regraft.ops.plain import are_tensors, is_transformed
 from regraft.ops.postponed_scores import postponed_scores
 
 _FEW = 4  # times fewer rows of scores than features, from which on a copy of the key costs more than they do
@@ -131,7 +130,7 @@ def _turned(equation: str, first: torch.Tensor, second: torch.Tensor) -> tuple[t
 
 def _is_plain(*tensors: Any) -> bool:
     """Whether these are ordinary tensors of one dtype and device, and nobody traces or transforms."""
-    if any(type(one) not in (torch.Tensor, nn.Parameter) or one.dim() < 2 for one in tensors):
+    if not are_tensors(*tensors) or any(one.dim() < 2 for one in tensors):
         return False
     first = tensors[0]
     if any(one.dtype != first.dtype or one.device != first.device for one in tensors) or is_transformed():

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from regraft.ops.attention_form import FOLLOWED, IN_PLACE, PRODUCTS, Form, Product, attend, follow, product_of
-from regraft.ops.liger import is_transformed
+from regraft.ops.plain import are_tensors, is_transformed
 from regraft.ops.postponed import PostponedTensor, as_made, elements
 
 _NO_DERIVATIVE = "derivative for postponed_scores_backward is not implemented"
@@ -172,7 +171,7 @@ class _Scores:
 
     def takes(self, other: torch.Tensor) -> bool:
         """Whether another tensor is an ordinary one of the same device."""
-        return type(other) in (torch.Tensor, nn.Parameter) and (other.device == self.modes.device or not other.dim())
+        return are_tensors(other) and (other.device == self.modes.device or not other.dim())
 
 
 def _stepped(

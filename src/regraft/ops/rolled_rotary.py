@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
-from regraft.ops.liger import is_transformed
+from regraft.ops.plain import are_tensors, is_transformed
 from regraft.ops.rotary import rotary_reference
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -28,7 +27,7 @@ def rolled_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torc
 def rolled_rotary_implementation(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> str:
     """Name of what runs for these arguments: "torch-native" or "reference"."""
     given = (x, cos, sin)
-    if any(type(one) not in (torch.Tensor, nn.Parameter) or one.device.type != "cpu" for one in given):
+    if not are_tensors(*given) or any(one.device.type != "cpu" for one in given):
         return "reference"
     if x.dtype not in _DTYPES or not x.dtype == cos.dtype == sin.dtype or x.dim() < max(cos.dim(), sin.dim()):
         return "reference"

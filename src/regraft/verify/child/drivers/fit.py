@@ -200,12 +200,11 @@ def _outgrown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> 
 def _cut_to_sections(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
     """Where a head, or its half, is cut into sections whose sizes the code has, let heads be as wide."""
     found = re.search(r"sum exactly to (\d+) .*split_sizes=\[([\d, ]+)\]", fault.text)
-    if found:
-        given, wanted = int(found[1]), sum(map(int, found[2].split(",")))
-        for names in (is_head_size, is_hidden):
-            wide = {n: v * wanted // given for n, v in small.items() if names(n) and type(v) is int and given}
-            if wide:
-                yield {**small, **wide}
+    given, wanted = (int(found[1]), sum(map(int, found[2].split(",")))) if found else (0, 0)
+    for is_wide in (is_head_size, is_hidden) if given else ():
+        wide = {name: value * wanted // given for name, value in small.items() if is_wide(name) and type(value) is int}
+        if wide:
+            yield {**small, **wide}
 
 
 def _filled(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:

@@ -6,6 +6,7 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,12 +172,18 @@ def _fitting(model: Any, spec: Spec) -> Found | repair.Attempt:
 
 def _training(model: Any, spec: Spec, size: tuple[int, int]) -> repair.Attempt | None:
     """Return the attempt in training mode if it fails."""
+    with _in_training(model):
+        tried = repair.attempt(model, spec, size)
+    return tried if tried.error else None
+
+
+@contextmanager
+def _in_training(model: Any) -> Iterator[None]:
     model.train()
     try:
-        tried = repair.attempt(model, spec, size)
+        yield
     finally:
         model.eval()
-    return tried if tried.error else None
 
 
 def more_calls(model: Any, found: Found, text: str, width: int = 0) -> Iterator[Calls]:
@@ -260,14 +267,12 @@ def _labels(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
         return ()  # without a configuration they are arguments like others
     for kind in labels.KINDS:
         more = labels.labelled(call, model, size, kind, 0)
-        if more.kwargs.keys() <= accepted and _runs(model, more) and _runs(model, more, training=True):
-            return (kind,)
+        if more.kwargs.keys() <= accepted and _runs(model, more):
+            with _in_training(model):
+                if _runs(model, more):
+                    return (kind,)
     return ()
 
 
-def _runs(model: Any, call: Call, *, training: bool = False) -> bool:
-    model.train(training)
-    try:
-        return execute(Target(model), call, Plan(gradients=False)).error is None
-    finally:
-        model.eval()
+def _runs(model: Any, call: Call) -> bool:
+    return execute(Target(model), call, Plan(gradients=False)).error is None

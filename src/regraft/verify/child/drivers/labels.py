@@ -53,23 +53,18 @@ def _image(call: Call) -> tuple[int, int, int]:
 def _boxes(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
     """For each image classes, and boxes as centre and size in parts of it."""
     generator = torch.Generator().manual_seed(seed)
-    images = range(_image(call)[0])
-    boxes = [0.3 + 0.4 * torch.rand(OBJECTS, 4, generator=generator) for _ in images]
-    return {
-        "labels": [
-            {"class_labels": _classes(model, (OBJECTS,), seed + image), "boxes": boxes[image]} for image in images
-        ]
-    }
+    batch = _image(call)[0]
+    boxes = 0.3 + 0.4 * torch.rand(batch, OBJECTS, 4, generator=generator)
+    classes = _classes(model, (batch, OBJECTS), seed)
+    return {"labels": [{"class_labels": one, "boxes": box} for one, box in zip(classes, boxes, strict=True)]}
 
 
 def _masks(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
     """For each image classes, and which pixels are of each of its objects."""
     generator = torch.Generator().manual_seed(seed)
     batch, height, width = _image(call)
-    return {
-        "mask_labels": [(torch.rand(OBJECTS, height, width, generator=generator) > 0.5).float() for _ in range(batch)],
-        "class_labels": [_classes(model, (OBJECTS,), seed + image) for image in range(batch)],
-    }
+    masks = torch.rand(batch, OBJECTS, height, width, generator=generator) > 0.5
+    return {"mask_labels": list(masks.float()), "class_labels": list(_classes(model, (batch, OBJECTS), seed))}
 
 
 KINDS: dict[str, _Maker] = {

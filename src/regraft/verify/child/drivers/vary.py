@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -73,10 +74,15 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
             yield from ((name, {name: other}) for other in others if other != value)
 
 
+@functools.cache
+def _tree(source: str) -> ast.Module:
+    return ast.parse(source)
+
+
 def leading_to(names: frozenset[str], source: str) -> frozenset[str]:
     """Some names and those of a file's definitions that lead to one of them, through others too."""
     reads: dict[str, set[str]] = {}
-    for node in ast.parse(source).body:
+    for node in _tree(source).body:
         inside = used_names(node)
         own = {node.name} if isinstance(node, ast.ClassDef | ast.FunctionDef) else inside
         for name in own:
@@ -90,7 +96,7 @@ def leading_to(names: frozenset[str], source: str) -> frozenset[str]:
 def compared_strings(source: str) -> Choices:
     """Return by name the strings that a file compares names and attributes with, as in `self.kind == "a"`."""
     found: dict[str, dict[str, None]] = {}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_tree(source)):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             read = [side.value if isinstance(side, ast.Subscript) else side for side in sides]
@@ -104,7 +110,7 @@ def compared_strings(source: str) -> Choices:
 def _optional(source: str) -> dict[str, Any]:
     """Return what a file reads of configurations by `getattr(config, "name", constant)`."""
     found = {}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(_tree(source)):
         match node:
             case ast.Call(
                 func=ast.Name("getattr"),
