@@ -1,7 +1,7 @@
 """Latency of dynamic networks: eager, split and as a single file, interleaved in one process, one thread, batch 1.
 
 Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile] [--compiler NAME...]
-       or with --batch SAMPLES
+       or with --batch SAMPLES [--compiler NAME...]
 
 where each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split does with sides
 that no input takes.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import importlib.util
 import os
 import pathlib
@@ -121,6 +122,9 @@ def measure_batch(name: str, networks, options) -> dict[str, float] | None:
     try:
         made = split(networks, model, calls, cache=False)
         batched = split(networks, model, calls, cache=False, batched=True)
+        others = {
+            one: split(networks, model, calls, cache=False, batched=True, compiler=one) for one in options.compiler
+        }
     except regraft.dynamic.Unsplittable as problem:
         print(f"{name:20} {refusal(problem)}", flush=True)
         return None
@@ -130,13 +134,16 @@ def measure_batch(name: str, networks, options) -> dict[str, float] | None:
         "eager": lambda: [model(*call) for call in calls],
         "split": lambda: [made(*call) for call in calls],
         "batched": lambda: batched(*whole),
+        **{key: functools.partial(one, *whole) for key, one in others.items()},
     }
+    notes = [f"{key}: islands {len(one.report.islands)}, build {one.report.seconds} s" for key, one in others.items()]
     times = fastest(variants, [()])
     shown = "  ".join(f"{key} {value:7.3f}" for key, value in times.items())
     print(
         f"{name:20} {shown}  eager/batched {times['eager'] / times['batched']:5.2f}"
         f"  split/batched {times['split'] / times['batched']:5.2f}  equal on {batched.report.inputs_checked}"
-        f"  one by one {len(batched.report.one_by_one)} of {batched.report.subnetworks}",
+        f"  one by one {len(batched.report.one_by_one)} of {batched.report.subnetworks}"
+        + "".join(f"  {one}" for one in notes),
         flush=True,
     )
     return {key: times["eager"] / one for key, one in times.items()}

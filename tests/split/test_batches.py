@@ -1,5 +1,6 @@
 """Batches: every sample goes its own way, and its result is that of the network for it alone."""
 
+import shutil
 import subprocess
 import sys
 
@@ -14,11 +15,11 @@ from regraft.dynamic.check import difference  # noqa: E402
 from split import batches, illformed, language, networks, single  # noqa: E402
 
 
-def batched(kind, calls=None):
+def batched(kind, calls=None, **options):
     torch.manual_seed(0)
     model = kind().eval()
     calls = calls or [(torch.randn(1, 8 if kind is networks.Decoder else 6),) for _ in range(8)]
-    return model, calls, regraft.split(model, calls, batched=True, cache=False, unseen="raise")
+    return model, calls, regraft.split(model, calls, batched=True, cache=False, unseen="raise", **options)
 
 
 KINDS = [
@@ -48,13 +49,13 @@ def test_samples_that_leave_are_taken_out_and_the_rest_run_together():
     session = result.host.parts
     for one in session:
         if "together" in one:
-            run, inputs, entry = one["together"]
+            run, takes, gives = one["together"]
 
             def counted(_, values, run=run):
                 sizes.append(max(map(len, values.values())))
                 return run(_, values)
 
-            one["together"] = (counted, inputs, entry)
+            one["together"] = (counted, takes, gives)
     result(rows)
     assert sizes[0] == len(rows) and min(sizes) < len(rows) and sum(sizes) < 4 * sum(steps)
     assert len(sizes) <= 4 * max(steps)  # not once for each sample
@@ -95,14 +96,41 @@ def test_what_cannot_be_batched_is_refused():
     model = batches.Leaves().eval()
     with pytest.raises(Unsplittable, match="first dimension is 1"):
         regraft.split(model, [(torch.randn(2, 6),)], batched=True)
-    with pytest.raises(Unsplittable, match="cannot be part of batches") as caught:
-        batched(networks.Bessel)
-    assert caught.value.path.endswith("networks.py") and caught.value.line > 0
     with pytest.raises(Unsplittable, match="random"):
         batched(illformed.Noise)
-    for options in ({"single_file": True}, {"compiler": "aotinductor"}):
-        with pytest.raises(ValueError, match=r"one sample|ONNX Runtime"):
-            regraft.split(model, [(torch.randn(1, 6),)], batched=True, **options)
+    with pytest.raises(ValueError, match="one sample"):
+        regraft.split(model, [(torch.randn(1, 6),)], batched=True, single_file=True)
+
+
+def test_what_onnx_cannot_take_is_an_island_for_each_sample(tmp_path):
+    model, calls, result = batched(networks.Bessel)
+    assert len(result.report.islands) == 1 and "networks.py:" in result.report.islands[0]
+    result.save(tmp_path)
+    rows = torch.cat([call[0] for call in calls])
+    with torch.no_grad():
+        assert not any(map(difference, regraft.load_split(tmp_path)(rows), [model(*call) for call in calls]))
+
+
+@pytest.mark.parametrize("kind", [batches.Leaves, batches.Centres, networks.Experts], ids=lambda kind: kind.__name__)
+def test_openvino_takes_batches(kind, tmp_path):
+    pytest.importorskip("openvino")
+    model, calls, result = batched(kind, compiler="openvino")
+    assert not result.report.islands and result.report.inputs_checked + len(result.report.at_threshold) >= 190
+    rows = torch.cat([call[0] for call in calls])
+    result.save(tmp_path)
+    with torch.no_grad():
+        assert not any(map(difference, regraft.load_split(tmp_path)(rows), [model(*call) for call in calls]))
+    assert "onnxruntime" not in (tmp_path / "host.py").read_text()
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs g++")
+def test_aotinductor_takes_batches():
+    model, calls, result = batched(batches.Centres, compiler="aotinductor")
+    assert not result.report.islands and len(result.report.one_by_one) < result.report.subnetworks
+    assert sum("together" in one for one in result.host.parts) == 2
+    rows = torch.cat([call[0] for call in calls])
+    with torch.no_grad():
+        assert not any(map(difference, result(rows), [model(*call) for call in calls]))
 
 
 def test_the_check_finds_samples_that_mix(monkeypatch):
@@ -114,7 +142,7 @@ def test_the_check_finds_samples_that_mix(monkeypatch):
 def test_a_sub_network_that_does_not_keep_its_samples_is_an_error():
     _, _, result = batched(networks.Skips)
     parts = next(one for one in result.host.parts if "together" in one)
-    run, inputs, entry = parts["together"]
-    parts["together"] = (lambda _, values: [one[:-1] for one in run(_, values)], inputs, entry)
+    run, takes, gives = parts["together"]
+    parts["together"] = (lambda _, values: [one[:-1] for one in run(_, values)], takes, gives)
     with pytest.raises(RuntimeError, match="one result for each sample"):
         result(torch.randn(4, 6))

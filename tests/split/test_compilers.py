@@ -159,7 +159,7 @@ def test_a_compiler_that_is_not_there_is_an_error(monkeypatch):
     model, calls = networks.Skips().eval(), [(torch.randn(1, 6),)]
     with pytest.raises(ValueError, match="unknown compiler 'none'; there are onnxruntime, openvino, aotinductor"):
         regraft.split(model, calls, compiler="none")
-    with pytest.raises(ValueError, match="single files and batches are for ONNX Runtime"):
+    with pytest.raises(ValueError, match="single files are for ONNX Runtime"):
         regraft.split(model, calls, compiler="aotinductor", single_file=True)
     monkeypatch.setitem(sys.modules, "openvino", None)
     monkeypatch.delitem(sys.modules, "regraft.dynamic.compilers.with_openvino", raising=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,10 @@ import torch
 
 from regraft.dynamic.artifacts import Artifacts
 from regraft.dynamic.check import difference, perturbed
+from regraft.dynamic.compile import compile_region, signature
+from regraft.dynamic.compilers import Compiler
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import RegionModule
-from regraft.dynamic.export import to_onnx
 from regraft.dynamic.probe import observe
 from regraft.dynamic.residual import Region, reads, writes
 from regraft.dynamic.samples import Sample, Untaken
@@ -31,32 +33,46 @@ def has_samples(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.ndim > 0 and value.shape[0] == 1
 
 
-def compile_parts(
-    region: Region, model: torch.nn.Module, scope: dict[str, Any], artifacts: Artifacts
-) -> dict[str, Any]:
-    """The region's entry: `together` and `each`, one of which may be missing, and the names of its outputs there."""
-    if not region.samples:
-        raise Unsplittable(*region.place, f"no example leads to region {region.number}, so it has no batches")
-    renamed, names = single_assignment(region)
-    wide, narrow = parts(renamed, model, scope)
-    made: dict[str, Any] = {"outputs": [names.get(key, key) for key in region.outputs]}
-    if wide is not None:
+def compile_batches(
+    regions: list[Region], model: torch.nn.Module, scope: dict[str, Any], artifacts: Artifacts, compiler: Compiler
+) -> list[dict[str, Any]]:
+    """Each region's entry: `together` and `each`, one of which may be missing, and the names that go in and come out.
+
+    What the compiler cannot take for several samples runs for each; what it cannot take at all is an eager island.
+    """
+    made: list[dict[str, Any]] = []
+    wholes: list[Region] = []
+    wide: dict[int, Region] = {}
+    each: dict[int, Region] = {}
+    for region in regions:
+        if not region.samples:
+            raise Unsplittable(*region.place, f"no example leads to region {region.number}, so it has no batches")
+        whole, names = single_assignment(region)
+        wholes.append(whole)
+        made.append({"inputs": list(region.inputs), "outputs": [names.get(key, key) for key in region.outputs]})
+        several, alone = parts(whole, model, scope)
+        if several is not None:
+            wide[region.number] = several
+        if alone is not None:
+            each[region.number] = replace(alone, number=len(regions) + region.number)
+    for number, region, module in prepared(wide, model, scope, artifacts, compiler):
         try:
-            made["together"] = compiled(wide, model, scope, artifacts)
+            made[number]["together"] = {**compiler.compile(region, module, artifacts), **signature(region, module)}
         except Untaken:
-            narrow = renamed
-    if narrow is not None:
-        try:
-            made["each"] = compiled(narrow, model, scope, artifacts)
-        except Untaken as problem:
-            reason = f"a sub-network that ONNX cannot take cannot be part of batches: {problem}"
-            raise Unsplittable(*region.place, reason) from problem
+            each[number] = replace(wholes[number], number=len(regions) + number)
+    for number, region, module in prepared(each, model, scope, artifacts, compiler):
+        made[number]["each"] = compile_region(region, module, artifacts, compiler)
     return made
 
 
-def compiled(region: Region, model: torch.nn.Module, scope: dict[str, Any], artifacts: Artifacts) -> dict[str, Any]:
-    entry = artifacts.add(to_onnx(region, RegionModule(region, model, scope)), list(region.inputs))
-    return {**entry, "takes": list(region.inputs), "gives": list(region.outputs)}
+def prepared(
+    found: dict[int, Region], model: torch.nn.Module, scope: dict[str, Any], artifacts: Artifacts, compiler: Compiler
+) -> Iterator[tuple[int, Region, RegionModule]]:
+    """Regions by their numbers in the network, ready for the compiler."""
+    modules = [RegionModule(region, model, scope) for region in found.values()]
+    if compiler.prepare is not None:
+        compiler.prepare([*found.values()], modules, artifacts.directory)
+    yield from zip(found, found.values(), modules, strict=True)
 
 
 def single_assignment(region: Region) -> tuple[Region, dict[str, str]]:

@@ -18,7 +18,7 @@ import onnx
 import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
-from regraft.dynamic.batch import compile_parts, has_samples
+from regraft.dynamic.batch import compile_batches, has_samples
 from regraft.dynamic.check import check, check_batches, check_file, examples
 from regraft.dynamic.check import unseen as not_taken
 from regraft.dynamic.compile import compile_region
@@ -79,8 +79,8 @@ def split(
     if unseen not in ("refuse", "raise"):
         raise ValueError(f"unseen is {unseen!r}; there are 'refuse' and 'raise'")
     chosen = Options(compiler_named(compiler), unseen, single_file, batched, measure)
-    if (single_file or batched) and compiler != "onnxruntime":
-        raise ValueError("single files and batches are for ONNX Runtime; leave the compiler out")
+    if single_file and compiler != "onnxruntime":
+        raise ValueError("single files are for ONNX Runtime; leave the compiler out")
     if single_file and batched:
         raise ValueError("a single file takes one sample")
     path, parameters = locate(model)
@@ -128,7 +128,7 @@ def build(
         compiler.prepare(regions, modules, directory)
     pairs = zip(regions, modules, strict=True)
     entries = [compile_region(region, module, artifacts, compiler) for region, module in pairs]
-    islands = tuple(entry["reason"] for entry in entries if "reason" in entry)
+    islands, models = counted(entries)
     sides = number_sides(steps)
     versions = {"torch": torch.__version__, "onnx": onnx.__version__, compiler.name: compiler.version}
     manifest = {
@@ -141,10 +141,9 @@ def build(
     host = functools.partial(
         host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands), compiler
     )
-    models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
     scratch = sorted(specialiser.scratch)
     not_left = tuple(".".join(filter(None, one)) for one in scratch)
-    report = Report(len(regions), len(models), islands, len(sides), 0, (), 0, (), 0.0, not_left=not_left)
+    report = Report(len(regions), models, islands, len(sides), 0, (), 0, (), 0.0, not_left=not_left)
     write(directory, host(), manifest, report)
     recorder, state = Recorder(path, regions, modules), State(model)
     found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
@@ -165,13 +164,14 @@ def build(
         directory, source = Path(folder.name), functools.partial(batched_source, type(model).__name__, parameters)
         artifacts = Artifacts(directory)
         check_state(model, state, scratch)
-        batches = [compile_parts(region, model, specialiser.globals, artifacts) for region in regions]
+        batches = compile_batches(regions, model, specialiser.globals, artifacts, compiler)
         state = State(model)  # an export gives modules copies of the dictionaries that they hold
+        islands, models = counted([entry[key] for entry in batches for key in ("together", "each") if key in entry])
         tensors = [key for key, one in calls[0].items() if isinstance(one, torch.Tensor)]
-        host = functools.partial(source, list(calls[0]), tensors, steps, compiler)
-        manifest = {**any_number(manifest), "regions": entries, "batches": batches, **artifacts.manifest()}
+        host = functools.partial(source, list(calls[0]), tensors, steps, bool(islands), compiler)
+        manifest = {**any_number(manifest), "regions": batches, **artifacts.manifest()}
         alone = tuple(place(region) for region, one in zip(regions, batches, strict=True) if "together" not in one)
-        report = replace(report, models=len(artifacts.models), one_by_one=alone)
+        report = replace(report, models=models, islands=islands, one_by_one=alone)
         write(directory, host(), manifest, report)
         found = check_batches(model, SplitModel(directory, report), calls, recorder, steps, found)
     check_state(model, state, scratch)
@@ -186,6 +186,12 @@ def build(
     note(one, report=dataclasses.asdict(report))
     onnx.save(one, directory / FILE)
     return SingleFile(directory / FILE, report, folder)
+
+
+def counted(entries: list[dict[str, Any]]) -> tuple[tuple[str, ...], int]:
+    """Why sub-networks are eager islands, and the number of different files of the others."""
+    models = {entry.get("model", entry.get("file")) for entry in entries if "reason" not in entry}
+    return tuple(entry["reason"] for entry in entries if "reason" in entry), len(models)
 
 
 def specialised(

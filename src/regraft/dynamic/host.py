@@ -79,24 +79,21 @@ def host_source(
     name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool, compiler: Compiler
 ) -> str:
     """The text of host.py; where there are islands, it needs torch, too. `names` are those of the parameters."""
-    writer = Writer()
-    body = writer.steps(steps, 2)
     header = ", ".join(["self", *parameters])
     given = ", ".join(f"{one}={one}" for one in names)
+    forward = f"    def forward({header}):\n        self.check({given})\n        self.trace = []\n"
+    return head(name, LOAD, islands, compiler) + forward + "\n".join(Writer().steps(steps, 2)) + "\n"
+
+
+def head(name: str, load: str, islands: bool, compiler: Compiler) -> str:
+    """What comes before `forward`: imports, loading, sub-networks. load: the lines that load what `forward` needs."""
     modules = sorted({compiler.module, *(["torch"] if islands else [])})
     imports = "".join(f"import {one}\n" for one in modules)
-    compiled = (
-        'self.island(entry) if "reason" in entry else self.compiled(entry)' if islands else "self.compiled(entry)"
-    )
-    head = HEAD.format(name=name, imports=imports, compiled=compiled, load=LOAD)
-    return (
-        head
-        + compiler.host
-        + (ISLAND if islands else "")
-        + f"    def forward({header}):\n        self.check({given})\n        self.trace = []\n"
-        + "\n".join(body)
-        + "\n"
-    )
+    compiled = "self.compiled(entry)"
+    if islands:
+        compiled = f'self.island(entry) if "reason" in entry else {compiled}'
+    text = HEAD.format(name=name, imports=imports, compiled=compiled, load=load)
+    return text + compiler.host + (ISLAND if islands else "")
 
 
 class Writer:

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 from regraft.dynamic.compilers import Compiler
-from regraft.dynamic.host import HEAD, Writer
+from regraft.dynamic.host import Writer, head
 from regraft.dynamic.residual import Step
 
-LOAD = """        self.names = [[one["name"] for one in entry["inputs"]] for entry in manifest["regions"]]
-        self.outputs = [entry["outputs"] for entry in manifest["batches"]]
+LOAD = """        self.names = [entry["inputs"] for entry in manifest["regions"]]
+        self.outputs = [entry["outputs"] for entry in manifest["regions"]]
         self.parts = [
-            {key: (*self.region(entry[key]), entry[key]) for key in ("together", "each") if key in entry}
-            for entry in manifest["batches"]
+            {key: self.part(entry[key]) for key in ("together", "each") if key in entry}
+            for entry in manifest["regions"]
         ]
 """
 
-TOGETHER = """    def together(self, number, given):
+TOGETHER = """    def part(self, entry):
+        \"\"\"What runs a sub-network, by what name it gets what, and the names of what it gives.\"\"\"
+        run, inputs = self.region(entry)
+        takes = {key: entry["inputs"][place]["name"] for key, place in inputs}
+        return run, takes, [one["name"] for one in entry["outputs"]]
+
+    def together(self, number, given):
         \"\"\"A region on what several samples give it: together where sizes are equal, the rest one by one.\"\"\"
         parts = self.parts[number]
         if "together" in parts:
-            run, inputs, entry = parts["together"]
+            run, takes, gives = parts["together"]
             alike = {}
             for one in given:
-                alike.setdefault(tuple(one[key].shape for key in entry["takes"]), []).append(one)
+                alike.setdefault(tuple(one[name].shape for name in takes.values()), []).append(one)
             for several in alike.values():
-                values = {
-                    key: numpy.concatenate([one[entry["takes"][place]] for one in several]) for key, place in inputs
-                }
-                for key, column in zip(entry["gives"], run(None, values)):
+                values = {key: numpy.concatenate([one[name] for one in several]) for key, name in takes.items()}
+                for name, column in zip(gives, run(None, values)):
                     if len(column) != len(several):
                         raise RuntimeError("a sub-network does not give one result for each sample")
                     for row, one in enumerate(several):
-                        one[key] = column[row : row + 1]
+                        one[name] = column[row : row + 1]
         if "each" in parts:
-            run, inputs, entry = parts["each"]
+            run, takes, gives = parts["each"]
             for one in given:
-                values = {key: numpy.asarray(one[entry["takes"][place]]) for key, place in inputs}
-                one.update(zip(entry["gives"], run(None, values)))
+                values = {key: numpy.asarray(one[name]) for key, name in takes.items()}
+                one.update(zip(gives, run(None, values)))
         return [[one[key] for key in self.outputs[number]] for one in given]
 
 """
@@ -75,13 +79,13 @@ FORWARD = """    def forward({header}):
 
 
 def batched_source(
-    name: str, parameters: list[str], names: list[str], tensors: list[str], steps: list[Step], compiler: Compiler
-) -> str:
+    name: str, parameters: list[str], names: list[str], tensors: list[str], steps: list[Step], islands: bool,
+    compiler: Compiler,
+) -> str:  # fmt: skip
     """The text of host.py. `names` are those of the parameters, `tensors` those that hold samples."""
-    head = HEAD.format(name=name, imports=f"import {compiler.module}\n", compiled="self.compiled(entry)", load=LOAD)
     forward = FORWARD.format(
         header=", ".join(["self", *parameters]), given=", ".join(f"{one}={one}" for one in names),
         tensors=", ".join(tensors), slices=", ".join(f"{one}[n : n + 1]" if one in tensors else one for one in names),
     )  # fmt: skip
     body = Writer("trace", "yield ({},)").steps(steps, 2)
-    return head + compiler.host + TOGETHER + forward + "\n".join(body) + "\n"
+    return head(name, LOAD, islands, compiler) + TOGETHER + forward + "\n".join(body) + "\n"
