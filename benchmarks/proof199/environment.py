@@ -11,10 +11,11 @@ HERE = Path(__file__).parent
 STORE = HERE.parent.parent / ".cache" / "proof199"
 TORCH = "torch==2.13.0"
 # What models of a package need beside it to run on tiny inputs; nothing chooses another torch.
+VISION = ("torchvision==0.28.0", "numpy==2.2.6", "pillow==12.0.0")
 BESIDE = {
-    "transformers": ("scipy==1.15.3", "pillow==12.0.0"),
+    "transformers": ("scipy==1.15.3", "timm==1.0.31", *VISION),
     "diffusers": ("transformers==5.23.0", "scipy==1.15.3"),
-    "timm": ("torchvision==0.28.0", "numpy==2.2.6", "pillow==12.0.0"),
+    "timm": VISION,
 }
 # The registry's build of torchvision is for CUDA: without it the library of its own operators cannot be loaded, and
 # the import asks for two of their names. No model that is verified calls one.

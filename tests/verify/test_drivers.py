@@ -1,7 +1,10 @@
 """How models are brought to life: small configurations, inputs repaired after their errors, branches searched for."""
 
 import copy
+import importlib.machinery
 import json
+import sys
+import types
 from types import SimpleNamespace
 from typing import Any
 
@@ -219,6 +222,19 @@ def test_a_backbone_that_loses_no_stage_keeps_what_it_returns() -> None:
     whole, cut = stages | {"out_features": ["stem", "stage2"]}, {"num_hidden_layers": 12, "out_indices": [3, 11]}
     assert tiny.shrink(whole, tiny.SCALES[0])["out_features"] == ["stem", "stage2"]
     assert "out_indices" not in tiny.shrink(cut, tiny.SCALES[0])
+
+
+def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = types.ModuleType("timm")
+    timm.__spec__ = importlib.machinery.ModuleSpec("timm", None)
+    known = {"resnet50", "swin_tiny", "vit_base", "test_resnet", "test_vit"}
+    vars(timm)["is_model"] = known.__contains__
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    monkeypatch.setattr(tiny, "_named", tiny._named.__wrapped__)
+    found = {"vit_base": "test_vit", "resnet50": "test_resnet", "swin_tiny": "test_resnet", "own": "own"}
+    for name, small in found.items():
+        assert tiny.shrink({"backbone": name, "title": name}, tiny.SCALES[0]) == {"backbone": small, "title": name}
+    assert tiny.shrink({"backbone": "vit_base"}, tiny.SCALES[-1]) == {"backbone": "vit_base"}
 
 
 @pytest.mark.parametrize("heads", [{"head_dim": 8, "hidden_size": 32}, {"hidden_size": 32}])

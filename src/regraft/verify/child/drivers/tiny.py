@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +28,9 @@ _KV_HEADS = re.compile(r"(kv|key_value).*heads?$|head_kv$")
 _NEEDED = {"vocab_size": VOCABULARY, "prediction_length": 4, "pad_token_id": 1}
 # Computed by the configuration from its other fields.
 DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_features", "_out_indices"})
+# Fields that hold the name of a model of timm, and the model with stages that timm has for tests.
+_NAMED = frozenset({"backbone", "architecture"})
+_TESTED = "test_resnet"
 _KEPT = re.compile(
     r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group_|conv_(?!dim|.*channels)|dilation|interval|crop"
 )
@@ -119,9 +124,24 @@ def _shrunk(name: str, value: Any, scale: Scale, ratio: int, layers: _Layers) ->
         return shrink(value, scale) if is_config(name, value) else _mapping(name, value, scale)
     if isinstance(value, list | tuple) and value:
         return _sequence(name, list(value), scale, ratio, layers)
+    if isinstance(value, str) and name in _NAMED and not scale.mild:
+        return _named(value)
     if isinstance(value, bool) or not isinstance(value, int):
         return value
     return _integer(name, value, scale, ratio, layers)
+
+
+@functools.cache
+def _named(model: str) -> str:
+    """The model that timm has for tests, of the same family if there is one, in the place of another one of timm."""
+    if importlib.util.find_spec("timm") is None:
+        return model
+    import timm
+
+    if not timm.is_model(model):
+        return model
+    family = "test_" + re.split(r"[_\d]", model)[0]
+    return next((one for one in (family, _TESTED) if timm.is_model(one)), model)
 
 
 def _mapping(name: str, value: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
