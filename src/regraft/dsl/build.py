@@ -201,7 +201,9 @@ class Builder:
         start, *rest = children
         first, *others = [_computation(one, False) for one in rest if isinstance(one, Placed)]
         at = Position(start.line, start.column)
-        return Piece(Node(first, rest[-1], alternatives=tuple(others), at=at), at.line, at.column)
+        optional = start.type == "OPT"
+        node = Node(first, rest[-1], optional=optional, alternatives=tuple(others), at=at)
+        return Piece(node, at.line, at.column)
 
     def skipped(self, children: Sequence[Any]) -> Piece:
         start, *rest = children

@@ -75,7 +75,9 @@ def print_node(node: Node | Wildcard) -> str:
     elif node.alternatives:
         text = f"alt {' | '.join(map(print_operand, (node.apply, *node.alternatives)))}"
     else:
-        text = ("@" if node.layer else "opt " if node.optional else "") + print_operand(node.apply)
+        text = ("@" if node.layer else "") + print_operand(node.apply)
+    if node.optional:
+        text = f"opt {text}"
     if node.outputs:
         text += f" -> {', '.join(map(print_operand, node.outputs))}"
     return text if node.guard is None else f"{text} if {print_condition(node.guard)}"

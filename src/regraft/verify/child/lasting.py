@@ -19,7 +19,7 @@ from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.replay import Plan, Target, cotangent, execute, reseed
-from regraft.verify.child.session import Session
+from regraft.verify.child.session import Session, in_mode
 
 STEPS = 20
 RATE = 0.05
@@ -88,9 +88,9 @@ def _losses(subject: Subject, model: Any, session: Session) -> list[float] | Bas
             for step in range(STEPS):
                 call = calls[step % len(calls)]
                 with torch.no_grad():
-                    losses.append(float(_loss(model.eval(), call, step)))
+                    losses.append(float(_loss(in_mode(model, False), call, step)))
                 optimizer.zero_grad()
-                loss = _loss(model.train(), call, step)
+                loss = _loss(in_mode(model, True), call, step)
                 losses.append(float(loss.detach()))
                 if loss.requires_grad:
                     loss.backward()
@@ -161,9 +161,9 @@ def _attempt(make: Callable[[Any], Any], model: Any) -> Any:
 def _unlike(subject: Subject, model: Any, other: Any, scope: ModuleType) -> Difference | None:
     """Compare a model and its copy after the model's own weights were cleared: a copy must not look there."""
     call, plan = subject.calls(0)[0], Plan(gradients=False)
-    before = execute(Target(model.eval(), scope=scope), call, plan)
+    before = execute(Target(in_mode(model, False), scope=scope), call, plan)
     with _cleared(model):
-        after = execute(Target(other.eval(), scope=scope), call, plan)
+        after = execute(Target(in_mode(other, False), scope=scope), call, plan)
     if before.error is not None:
         return None
     if after.error is not None:

@@ -200,3 +200,9 @@ def seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) ->
     """Build a model with fixed random numbers."""
     reseed(seed)
     return build(module)
+
+
+def in_mode(model: Any, training: bool) -> Any:
+    """Switch a model to training or evaluation, and return it: some models' own `train` returns nothing."""
+    model.train(training)
+    return model

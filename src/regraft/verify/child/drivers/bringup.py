@@ -18,7 +18,7 @@ from regraft.verify.child.drivers import fit, inputs, repair, tiny, vary
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.drivers.where import statements
 from regraft.verify.child.replay import bare
-from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.session import Session, in_mode, seeded
 from regraft.verify.child.tree import at_home
 
 REPAIR_SECONDS = 12.0
@@ -65,7 +65,7 @@ def attempt(
                 config = make_config(config_class, values, attention)
                 stage = BUILDING
                 refuse_large(builder(cls, config), session.original)
-                model = seeded(0, builder(cls, config), session.original).eval()
+                model = in_mode(seeded(0, builder(cls, config), session.original), False)
             found = inputs.find(model, seconds=seconds, first=first)
         except inputs.NoInputs as error:
             progress = (RUNNING, error.furthest.progress)

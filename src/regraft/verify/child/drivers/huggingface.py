@@ -18,7 +18,7 @@ from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import Trial, builder
 from regraft.verify.child.drivers.reach import held, reach
 from regraft.verify.child.drivers.slots import Spec
-from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.session import Session, in_mode, seeded
 
 ATTENTIONS = (bringup.EAGER, "sdpa")
 
@@ -301,7 +301,7 @@ def _others(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterat
     """Yield other configurations and other calls, in turn."""
     overrides = _overrides(candidate.values, candidate.attention, hints)
     varied = (_varied(candidate, override, attention, session) for attention, override in overrides)
-    model = seeded(0, _subject(candidate).build, session.original).eval()
+    model = in_mode(seeded(0, _subject(candidate).build, session.original), False)
     called = (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, hints.text))
     for pair in itertools.zip_longest((one for one in varied if one is not None), called):
         yield from (one for one in pair if one is not None)

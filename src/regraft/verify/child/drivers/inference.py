@@ -5,21 +5,24 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from types import FunctionType, ModuleType, SimpleNamespace
+from dataclasses import dataclass, field, replace
+from types import FunctionType, MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 from torch import nn
 
-from regraft.verify.child.drivers import inputs, repair, tiny, vary
+from regraft.verify.child.drivers import inputs, parts, repair, tiny, vary
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.bringup import refuse_large
+from regraft.verify.child.drivers.builders import Builder, builders
+from regraft.verify.child.drivers.flags import flagged, flags
 from regraft.verify.child.drivers.guess import HIDDEN, value_for
-from regraft.verify.child.drivers.reach import reach
+from regraft.verify.child.drivers.reach import held, reach
 from regraft.verify.child.drivers.slots import Spec
-from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.session import Session, in_mode, seeded
 from regraft.verify.child.tree import at_home
 
 # How many configurations a class that takes one is built from, and how long variations of a class are tried.
@@ -27,6 +30,9 @@ CONFIGS = 6
 SECONDS = 15.0
 # How long inputs of a class are searched for, with all the values that build it.
 SEARCH_SECONDS = 20.0
+# How long models that functions of the file build are brought up, all together.
+BUILT_SECONDS = 40.0
+_TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
 
 
 class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -62,20 +68,29 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """A class with constructor values that build it, and the inputs found for it."""
+    """A class, or a function that builds one, with the values that it is called with, and the inputs found for it.
+
+    flags: attributes of its modules that are changed. known: values that a function gives the class by itself.
+    """
 
     name: str
     values: Mapping[str, Any]
     found: inputs.Found
     calls: inputs.Calls
+    flags: Mapping[str, bool] = field(default_factory=dict)
+    known: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, module: ModuleType) -> Any:
+        return flagged(_builder(self.name, self.values), self.flags)(module)
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why values bring a class to no life: it is not built, or takes no inputs."""
+    """Why values bring a class to no life: it is not built, or takes no inputs; then `spec` came furthest."""
 
     built: bool
     reason: str
+    spec: Spec | None = None
 
 
 def subjects(session: Session, text: str, source: str, configs: list[Any]) -> Iterator[Subject]:
@@ -86,6 +101,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     them those of models that cannot be built.
     """
     given = _Source(source, vary.hints(text, source), tuple(configs))
+    yield from _built_subjects(given, session)
     for change in session.uncovered():
         value = getattr(session.original, change.definition, None)
         if change not in session.uncovered():
@@ -102,12 +118,62 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
                 yield _subject(life)
 
 
+def _built_subjects(given: _Source, session: Session) -> Iterator[Subject]:
+    """Yield the models that functions of the file build, where they are of use, and parts of those that do not run."""
+    deadline = session.ledger.share(BUILT_SECONDS)
+    wholes = []
+    for builder in builders(session.original):
+        if session.done() or time.process_time() > deadline:
+            break
+        life, whole = _built_life(builder, session)
+        if life is not None:
+            wanted = held(seeded(0, life.build, session.original), session) & session.wanted()
+            if wanted or reach(_subject(life), session).news:
+                yield _subject(life)
+            yield from _varied(life, given, session)
+        elif whole is not None:
+            wholes.append(whole)
+    if wholes and not session.done():
+        yield from parts.subjects(wholes, session)
+
+
+def _built_life(builder: Builder, session: Session) -> tuple[_Life | None, parts.Whole | None]:
+    """Return the model as a function builds it, small; or one that is built and takes no inputs."""
+    whole = None
+    seen: list[dict[str, Any]] = []
+    failed: list[_Failure] = []
+    for seconds in (0.0, repair.SECONDS):
+        for scale in tiny.SCALES:
+            values = builder.overrides(_small(builder.values, scale))
+            if seconds == 0.0 and values in seen:
+                continue
+            seen.append(values)
+            life = _lived(builder.name, values, session, seconds, known=builder.values)
+            while isinstance(life, _Failure) and (twice := _TWICE.search(life.reason)) and twice[1] in values:
+                values = {key: value for key, value in values.items() if key != twice[1]}  # the function's own
+                life = _lived(builder.name, values, session, seconds, known=builder.values)
+            if isinstance(life, _Life):
+                return life, None
+            failed.append(life)
+            if life.built:
+                recipe = _recipe(builder.name, values)
+                whole = whole or parts.Whole(builder.name, _builder(builder.name, values), recipe, life.spec)
+                if seconds:
+                    break
+    session.ledger.skip(f"{builder.name} (inference): {max(failed, key=lambda one: one.built).reason}")
+    return None, whole
+
+
 def _class_subjects(name: str, cls: type, given: _Source, session: Session) -> Iterator[Subject]:
     """Yield the class as it comes to life, then variations that reach lines which have not run yet."""
     life = _first_life(name, cls, given, session)
-    if life is None:
-        return
-    yield _subject(life)
+    if life is not None:
+        yield _subject(life)
+        yield from _varied(life, given, session)
+
+
+def _varied(life: _Life, given: _Source, session: Session) -> Iterator[Subject]:
+    """Yield variations that reach lines which have not run yet, and variations of these in turn."""
     if session.covered():
         return
     deadline = time.process_time() + SECONDS
@@ -141,21 +207,28 @@ def _first_life(name: str, cls: type, given: _Source, session: Session) -> _Life
 
 
 def _lived(
-    name: str, values: Mapping[str, Any], session: Session, seconds: float, first: Spec | None = None
-) -> _Life | _Failure:
+    name: str, values: Mapping[str, Any], session: Session, seconds: float, first: Spec | None = None,
+    known: Mapping[str, Any] = MappingProxyType({}),
+) -> _Life | _Failure:  # fmt: skip
     """Build the class and look for inputs; return why not where that fails."""
+    every = {**known, **values}
     try:
         with session.ledger.step("original", "", f"build {name}"):
             refuse_large(_builder(name, values), session.original)
-            model = seeded(0, _builder(name, values), session.original).eval()
+            model = in_mode(seeded(0, _builder(name, values), session.original), False)
     except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
         return _Failure(False, f"cannot be built from {_shown(values)}: {type(error).__name__}: {str(error)[:200]}")
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
-            found = inputs.find(model, inner=True, width=inputs.width_of(model), seconds=seconds, first=first)
-    except (inputs.NoInputs, LookupError) as error:
+            found = inputs.find(
+                model, inner=True, width=inputs.width_of(model), image=every.get("img_size", every.get("image_size")),
+                seconds=seconds, first=first,
+            )  # fmt: skip
+    except inputs.NoInputs as error:
+        return _Failure(True, str(error), error.furthest.spec)
+    except LookupError as error:
         return _Failure(True, str(error))
-    return _Life(name, values, found, found.calls(model))
+    return _Life(name, values, found, found.calls(model), known=known)
 
 
 def _builder(name: str, values: Mapping[str, Any]) -> Any:
@@ -173,12 +246,18 @@ def _is_config(value: Any) -> bool:
 
 
 def _subject(life: _Life) -> Subject:
-    plain = {key: value for key, value in life.values.items() if not _is_config(value)}
-    configs = {key: _config_recipe(value) for key, value in life.values.items() if _is_config(value)}
-    recipe = {"kind": "class", "name": life.name, "values": plain, "configs": configs}
-    return Subject(
-        f"{life.name}({_shown(life.values)})", "inference", _builder(life.name, life.values), life.calls, recipe
+    shown = ", ".join(
+        filter(None, (_shown(life.values), *(f"self.{name}={value}" for name, value in life.flags.items())))
     )
+    recipe = {**_recipe(life.name, life.values), "flags": dict(life.flags)}
+    return Subject(f"{life.name}({shown})", "inference", life.build, life.calls, recipe)
+
+
+def _recipe(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """How a reproducer calls a class or a function of the file."""
+    plain = {key: value for key, value in values.items() if not _is_config(value)}
+    configs = {key: _config_recipe(value) for key, value in values.items() if _is_config(value)}
+    return {"kind": "class", "name": name, "values": plain, "configs": configs}
 
 
 def _config_recipe(config: Any) -> list[Any]:
@@ -189,20 +268,24 @@ def _config_recipe(config: Any) -> list[Any]:
 
 
 def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
-    """Yield the class with other inputs, another flag, string or configuration."""
-    model = seeded(0, _builder(life.name, life.values), session.original).eval()
+    """Yield the class with another flag of its modules, other inputs, another argument or configuration."""
+    model = in_mode(seeded(0, life.build, session.original), False)
+    for name, value in flags(model, session.original, given.hints.text):
+        if name not in life.flags:
+            yield replace(life, flags={**life.flags, name: value})
     yield from (
         replace(life, calls=calls)
         for calls in inputs.more_calls(model, life.found, given.hints.text, inputs.width_of(model))
     )
-    for values in _variations(life.values, given):
-        other = _lived(life.name, values, session, 0.0, life.found.spec)
+    for values in _variations(life, given):
+        other = _lived(life.name, values, session, 0.0, life.found.spec, life.known)
         if isinstance(other, _Life):
-            yield other
+            yield replace(other, flags=life.flags)
 
 
-def _variations(values: Mapping[str, Any], given: _Source) -> Iterator[dict[str, Any]]:
-    plain = {key: value for key, value in values.items() if not _is_config(value)}
+def _variations(life: _Life, given: _Source) -> Iterator[dict[str, Any]]:
+    values = life.values
+    plain = {key: value for key, value in {**life.known, **values}.items() if not _is_config(value)}
     for override in vary.variations(plain, replace(given.hints, optional={})):
         yield {**values, **override}
     for key, value in values.items():

@@ -7,20 +7,33 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from regraft.verify.child.drivers import labels, repair
 from regraft.verify.child.drivers.guess import HIDDEN
-from regraft.verify.child.drivers.slots import Sizes, Slot, Spec, is_plain, make, packed_patches, slot_for
+from regraft.verify.child.drivers.slots import (
+    BATCH,
+    LENGTH,
+    Dim,
+    Sizes,
+    Slot,
+    Spec,
+    is_plain,
+    make,
+    packed_patches,
+    slot_for,
+)
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
 
 # Pairs of (batch, length); the first that a model accepts is used. The later ones are for models whose batch
 # statistics need two rows, and for those that take one length only.
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
+IMAGE = 32  # sides, where a model does not say
 Calls = Callable[[int], tuple[Call, ...]]
 _TEXT = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "token_type_ids")
 _SENSES = ("pixel_values", "image_grid_thw", "input_features", "input_values", "flattened_patches")
@@ -57,15 +70,16 @@ class Found:
 
 
 def find(
-    model: Any, *, inner: bool = False, width: int = 0, seconds: float = repair.SECONDS, first: Spec | None = None
-) -> Found:
+    model: Any, *, inner: bool = False, width: int = 0, image: Any = None, seconds: float = repair.SECONDS,
+    first: Spec | None = None,
+) -> Found:  # fmt: skip
     """Return calls that the model accepts, in evaluation and, where that can be had, in training.
 
-    `inner` models are layers: their masks are added to scores; `width` is their last dimension. `first` is tried
-    first: what another model of the class takes. Raises NoInputs where none is found within `seconds`, and LookupError
-    where no value for a plain parameter can be guessed.
+    `inner` models are layers: their masks are added to scores; `width` is their last dimension, `image` the side or
+    sides of images where it is known. `first` is tried first: what another model of the class takes. Raises NoInputs
+    where none is found within `seconds`, and LookupError where no value for a plain parameter can be guessed.
     """
-    known = _slots(model, inner, width)
+    known = _slots(model, inner, width, image)
     failed: list[repair.Attempt] = []
     starts = [spec for spec in _starts(model, known, inner) if spec != first]
     for start in starts if first is None else (first, *starts):
@@ -104,7 +118,7 @@ def signature(model: Any) -> inspect.Signature:
     return inspect.signature(getattr(model, "signed", model.forward))
 
 
-def _slots(model: Any, inner: bool, width: int) -> dict[str, Slot]:
+def _slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
     """Guesses for every parameter that holds a tensor, and for the plain ones that have no default."""
     sizes = Sizes(getattr(model, "config", None), width)
     inner = inner or "hidden_states" in signature(model).parameters
@@ -114,10 +128,26 @@ def _slots(model: Any, inner: bool, width: int) -> dict[str, Slot]:
         required = parameter.default is parameter.empty
         if required or not (is_plain(parameter.name, note) or isinstance(parameter.default, bool | int | float | str)):
             found[parameter.name] = slot_for(parameter.name, note, sizes, inner)
+    shape = () if hasattr(model, "config") else _image(model, image)
+    for name, slot in found.items() if shape else ():
+        if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH):  # nothing is known of it by its name
+            found[name] = replace(slot, dims=shape)
+            break
     if any(name.endswith("grid_thw") for name in found):
         images = [name for name in found if name == "hidden_states" or name.startswith("pixel_values")]
         found |= dict.fromkeys(images, packed_patches(sizes))
     return found
+
+
+def _image(model: Any, side: Any) -> tuple[Dim, ...]:
+    """The shape of the images that a model takes whose first layer is a convolution of images; () for others."""
+    first = next((part for part in model.modules() if part._parameters and not [*part.children()]), None)
+    if not isinstance(first, nn.Conv2d):
+        return ()
+    told = (getattr(part, name, None) for part in model.modules() for name in ("img_size", "image_size"))
+    side = side or next((one for one in told if one), IMAGE)
+    height, width = side if isinstance(side, tuple | list) else (side, side)
+    return BATCH, Dim(first.in_channels), Dim(height), Dim(width)
 
 
 def parameters(signature: inspect.Signature) -> list[inspect.Parameter]:

@@ -21,7 +21,7 @@ from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.drivers.reach import held, reach
 from regraft.verify.child.drivers.slots import Spec, make
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.session import Session, in_mode, seeded
 from regraft.verify.child.tree import Call
 
 SIZES = ((3, 8), (1, 5), (3, 7))  # the last is the one that inputs are searched at
@@ -105,7 +105,7 @@ class _Built:
     def __init__(self, whole: Whole, session: Session) -> None:
         self.whole, self._session = whole, session
         with session.ledger.step("original", "", f"build {whole.name} for its parts"):
-            self.model = seeded(0, whole.build, session.original).eval()
+            self.model = in_mode(seeded(0, whole.build, session.original), False)
         self._runs: dict[tuple[tuple[int, int], int], _Run] = {}
 
     def completed(self) -> Iterator[_Part]:
@@ -147,7 +147,7 @@ def _lives(part: Any, call: Call | None) -> bool:
         return False
     try:
         return all(
-            execute(Target(part.train(training)), call, Plan(gradients=False)).error is None
+            execute(Target(in_mode(part, training)), call, Plan(gradients=False)).error is None
             for training in (True, False)
         )
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 from regraft.verify.child import weights
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, seeded
+from regraft.verify.child.session import Session, in_mode, seeded
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _failure(subject: Subject, module: ModuleType) -> BaseException | None:
         for training in (False, True):
             with weights.dropout_rate(model, weights.RATE):
                 for call in subject.calls(0)[-1:]:
-                    outcome = execute(Target(model.train(training)), call, Plan(gradients=False))
+                    outcome = execute(Target(in_mode(model, training)), call, Plan(gradients=False))
                     if outcome.error is not None:
                         return outcome.error
     except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result

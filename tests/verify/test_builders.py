@@ -1,0 +1,121 @@
+"""Models that a function of their file builds, and flags that only the modules themselves know."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from regraft.verify import verify
+
+pytest.importorskip("torch")
+
+from regraft.verify.child.drivers import builders, flags
+from regraft.verify.child.load import load_source
+
+SOURCE = """
+import torch
+from torch import nn
+
+
+class Quick:
+    here = True
+
+
+class Stages(nn.Module):
+    def __init__(self, plan, head=None):
+        super().__init__()
+        (first, second), activation = plan
+        self.first, self.second = nn.Conv2d(3, first, 3), nn.Linear(first, second)
+        self.act, self.fused = activation(), Quick.here
+
+    def train(self, mode=True):
+        super().train(mode)
+
+    def forward(self, x):
+        y = self.second(self.first(x).mean((2, 3)))
+        if self.fused:
+            return self.act(y)
+        y = self.act(y)
+        return torch.softmax(y, -1)
+
+
+def _plan():
+    return (6, 4), nn.GELU
+
+
+def stages(pretrained=False, **kwargs) -> Stages:
+    return Stages(_plan(), **kwargs)
+
+
+def other(size, **kwargs) -> Stages:
+    return Stages((size, size), **kwargs)
+"""
+
+
+@pytest.mark.parametrize(("text", "status"), [("y.softmax(-1)", "proved"), ("torch.softmax(y, 0)", "refuted")])
+def test_what_a_function_builds_is_compared_with_its_flags_turned(tmp_path: Path, text: str, status: str) -> None:
+    path = tmp_path / "stages.py"
+    path.write_text(SOURCE)
+    verdicts = verify(path, SOURCE.replace("torch.softmax(y, -1)", text).encode(), time_limit=60)
+    assert [(one.definition, one.status) for one in verdicts] == [("Stages", status)]
+    if status == "proved":
+        assert any("self.fused=False" in one for one in verdicts[0].evidence["models"])
+
+
+def loaded(folder: Path, text: str) -> ModuleType:
+    (folder / "loaded.py").write_text(text)
+    return load_source(folder / "loaded.py", "loaded")
+
+
+def test_functions_that_need_nothing_and_return_a_model_tell_what_it_is_given(tmp_path: Path) -> None:
+    text = """
+from torch import nn
+from typing import Optional
+
+class Net(nn.Module):
+    def __init__(self, width, act=nn.ReLU, depth=(2, 2), *more, **kwargs):
+        raise RuntimeError("is not built")
+
+class Wide(Net):
+    def __init__(self, width):
+        raise RuntimeError("is not built")
+
+def small(**kwargs) -> "Net":
+    return Net(**{"width": 48, "extra": 1, **kwargs})
+
+def assigned(width=64):
+    try:
+        net = Net(width)
+    except Exception:
+        net = None
+    return net
+
+def wide() -> Net:
+    return Wide(8)
+
+def failing() -> Net:
+    raise ValueError("no file")
+
+def needing(width) -> Net:
+    return Net(width)
+
+def count() -> int:
+    return Net(3)
+
+def download():
+    raise SystemExit("was called")
+"""
+    found = {one.name: one for one in builders.builders(loaded(tmp_path, text))}
+    assert set(found) == {"small", "assigned", "wide"}
+    assert found["small"].values == {"width": 48, "depth": (2, 2), "extra": 1} and found["small"].takes is None
+    assert found["small"].overrides({"width": 8, "depth": (2, 2), "extra": 1}) == {"width": 8}
+    assert found["assigned"].overrides({"width": 8, "depth": (1,)}) == {"width": 8}
+    assert found["wide"].cls.__name__ == "Wide" and found["wide"].overrides({"width": 4}) == {}
+
+
+def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
+    module = loaded(tmp_path, SOURCE)
+    model = module.stages()
+    vars(model).update(unread=True, many=3)
+    assert list(flags.flags(model, module, "if self.fused and self.many and self.training:")) == [("fused", False)]
+    assert flags.flagged(lambda one: one.stages(), {"fused": False})(module).fused is False
