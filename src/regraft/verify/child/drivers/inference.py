@@ -311,7 +311,7 @@ def _constructor_values(cls: type, given: _Source) -> Iterator[dict[str, Any]]:
     """Yield guesses of all constructor values: for each configuration that may fit the defaults made small, at the end
     the defaults themselves.
     """
-    parameters = inputs.parameters(inspect.signature(cls))
+    parameters = _constructor(cls)
     wanted = [p for p in parameters if p.default is p.empty and p.name.endswith("config")]
     choices: list[Any] = [*_fitting(wanted[0], given.configs), _made_up(given.whole)] if wanted else [None]
     for config in choices:
@@ -329,6 +329,18 @@ def _constructor_values(cls: type, given: _Source) -> Iterator[dict[str, Any]]:
             if small not in seen:
                 seen.append(small)
         yield from (*seen[1:], values)
+
+
+def _constructor(cls: type) -> list[inspect.Parameter]:
+    """The parameters of a class, those that it passes on (`*args, **kwargs`) from the class above it included."""
+    found: dict[str, inspect.Parameter] = {}
+    for one in cls.__mro__:
+        if "__init__" in vars(one):
+            kinds = {parameter.kind for parameter in inspect.signature(vars(one)["__init__"]).parameters.values()}
+            found = {parameter.name: parameter for parameter in inputs.parameters(inspect.signature(one))} | found
+            if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds:
+                break
+    return [*found.values()]
 
 
 def _small(values: Mapping[str, Any], scale: tiny.Scale) -> dict[str, Any]:
