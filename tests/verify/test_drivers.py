@@ -17,7 +17,7 @@ from torch import nn  # noqa: E402
 
 from regraft.verify.changes import find_changes  # noqa: E402
 from regraft.verify.child import weights  # noqa: E402
-from regraft.verify.child.drivers import fit, inputs, repair, tiny, vary  # noqa: E402
+from regraft.verify.child.drivers import fit, inference, inputs, repair, tiny, vary  # noqa: E402
 from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
 
 
@@ -456,3 +456,25 @@ def test_a_rate_that_makes_a_layer_stays_off() -> None:
             assert model.rate_of_dropout == now
             model(torch.ones(3))
         assert model.rate_of_dropout == old
+
+
+def test_a_vocabulary_of_one_word_has_ids_of_it() -> None:
+    for words, limit in ((1, 1), (3, 3), (9, 4), (99, 87)):
+        assert slot_for("input_ids", "", Sizes(SimpleNamespace(vocab_size=words))).limit == limit
+
+
+def test_what_a_constructor_passes_on_is_asked_for() -> None:
+    class Base(nn.Module):
+        def __init__(self, width, depth=2):
+            super().__init__()
+
+    class Fast(Base):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+
+    class Own(Base):
+        def __init__(self, size):
+            super().__init__(size)
+
+    assert [one.name for one in inference._constructor(Fast)] == ["width", "depth"]
+    assert [one.name for one in inference._constructor(Own)] == ["size"]

@@ -260,4 +260,5 @@ def _dim(dim: str | Dim, sizes: Sizes) -> Dim:
 def _limit(name: str, sizes: Sizes) -> int:
     if "type" in name:
         return max(1, sizes.get(("type_vocab_size",), 1))
-    return max(4, sizes.get(("vocab_size",), 99) - 12)
+    vocabulary = sizes.get(("vocab_size",), 99)
+    return max(min(4, vocabulary), vocabulary - 12)
