@@ -1,5 +1,7 @@
 """Models that a function of their file builds, and flags that only the modules themselves know."""
 
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -53,12 +55,20 @@ def other(size, **kwargs) -> Stages:
 
 
 @pytest.mark.parametrize(("text", "status"), [("y.softmax(-1)", "proved"), ("torch.softmax(y, 0)", "refuted")])
-def test_what_a_function_builds_is_compared_with_its_flags_turned(tmp_path: Path, text: str, status: str) -> None:
+def test_what_a_function_builds_is_compared_with_its_flags_turned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, status: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "stages.py"
     path.write_text(SOURCE)
     verdicts = verify(path, SOURCE.replace("torch.softmax(y, -1)", text).encode(), time_limit=60)
     assert [(one.definition, one.status) for one in verdicts] == [("Stages", status)]
-    if status == "proved":
+    if status == "refuted":
+        run = subprocess.run(
+            [sys.executable, verdicts[0].evidence["reproducer"]], capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 1 and "Traceback" not in run.stderr, run.stderr
+    else:
         assert any("self.fused=False" in one for one in verdicts[0].evidence["models"])
 
 

@@ -341,9 +341,9 @@ class Top(nn.Module):
         return self.outer(x)
 
 
-def patched():
+def patched(*, unguessable_thing):
     model = Base()
-    model.act = nn.ReLU()
+    model.act = unguessable_thing()
     return model
 
 
