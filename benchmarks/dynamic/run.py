@@ -65,6 +65,10 @@ def shown_file(single) -> str:
     return f"equal on {single.report.inputs_checked}, at a threshold {at}, {size:.0f} KiB"
 
 
+def built(compiler: str, made) -> str:
+    return f"{compiler}: islands {len(made.report.islands)}, build {made.report.seconds} s"
+
+
 @torch.no_grad()
 def measure(name: str, networks, options) -> dict[str, float] | None:
     """Split one network, compare, measure, print a line; eager divided by each variant, None where it is refused."""
@@ -92,7 +96,7 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
             notes.append(f"{compiler} refused: {problem.reason[-160:]}")
             continue
         variants[compiler] = other
-        notes.append(f"{compiler}: islands {len(other.report.islands)}, build {other.report.seconds} s")
+        notes.append(built(compiler, other))
     calls = [tuple(call) for call in calls[:12]]
     for run in variants.values():
         for call in calls:
@@ -136,7 +140,7 @@ def measure_batch(name: str, networks, options) -> dict[str, float] | None:
         "batched": lambda: batched(*whole),
         **{key: functools.partial(one, *whole) for key, one in others.items()},
     }
-    notes = [f"{key}: islands {len(one.report.islands)}, build {one.report.seconds} s" for key, one in others.items()]
+    notes = [built(*one) for one in others.items()]
     times = fastest(variants, [()])
     shown = "  ".join(f"{key} {value:7.3f}" for key, value in times.items())
     print(

@@ -60,7 +60,8 @@ def builders(module: ModuleType) -> Iterator[Builder]:
     for name, function in every.items():
         if not (_is_own(function, FunctionType, module) and _needs_nothing(function)):
             continue
-        wanted = [value for one, value in classes.items() if one in _returned(function)]
+        returned = _returned(function)
+        wanted = [value for one, value in classes.items() if one in returned]
         wanted += [value for value in classes.values() if issubclass(value, tuple(wanted)) and value not in wanted]
         if not wanted or all(count.get(one, 0) >= EACH for one in wanted):
             continue
