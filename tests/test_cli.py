@@ -426,7 +426,9 @@ def test_without_verification_it_says_so(write: Write, tmp_path: Path) -> None:
     assert "nothing was verified" in done.stdout
 
 
-def test_a_certificate_and_a_second_run_from_the_cache(write: Write, tmp_path: Path) -> None:
+def test_a_certificate_and_a_second_run_from_the_cache(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     path = write("m.py", TWO)
     first = regraft("verify", "--output-format", "markdown", path, cwd=tmp_path)
@@ -438,6 +440,10 @@ def test_a_certificate_and_a_second_run_from_the_cache(write: Write, tmp_path: P
     assert regraft("verify", "--output-format", "markdown", path, cwd=tmp_path).stdout == first.stdout
     assert entry.stat().st_mtime_ns == stamp
     regraft("verify", "--no-cache", path, cwd=tmp_path)
+    assert entry.stat().st_mtime_ns == stamp
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # kernels ran in no verdict so far
+    regraft("verify", path, cwd=tmp_path)
+    assert len(list(Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*.verdicts"))) == 2
 
 
 def test_verify_takes_a_diff(write: Write, tmp_path: Path) -> None:

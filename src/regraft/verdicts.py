@@ -1,13 +1,14 @@
 """Verdicts of files that were verified before: an interrupted run over many files goes on where it stopped.
 
 The key is everything that a verdict depends on: both texts, the driver, Regraft's own source, the versions of Python,
-of PyTorch and of the package that the file belongs to.
+of PyTorch, of the libraries of kernels and of the package that the file belongs to, and whether Triton interprets.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,18 @@ from regraft.cache import digest, own_key
 from regraft.names import package_of
 from regraft.source import write_whole
 from regraft.verify import Verdict, to_json, verify
+
+_LIBRARIES = (
+    "torch",
+    "transformers",
+    "triton",
+    "liger-kernel",
+    "xformers",
+    "flash-attn",
+    "apex",
+    "transformer-engine",
+)
+_SETTINGS = ("TRITON_INTERPRET", "REGRAFT_INTERPRET_ONE_IN")
 
 
 def verified(
@@ -46,8 +59,9 @@ def _entry(path: Path, changed: bytes, driver: str | None, python: str, root: Pa
     except OSError:
         return None  # verifying will say why
     package = package_of(path)
-    versions = _versions(python, ("torch", "transformers", package.partition(".")[0]))
-    for part in (*texts, str(path.resolve()).encode(), versions.encode()):
+    texts.append(_versions(python, (*_LIBRARIES, package.partition(".")[0])).encode())
+    texts += [os.environ.get(name, "").encode() for name in _SETTINGS]
+    for part in (*texts, str(path.resolve()).encode()):
         key.update(f"\0{len(part)}\0".encode())
         key.update(part)
     name = key.hexdigest()

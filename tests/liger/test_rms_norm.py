@@ -110,3 +110,16 @@ def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
     torch.testing.assert_close(mapped, reference(x, weight=weight))
     compiled = torch.compile(lambda one: rms_norm(one, weight=weight), fullgraph=True, backend="eager")(x)
     assert torch.equal(compiled, reference(x, weight=weight))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is not asked")
+def test_the_interpreter_may_be_told_to_take_some_calls(monkeypatch: pytest.MonkeyPatch, launches: list[str]) -> None:
+    monkeypatch.setenv("REGRAFT_INTERPRET_ONE_IN", "4")
+    drawn = [torch.randn(1, 3, requires_grad=True) for _ in range(64)]
+    numbers = []
+    for x in [*drawn, *drawn]:
+        before = len(launches)
+        torch.utils.checkpoint.checkpoint(rms_norm, x, use_reentrant=False).sum().backward()
+        numbers.append(len(launches) - before)
+    assert set(numbers) == {0, 2} and 4 < sum(map(bool, numbers[:64])) < 32  # a checkpoint runs twice
+    assert numbers[:64] == numbers[64:]

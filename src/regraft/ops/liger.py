@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regraft.ops.plain import are_tensors, is_transformed
-from regraft.ops.triton_interpreter import interprets, prepare_interpreter
+from regraft.ops.triton_interpreter import interprets, is_drawn, prepare_interpreter
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _MAX_COLUMNS = 65536  # of one row that Liger's kernels take at once
@@ -76,7 +76,8 @@ def takes(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) -> bool:
     """Whether Liger's kernels run on these tensors: floating point on CUDA, or on CPU in Triton's interpreter.
 
     Not while a compiler traces (it fuses by itself), and not under transformations of functions or in forward mode,
-    which Liger does not know. The interpreter's bfloat16 is not to be relied on. A row has `columns` at the most.
+    which Liger does not know. The interpreter's bfloat16 is not to be relied on, and it may be told to take only some
+    calls. A row has `columns` at the most.
     """
     given = [one for one in tensors if one is not None]
     first = given[0]
@@ -86,9 +87,9 @@ def takes(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) -> bool:
         return False
     if any(one.dtype not in _DTYPES or not one.numel() or one.shape[-1] > columns for one in given):
         return False
-    if not first.is_cuda and any(one.dtype == torch.bfloat16 for one in given):
+    if is_transformed() or liger("rms_norm") is None:
         return False
-    return not is_transformed() and liger("rms_norm") is not None
+    return first.is_cuda or (all(one.dtype != torch.bfloat16 for one in given) and is_drawn(given))
 
 
 @functools.cache
