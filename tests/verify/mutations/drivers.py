@@ -47,11 +47,11 @@ def attention(module):
 
 def layers(module):
     names = ("PreNorm", "RMSNorm", "GatedMLP", "Configured", "TwoDropouts", "Auxiliary")
-    wanted = {"SelfOutput": ("x", "residual"), **dict.fromkeys(names, ("x",))}
-    calls = [
-        {"x": states(batch, length), "residual": states(batch + 7, length)[:batch]}
-        for batch, length in ((1, 5), (3, 8))
-    ]
+    wanted = {"SelfOutput": ("x", "residual"), "Routed": ("x", "index"), **dict.fromkeys(names, ("x",))}
+    calls = []
+    for batch, length in ((1, 5), (3, 8)):
+        index = torch.arange(batch * length).reshape(batch, length) % 3
+        calls.append({"x": states(batch, length), "residual": states(batch + 7, length)[:batch], "index": index})
     return build(module, wanted), calls
 
 

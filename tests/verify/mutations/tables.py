@@ -449,6 +449,20 @@ LAYERS = (
         "penalty = 0\n        for state in states:\n            penalty = penalty + (state * state).mean()",
         "the sum as a loop",
     ),
+    Mutation(
+        "Routed",
+        "                continue",
+        "                result[rows] = x[rows]\n                continue",
+        "wrong only for an index that no recorded call has",
+    ),
+    right(
+        "Routed",
+        "if number == len(self.layers):\n"
+        "                continue\n"
+        "            result[rows] = self.layers[number](x[rows])",
+        "if number < len(self.layers):\n                result[rows] = self.layers[number](x[rows])",
+        "the other side of the condition",
+    ),
 )
 
 VISION = (

@@ -15,7 +15,8 @@ SMALL = "inputs and parameters x 0.01"
 STRIDED = "inputs not contiguous"
 ONE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"
 ROWS, ALL = slice(0, 1), slice(None)  # dimensions
-LAID_OUT = (STRIDED, ONE_ROW, SHORTER, NO_ROWS)
+BEYOND = "an index beyond the largest"
+LAID_OUT = (STRIDED, ONE_ROW, SHORTER, NO_ROWS, BEYOND)
 
 
 def variants(call: Call) -> tuple[Call, ...]:
@@ -39,7 +40,10 @@ def _tensors(call: Call) -> list[Any]:
 
 
 def laid_out(call: Call) -> tuple[Call, ...]:
-    """Return the call in other layouts and sizes: strides, one row, no rows, one step less; some may not fit."""
+    """Return the call in other layouts and sizes: strides, one row, no rows, one step less; some may not fit.
+
+    And with an index beyond the largest: what stands for nothing, padding or no expert, often is one.
+    """
     tensors = [tensor for tensor in _tensors(call) if tensor.dim() > 0]
     made = [_mapped(call, STRIDED, _strided, masks=True)]
     if tensors:
@@ -48,7 +52,20 @@ def laid_out(call: Call) -> tuple[Call, ...]:
         steps = next((tensor.shape[1] for tensor in tensors if tensor.dim() > 1), 0)
         made += [narrowed(call, steps, steps - 1, slice(1, None), SHORTER)] if steps > 2 else []
         made.append(narrowed(call, rows, 0, ROWS, NO_ROWS))
+    if any(_is_index(tensor) for tensor in tensors):
+        made.append(_mapped(call, BEYOND, lambda tensor: _beyond(tensor) if _is_index(tensor) else tensor, masks=True))
     return tuple(made)
+
+
+def _is_index(tensor: Any) -> bool:
+    """Whether a tensor holds more whole numbers than a mask does."""
+    return tensor.dtype in (torch.int32, torch.int64) and tensor.numel() > 0 and bool(tensor.max() > 1)
+
+
+def _beyond(tensor: Any) -> Any:
+    moved = tensor.clone(memory_format=torch.contiguous_format)
+    moved.view(-1)[-1] = tensor.max() + 1
+    return moved
 
 
 def _strided(tensor: Any) -> Any:

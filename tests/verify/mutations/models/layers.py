@@ -111,3 +111,20 @@ class Auxiliary(nn.Module):
         states.append(torch.tanh(self.second(states[-1])))
         penalty = sum(state.pow(2).mean() for state in states)
         return {"last": states[-1], "states": states, "penalty": penalty, "length": x.shape[1]}
+
+
+class Routed(nn.Module):
+    """Gives each position to the layer of its index; the index beyond the last layer chooses none."""
+
+    def __init__(self, hidden_size=32, layers=3):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(hidden_size, hidden_size) for _ in range(layers)])
+
+    def forward(self, x, index):
+        result = torch.zeros_like(x)
+        for number in index.unique().tolist():
+            rows = index == number
+            if number == len(self.layers):
+                continue
+            result[rows] = self.layers[number](x[rows])
+        return result
