@@ -58,8 +58,8 @@ def laid_out(call: Call) -> tuple[Call, ...]:
 
 
 def _is_index(tensor: Any) -> bool:
-    """Whether a tensor holds more whole numbers than a mask does."""
-    return tensor.dtype in (torch.int32, torch.int64) and tensor.numel() > 0 and bool(tensor.max() > 1)
+    """Whether a tensor holds whole numbers, and not those of a mask."""
+    return tensor.dtype in (torch.int32, torch.int64) and tensor.numel() > 0 and bool(tensor.max() != 1)
 
 
 def _beyond(tensor: Any) -> Any:
