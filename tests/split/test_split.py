@@ -18,7 +18,7 @@ import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
 from regraft.dynamic.check import difference  # noqa: E402
 from regraft.dynamic.rounding import is_rounding  # noqa: E402
-from split import attributes, illformed, language, networks, paths, sizes  # noqa: E402
+from split import attributes, beyond, illformed, language, networks, paths, sizes  # noqa: E402
 
 
 def made(name, seed=0):
@@ -202,6 +202,22 @@ def test_sizes_that_values_decide(kind):
     assert any(None in one["shape"] for region in regions for one in region["inputs"]) == (kind in OPEN)
     for call in model.calls():
         torch.testing.assert_close(result(*call), model(*call), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [one for one in classes(beyond) if one not in (beyond.Beyond, beyond.OfAPool)])
+def test_what_no_example_shows(kind):
+    torch.manual_seed(0)
+    model = kind().eval()
+    result = regraft.split(model, model.calls())
+    for x in (*model.rare(), *(call[0] for call in model.calls())):
+        torch.testing.assert_close(result(x), model(x), rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def test_a_number_that_has_to_be_a_constant():
+    torch.manual_seed(0)
+    model = beyond.OfAPool().eval()
+    with pytest.raises(Unsplittable, match=r"beyond\.py:\d\d.*torch\.export cannot take it either"):
+        regraft.split(model, model.calls())
 
 
 def test_equal_blocks_are_one_model_with_their_own_weights(tmp_path):

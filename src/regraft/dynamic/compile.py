@@ -13,7 +13,7 @@ from regraft.dynamic.compilers import Compiler
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.explore import RegionModule
 from regraft.dynamic.residual import Region
-from regraft.dynamic.samples import Untaken, common, first_line, program
+from regraft.dynamic.samples import Untaken, common, compare_values, first_line, program
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler) -> dict[str, Any]:
@@ -48,7 +48,10 @@ def island(region: Region, module: RegionModule, directory: Path, reason: str) -
     """The region as an archive of torch.export, which the host runs with torch."""
     file = f"island_{region.number}.pt2"
     try:
-        torch.export.save(program(region, module), directory / file)
+        made = program(region, module)
+        network = made.module()
+        compare_values(region, module, lambda sample: list(network(*sample)), "torch.export")
+        torch.export.save(made, directory / file)
     except Exception as problem:
         raise Unsplittable(
             *region.place, f"{text(region)}: {reason}; torch.export cannot take it either: {first_line(problem)}"

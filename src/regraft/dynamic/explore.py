@@ -85,9 +85,10 @@ class Explorer:
     def region(self, step: RegionStep, names: dict[str, Any]) -> None:
         region = self.regions[step.number]
         inputs = tuple(as_tensor(names[key]) for key in region.inputs)
-        self.sample(region, inputs)
+        given = tuple(one.clone() for one in inputs)
         with torch.no_grad():
             outputs = self.modules[step.number](*inputs)
+        self.sample(region, given)  # what fails out of turn is no sample
         for key, value in zip(region.outputs, outputs, strict=True):
             if not isinstance(value, (torch.Tensor, int)):
                 raise Unsplittable(*region.place, f"{key} is no tensor but has to leave a region")
@@ -105,7 +106,7 @@ class Explorer:
         sizes = [one.shape for one in inputs]
         seen = [[one.shape for one in sample] for sample in region.samples]
         if sizes not in seen and len(seen) < SAMPLES:
-            region.samples.append(tuple(one.clone() for one in inputs))
+            region.samples.append(inputs)
 
     def host(self, statement: ast.stmt, names: dict[str, Any]) -> str:
         if isinstance(statement, ast.Return):

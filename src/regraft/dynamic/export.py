@@ -14,13 +14,23 @@ import onnx
 import onnxruntime
 import torch
 
+from regraft.dynamic import means
 from regraft.dynamic.artifacts import rename
 from regraft.dynamic.explore import RegionModule
 from regraft.dynamic.record import to_numpy
 from regraft.dynamic.residual import Region
 from regraft.dynamic.samples import Sample, Slower, Untaken, compare, first_line, largest, open_shapes, varying
 
+try:
+    from torch.onnx._internal.torchscript_exporter import symbolic_helper
+except ImportError:  # before torch 2.9
+    from torch.onnx import symbolic_helper
+
 OPSET = 18  # both exporters write it
+# Off in every session: the products that ONNX Runtime 1.31 makes of them end the process where there are no rows.
+FUSIONS = ["MatMulScaleFusion", "MatmulTransposeFusion"]
+_RESHAPED = symbolic_helper._reshape_helper
+_UNFLATTENED = torch.Tensor.unflatten
 
 
 def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
@@ -29,12 +39,12 @@ def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
     The tracing exporter takes a fiftieth of the time; the one of torch.export sees through what depends on sizes.
     """
     try:
-        return verified(region, module, traced(region, module))
+        return verified(region, module, means.divide(traced(region, module)))
     except Slower:
         raise
     except Untaken as problem:
         try:
-            return verified(region, module, exported(region, module))
+            return verified(region, module, means.divide(exported(region, module)))
         except Untaken:
             raise problem from None
 
@@ -43,7 +53,9 @@ def verified(region: Region, module: RegionModule, data: bytes) -> onnx.ModelPro
     try:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 4
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            data, options, providers=["CPUExecutionProvider"], disabled_optimizers=FUSIONS
+        )
     except Exception as problem:
         raise Untaken(f"ONNX Runtime cannot run it: {first_line(problem)}") from problem
     wanted = {one.name for one in session.get_inputs()}
@@ -104,6 +116,27 @@ def canonical(data: bytes, region: Region) -> bytes:
     return bytes(model.SerializeToString(deterministic=True))
 
 
+def reshaped(g: Any, given: Any, shape: Any, allowzero: int = 0) -> Any:
+    """As the tracing exporter reshapes, but for no rows.
+
+    Of a tensor that it knows to be empty it ends the process (a division by zero); of computed sizes zero is one.
+    """
+    known = symbolic_helper._maybe_get_const(shape, "is")
+    computed = not isinstance(known, list | tuple)
+    sizes = [*(symbolic_helper._get_tensor_sizes(given) or ()), *(() if computed else known)]
+    if 0 in sizes:
+        raise RuntimeError("an empty tensor is reshaped")
+    return _RESHAPED(g, given, shape, int(computed) or allowzero)
+
+
+def unflattened(given: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
+    """As torch does it, but from sizes that the tracing exporter sees: torch's own are those of the sample."""
+    if not isinstance(dim, int) or given.dim() == 0:
+        return _UNFLATTENED(given, dim, sizes)
+    dim %= given.dim()
+    return given.reshape(*given.shape[:dim], *sizes, *given.shape[dim + 1 :])
+
+
 @contextlib.contextmanager
 def exporting() -> Iterator[None]:
     """Without gradients and the exporters' own output; layers of Transformer compute with operations that ONNX has."""
@@ -111,7 +144,12 @@ def exporting() -> Iterator[None]:
     torch.backends.mha.set_fastpath_enabled(False)
     logging.disable(logging.WARNING)
     try:  # where the tracing exporter fails it prints its graph, whatever is asked
-        with torch.no_grad(), mock.patch.object(torch._C, "_jit_onnx_log"):
+        with (
+            torch.no_grad(),
+            mock.patch.object(torch._C, "_jit_onnx_log"),
+            mock.patch.object(symbolic_helper, "_reshape_helper", reshaped),
+            mock.patch.object(torch.Tensor, "unflatten", unflattened),
+        ):
             yield
     finally:
         logging.disable(logging.NOTSET)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from regraft.dynamic.check import difference
 from regraft.dynamic.explore import RegionModule
+from regraft.dynamic.probe import observe
 from regraft.dynamic.record import to_numpy, to_torch
 from regraft.dynamic.residual import Region
 
 Sample = tuple[torch.Tensor, ...]
 
 
+FACTORS = (-1.0, 3.0, -3.0, 0.2)  # of values that choose other rows
+EXTREMES = (0.0, 1e8)
 SLOWER = 1.2  # times the time of torch, from which on a region stays eager
 WORTH = 50e-6  # seconds, below which it does not matter
 PATIENCE = 0.02  # seconds for the timing of a region; three rounds in any case
@@ -31,19 +34,95 @@ class Slower(Untaken):
 
 
 def compare(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:
-    """Raises Untaken unless `run` gives what torch gives, on all samples."""
-    for sample in region.samples:
-        with torch.no_grad():
-            expected = tuple(torch.as_tensor(one).detach() for one in module(*sample))
-        try:
-            got = to_torch(tuple(run(sample)))
-        except Exception as problem:
-            raise Untaken(f"{name} cannot run it: {first_line(problem)}") from problem
-        wrong = difference(got, expected)
-        if wrong:
-            raise Untaken(f"{name} gives other values: {wrong}")
+    """Raises Untaken unless `run` gives what torch gives, and as fast where that is asked."""
+    compare_values(region, module, run, name)
     if region.measured:
         check_speed(region, module, run, name)
+
+
+def compare_values(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:
+    """Raises Untaken unless `run` gives what torch gives, on all samples, and on those with other numbers.
+
+    A tracer may take a number for a constant, and the size that data decided for a size that always is so.
+    """
+    for sample in region.samples:
+        with torch.no_grad():
+            expected = tensors(module(*sample))
+        difference_to(expected, run, sample, name, difference)
+        for other in other_numbers(sample):
+            compare_other(module, run, other, name, difference)
+    first = region.samples[0]
+    with torch.no_grad():
+        sized = any(one.dim() for one in first) and bool(observe(lambda: module(*first), ()).shapes)
+    for other in other_values(first, FACTORS) if sized else ():
+        compare_other(module, run, other, name, difference_in_size)
+    for other in other_values(first, EXTREMES) if sized else ():
+        compare_other(module, run, other, name, no_difference)
+
+
+def compare_other(
+    module: RegionModule, run: Callable[[Sample], list[Any]], sample: Sample, name: str,
+    differ: Callable[[Any, Any], str],
+) -> None:  # fmt: skip
+    try:
+        with torch.no_grad():
+            expected = tensors(module(*sample))
+    except Exception:  # noqa: BLE001  (whatever torch raises for values that the region does not take)
+        return
+    difference_to(expected, run, sample, name, differ)
+
+
+def difference_to(
+    expected: tuple[torch.Tensor, ...], run: Callable[[Sample], list[Any]], sample: Sample, name: str,
+    differ: Callable[[Any, Any], str],
+) -> None:  # fmt: skip
+    try:
+        got = to_torch(tuple(run(sample)))
+    except Exception as problem:
+        raise Untaken(f"{name} cannot run it: {first_line(problem)}") from problem
+    wrong = differ(got, expected)
+    if wrong:
+        raise Untaken(f"{name} gives other values: {wrong}")
+
+
+def tensors(result: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.as_tensor(one).detach() for one in result)
+
+
+def no_difference(_: Any, __: Any) -> str:
+    """Where values are equal, or all too large, two implementations may choose different rows."""
+    return ""
+
+
+def difference_in_size(got: Any, expected: Any) -> str:
+    """How sizes differ, and numbers from what is none: a mean over no rows is NaN."""
+    sizes = [[tuple(one.shape) for one in each] for each in (got, expected)]
+    if sizes[0] != sizes[1]:
+        return f"sizes {sizes[0]} instead of {sizes[1]}"
+    same = all(torch.equal(one.isnan(), other.isnan()) for one, other in zip(got, expected, strict=True))
+    return "" if same else "numbers instead of NaN, or NaN instead of numbers"
+
+
+def other_numbers(sample: Sample) -> Iterator[Sample]:
+    """The sample with its single numbers a little larger, and a little smaller."""
+    for step in (1, -1) if any(one.dim() == 0 for one in sample) else ():
+        yield tuple(another_number(one, step) if one.dim() == 0 else one for one in sample)
+
+
+def another_number(number: torch.Tensor, step: int) -> torch.Tensor:
+    if number.dtype == torch.bool:
+        return ~number
+    return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
+
+
+def other_values(sample: Sample, factors: tuple[float, ...]) -> Iterator[Sample]:
+    """The sample with values that may choose other rows: floats times a factor; none or all of a mask."""
+    for factor in factors:
+        yield tuple(
+            torch.full_like(one, factor > 0) if one.dtype == torch.bool
+            else one * factor if one.is_floating_point() else one
+            for one in sample
+        )  # fmt: skip
 
 
 def check_speed(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:

@@ -9,7 +9,7 @@ import onnxruntime
 from regraft.dynamic.artifacts import Artifacts
 from regraft.dynamic.compilers.protocol import Compiler
 from regraft.dynamic.explore import RegionModule
-from regraft.dynamic.export import to_onnx
+from regraft.dynamic.export import FUSIONS, to_onnx
 from regraft.dynamic.residual import Region
 
 HOST = """    def prepare(self, manifest):
@@ -30,10 +30,13 @@ HOST = """    def prepare(self, manifest):
             values = [onnxruntime.OrtValue.ortvalue_from_numpy(self.weights[one]) for one in entry["weights"]]
             options.add_external_initializers([f"w{number}" for number in range(len(values))], values)
             model = self.models[entry["model"]]
-            self.made[key] = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            self.made[key] = onnxruntime.InferenceSession(
+                model, options, providers=["CPUExecutionProvider"],
+                disabled_optimizers=FUSIONS,  # they end the process where there are no rows
+            )
         return self.made[key].run
 
-"""
+""".replace("FUSIONS", repr(FUSIONS))
 
 
 def compiled(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:

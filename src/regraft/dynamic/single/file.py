@@ -14,6 +14,7 @@ import onnxruntime
 from onnx import helper
 
 from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.export import FUSIONS
 from regraft.dynamic.record import to_numpy, to_torch
 from regraft.dynamic.residual import Region, Step
 from regraft.dynamic.single.graph import Graph
@@ -126,7 +127,9 @@ class SingleFile:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 4
         try:
-            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self.session = onnxruntime.InferenceSession(
+                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=FUSIONS
+            )
         except Exception as problem:
             raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
         known = facts_of(self.session, path)
