@@ -319,6 +319,17 @@ def test_ill_formed_networks_are_refused_with_a_reason(name):
     assert caught.value.path.endswith("illformed.py") and caught.value.line > 0
 
 
+def test_what_is_no_model_or_no_list_of_calls():
+    model, calls = made("Skips")
+    for wrong, examples, reason in (
+        (model.forward, calls, "the model is a method, not a torch"),
+        (model, calls[0][0], "the example calls are a Tensor, not a list"),
+        (model, [calls[0][0]], "example call 0 is a Tensor, not a tuple"),
+    ):
+        with pytest.raises(Unsplittable, match=reason):
+            regraft.split(wrong, examples)
+
+
 def test_calls_and_models_that_do_not_fit_are_refused():
     model, calls = made("Skips")
     x = calls[0][0]

@@ -28,7 +28,7 @@ from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
 from regraft.dynamic.host_batched import batched_source
 from regraft.dynamic.loaded import Report, SplitModel, load_split
-from regraft.dynamic.network import arguments, check_calls, check_state, inputs, kind, locate
+from regraft.dynamic.network import arguments, check_calls, check_form, check_state, inputs, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Region, Step, close_sides, number_sides
@@ -84,8 +84,7 @@ def split(
     if single_file and batched:
         raise ValueError("a single file takes one sample")
     path, parameters = locate(model)
-    if not example_inputs:
-        raise Unsplittable(path, 0, "splitting needs at least one example call")
+    check_form(path, example_inputs)
     calls = [arguments(model, path, call) for call in example_inputs]
     if len({kind(call) for call in calls}) > 1:
         raise Unsplittable(

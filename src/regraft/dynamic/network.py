@@ -18,6 +18,8 @@ from regraft.dynamic.state import State
 
 def locate(model: torch.nn.Module) -> tuple[str, list[str]]:
     """The file of the network's forward, and its parameters."""
+    if not isinstance(model, torch.nn.Module):
+        raise Unsplittable("<model>", 0, f"the model is a {type(model).__name__}, not a torch.nn.Module")
     if isinstance(model, torch.jit.ScriptModule):
         raise Unsplittable("<TorchScript>", 0, "a TorchScript model has no source; split the module it was made from")
     forward = inspect.unwrap(type(model).forward)
@@ -34,6 +36,18 @@ def locate(model: torch.nn.Module) -> tuple[str, list[str]]:
         )
     texts = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
     return path, texts
+
+
+def check_form(path: str, calls: Any) -> None:
+    """Refuse what is no list of calls."""
+    if not isinstance(calls, list | tuple):
+        raise Unsplittable(path, 0, f"the example calls are a {type(calls).__name__}, not a list of tuples or dicts")
+    for number, call in enumerate(calls):
+        if not isinstance(call, list | tuple | dict):
+            what = f"example call {number} is a {type(call).__name__}, not a tuple or dict of arguments"
+            raise Unsplittable(path, 0, what)
+    if not calls:
+        raise Unsplittable(path, 0, "splitting needs at least one example call")
 
 
 def arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
