@@ -85,9 +85,14 @@ class Explorer:
     def region(self, step: RegionStep, names: dict[str, Any]) -> None:
         region = self.regions[step.number]
         inputs = tuple(as_tensor(names[key]) for key in region.inputs)
+        before = len(region.samples)
         self.sample(region, inputs)
-        with torch.no_grad():
-            outputs = self.modules[step.number](*inputs)
+        try:
+            with torch.no_grad():
+                outputs = self.modules[step.number](*inputs)
+        except Exception:
+            del region.samples[before:]  # a state that never leads here
+            raise
         for key, value in zip(region.outputs, outputs, strict=True):
             if not isinstance(value, (torch.Tensor, int)):
                 raise Unsplittable(*region.place, f"{key} is no tensor but has to leave a region")

@@ -77,6 +77,7 @@ class Interpreter(ABC):
         self.pending: list[list[Value] | None] = []  # of each expression around: what is evaluated, but not used yet
         self.tests: list[Value] = []  # first operands, which are asked before what changes something in the others
         self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
+        self.fallible = 0  # operations so far that may raise for other inputs
         self.in_place = 0  # tensors changed in place so far
         self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
 
@@ -180,8 +181,11 @@ class Interpreter(ABC):
         """Residual code run on the example, and in the second world where that differs."""
         seen = self.world(node, code, None)
         used = [self.names[key] for key in reads(code) if key in self.names]
+        resized = bool(seen.shapes) or any(one.twin is not SAME for one in used)
+        numbers = any(one.kind == "host" and type(one.example) is int for one in used)
+        self.fallible += seen.by_values or (seen.by_sizes and (resized or numbers))
         twin = SAME
-        if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
+        if resized or isinstance(seen.result, (list, dict)):
             twin = self.world(node, code, seen.shapes).result
         made = (
             seen.constant and twin is SAME and not any(one.kind == "host" for one in used)
