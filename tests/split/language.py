@@ -571,3 +571,25 @@ class Products(Layers):
         y = held = self.a(x)
         y @= torch.ones(6, 6)
         return held if x.sum() > 0 else y * 2
+
+
+class Negated(Layers):
+    """`not` of a tensor, and functions that give a truth of tensors."""
+
+    def forward(self, x):
+        kept, rows = x[x > 0], x.reshape(3, 2)
+        signs, ones = (rows > 0).float(), torch.ones(2)
+        done, total = x > 1, x * 0
+        if not (x > 1.5).any() and not (len(kept) == 0 or kept.max() < 0.5):
+            x = self.a(x)
+        for row in rows:
+            if not torch.any(row > 0.2):
+                continue
+            total = total + row.sum()
+        while not done.all():
+            done, total = done | (total > 0.5), total + 0.5
+        if torch.equal(signs[0], signs[1]) or signs[2].equal(ones):
+            total = total * 2
+        if not torch.allclose(rows[0], rows[1], atol=0.9) and not rows[1].allclose(rows[2], 0.1, 0.8):
+            total = total - 1
+        return x, total, not total.sum() > 2, bool(torch.allclose(self.a.weight, self.b.weight))

@@ -29,6 +29,7 @@ PURE_BUILTINS = frozenset(
     {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
      "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
 )  # fmt: skip
+COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
 HOST_METHODS = frozenset(
     {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
 )
@@ -76,6 +77,8 @@ class Calls(Decisions):
             return self.result(node, code, operands)
         if function in TYPE_QUESTIONS:
             return self.static(self.run(node, code).example)
+        if function in COMPARISONS and any(one.kind == "tensor" for one in operands):
+            return self.compared(node, function, args, words)
         if is_torch(function):
             self.only_scalars(node, operands)
             return self.result(node, self.with_numbers(code, operands), operands)
@@ -250,6 +253,16 @@ class Calls(Decisions):
         keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
         return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
 
+    def compared(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value:
+        """`torch.equal` and `torch.allclose`: the truth of an operation that compares element by element."""
+        examples = [one for each in args for one in (each.example, each.other) if isinstance(one, torch.Tensor)]
+        if len({(one.shape, one.dtype) for one in examples}) > 1 or len(examples) < 4:
+            raise self.refuse(node, f"torch.{function.__name__} of tensors that may differ in shape is not supported")
+        compare = COMPARISONS[function]
+        codes = [one.code for one in args], [ast.keyword(word, one.code) for word, one in words.items()]
+        equal = ast.Call(self.aliased(compare.__name__, compare), *codes)
+        return self.truth(self.result(node, method_call(equal, "all"), [*args, *words.values()]))
+
     def reads_values(self, module: torch.nn.Module, code: ast.expr) -> bool:
         own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
         return own and self.reads(code)
@@ -333,6 +346,8 @@ class Calls(Decisions):
             )  # fmt: skip
             if called in ("size", "numel", "nelement"):
                 return self.size(node, base, called, [*args, *words.values()])
+            if called in ("equal", "allclose"):
+                return self.compared(node, getattr(torch, called), [base, *args], words)
             if called in SHAPE_METHODS:
                 return self.static(self.run(node, code).example)
             return self.result(node, self.with_numbers(code, [*args, *words.values()]), [base, *args])

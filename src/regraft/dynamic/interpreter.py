@@ -284,6 +284,10 @@ class Interpreter(ABC):
         """Whether a number is computed from shapes alone, which a region can do."""
 
     @abstractmethod
+    def truth(self, value: Value) -> Value:
+        """What `if value` asks, as the host asks it."""
+
+    @abstractmethod
     def statement(self, node: ast.stmt) -> None:
         """Specialise one statement."""
 
