@@ -1,6 +1,7 @@
 """Networks that cannot be split."""
 
 import dataclasses
+import math
 import time
 
 import torch
@@ -342,6 +343,11 @@ class Truths(Base):
 class Equal(Base):
     def forward(self, x):
         return x if torch.equal(x[x > 0], x[x > 0.1]) else x * 2
+
+
+class Product(Base):
+    def forward(self, x):
+        return x * math.prod(x[0].tolist())
 
 
 class Several(Base):

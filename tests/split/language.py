@@ -1,6 +1,8 @@
 """One network for each way to write a decision."""
 
 import dataclasses
+import math
+from math import sqrt
 
 import torch
 from torch import nn
@@ -593,3 +595,15 @@ class Negated(Layers):
         if not torch.allclose(rows[0], rows[1], atol=0.9) and not rows[1].allclose(rows[2], 0.1, 0.8):
             total = total - 1
         return x, total, not total.sum() > 2, bool(torch.allclose(self.a.weight, self.b.weight))
+
+
+class Mathematics(Layers):
+    """Functions of `math` on numbers that are read from tensors, and on tensors of one number."""
+
+    def forward(self, x):
+        count = int((x > 0).sum())
+        most, rest = divmod(count, 4)
+        if count > 0 and math.sqrt(count) + 1 > 2.5:
+            return x * math.exp(x.max() / 10), most, rest, sqrt(count)
+        rows = x.reshape(6, 1)[: math.ceil(count / 2) + 1]
+        return rows * math.pow(x.mean().item(), 2), most, math.isclose(count, 2.0, rel_tol=0.1), math.log(4)

@@ -290,7 +290,7 @@ REFUSED = {
         "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
     "Replaced": "attribute _buffers of the network", "Truths": "not a single whole number",
     "Equal": "may differ in shape", "Several": "the example call fails: TypeError",
-    "Fraction": "is read inside a call",
+    "Fraction": "is read inside a call", "Product": "anything but numbers",
     "Nonlocals": "nonlocal", "Ended": "its function has ended", "Late": "known only at run time",
     "Outer": "changes a tensor of that one", "Looks": "an attribute of a function", "Swaps": "changes in a loop",
     "Pops": "a list changes within", "Renames": "x changes within", "Views": "that is kept", "Parts": "y__0 is also",

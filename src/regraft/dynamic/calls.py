@@ -27,7 +27,8 @@ READING_METHODS = frozenset({"item", "tolist"})
 READING_BUILTINS = frozenset({"int", "float", "bool"})
 PURE_BUILTINS = frozenset(
     {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
-     "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
+     "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type",
+     "divmod"}
 )  # fmt: skip
 COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
 HOST_METHODS = frozenset(
@@ -90,6 +91,8 @@ class Calls(Decisions):
             value = None if changes_outside(function) else self.settled(node, code)
             if value is not None:
                 return value
+        if getattr(function, "__module__", "") == "math":
+            return self.of_numbers(node, known_name, code, operands)
         if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
             whole_call = None if local or changes_outside(function) else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
@@ -99,6 +102,23 @@ class Calls(Decisions):
         if inspect.isclass(function) and self.can_be_made(function):
             return self.construct(node, function, args, words)
         raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
+
+    def of_numbers(self, node: ast.Call, called: str, code: ast.Call, operands: list[Value]) -> Value:
+        """A function of `math`, which the host calls."""
+        single = (isinstance(one.example, torch.Tensor) and one.example.numel() == 1 for one in operands)
+        read = [self.number(one) if of else one for one, of in zip(operands, single, strict=True)]
+        if not all(isinstance(one.example, (int, float)) for one in read):
+            raise self.refuse(node, f"math.{called} of anything but numbers is not supported")
+        codes = [one.code for one in read]
+        count = len(code.args)
+        words = [ast.keyword(one.arg, of) for one, of in zip(code.keywords, codes[count:], strict=True)]
+        value = self.run(node, ast.Call(code.func, codes[:count], words))
+        if not isinstance(value.example, (int, float)):
+            raise self.refuse(node, f"math.{called}, which gives no number, is not supported")
+        if "math" in self.variables:
+            raise self.refuse(node, f"math.{called} beside a variable of the name math is not supported")
+        function = ast.Attribute(name("math"), called, ast.Load())
+        return self.held_by_host(replace(value, kind="host", code=ast.Call(function, codes[:count], words)))
 
     def of_objects(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value | None:
         """Calls of methods of objects that forward makes, and what Python has built in for these."""

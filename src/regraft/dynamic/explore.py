@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -121,13 +122,13 @@ class Explorer:
         if id(statement) not in self.compiled:  # the steps hold the statement, so that its id stays its own
             module = ast.fix_missing_locations(ast.Module([statement], []))
             self.compiled[id(statement)] = compile(module, "<host>", "exec")
-        exec(self.compiled[id(statement)], {"numpy": numpy}, names)
+        exec(self.compiled[id(statement)], {"math": math, "numpy": numpy}, names)
         return ""
 
     def value(self, code: ast.expr, names: dict[str, Any]) -> Any:
         if id(code) not in self.compiled:
             self.compiled[id(code)] = compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval")
-        return eval(self.compiled[id(code)], {"numpy": numpy}, names)
+        return eval(self.compiled[id(code)], {"math": math, "numpy": numpy}, names)
 
     def branch(self, step: Branch, names: dict[str, Any], rest: list[Step]) -> str:
         taken = None

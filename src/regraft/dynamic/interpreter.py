@@ -68,6 +68,7 @@ class Interpreter(ABC):
         self.count = 0
         self.own: set[str] = set()  # names that no statement of the source reads again
         self.inputs: list[torch.Tensor] = []
+        self.variables: set[str] = set()  # of forward itself
         self.sizes: set[str] = set()  # names of sizes that regions compute
         self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
         self.varying: set[str] = set()  # names that a loop assigns whose length is not known
