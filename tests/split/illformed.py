@@ -1,6 +1,7 @@
 """Networks that cannot be split."""
 
 import dataclasses
+import math
 import time
 
 import torch
@@ -337,6 +338,16 @@ class Ragged(Base):
 class Truths(Base):
     def forward(self, x):
         return x[: (x.sum() > 0)]
+
+
+class Equal(Base):
+    def forward(self, x):
+        return x if torch.equal(x[x > 0], x[x > 0.1]) else x * 2
+
+
+class Product(Base):
+    def forward(self, x):
+        return x * math.prod(x[0].tolist())
 
 
 class Several(Base):

@@ -1,6 +1,8 @@
 """One network for each way to write a decision."""
 
 import dataclasses
+import math
+from math import sqrt
 
 import torch
 from torch import nn
@@ -571,3 +573,37 @@ class Products(Layers):
         y = held = self.a(x)
         y @= torch.ones(6, 6)
         return held if x.sum() > 0 else y * 2
+
+
+class Negated(Layers):
+    """`not` of a tensor, and functions that give a truth of tensors."""
+
+    def forward(self, x):
+        kept, rows = x[x > 0], x.reshape(3, 2)
+        signs, ones = (rows > 0).float(), torch.ones(2)
+        done, total = x > 1, x * 0
+        if not (x > 1.5).any() and not (len(kept) == 0 or kept.max() < 0.5):
+            x = self.a(x)
+        for row in rows:
+            if not torch.any(row > 0.2):
+                continue
+            total = total + row.sum()
+        while not done.all():
+            done, total = done | (total > 0.5), total + 0.5
+        if torch.equal(signs[0], signs[1]) or signs[2].equal(ones):
+            total = total * 2
+        if not torch.allclose(rows[0], rows[1], atol=0.9) and not rows[1].allclose(rows[2], 0.1, 0.8):
+            total = total - 1
+        return x, total, not total.sum() > 2, bool(torch.allclose(self.a.weight, self.b.weight))
+
+
+class Mathematics(Layers):
+    """Functions of `math` on numbers that are read from tensors, and on tensors of one number."""
+
+    def forward(self, x):
+        count = int((x > 0).sum())
+        most, rest = divmod(count, 4)
+        if count > 0 and math.sqrt(count) + 1 > 2.5:
+            return x * math.exp(x.max() / 10), most, rest, sqrt(count)
+        rows = x.reshape(6, 1)[: math.ceil(count / 2) + 1]
+        return rows * math.pow(x.mean().item(), 2), most, math.isclose(count, 2.0, rel_tol=0.1), math.log(4)

@@ -1,5 +1,7 @@
 """Networks that are hard to write as one ONNX file."""
 
+import math
+
 import torch
 from torch import nn
 
@@ -311,6 +313,12 @@ class Powers(Base):
         return x if f**0.5 > 1.5 else -x
 
 
+class Roots(Base):
+    def forward(self, x):
+        f = x.abs().sum().item()
+        return x if math.sqrt(f) > 1.5 else -x
+
+
 class Backwards(nn.Module):
     def forward(self, x):
         total, rows = x, [x, x * 2]
@@ -323,4 +331,5 @@ REFUSED = {
     TwoTypes: r"a number \(float\)|float", TwoStructures: "tuple of 2", TwoDtypes: "float64",
     Maybe: "None", Ways: "'down'", Runaway: "runs over it", Twice: "held twice",
     Largest: "9223372036854775807", Sorted: "sorted", Powers: "Pow", Backwards: "reversed",
+    Roots: "math.sqrt",
 }  # fmt: skip

@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx")
 import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
 from regraft.dynamic.check import difference  # noqa: E402
-from split import language, networks, paths, single, sizes  # noqa: E402
+from split import guards, language, networks, paths, single, sizes  # noqa: E402
 
 
 def made(kind, calls=None, **options):
@@ -29,9 +29,9 @@ def made(kind, calls=None, **options):
 LANGUAGE = [
     language.Conditional, language.Both, language.Continue, language.Returns, language.Lists, language.Records,
     language.Named, language.Arguments, language.State, language.Constants, language.Closures, language.Hides,
-    language.Later, language.Factories, language.Marks, sizes.Filters, sizes.Grows, sizes.Places,
+    language.Later, language.Factories, language.Marks, language.Negated, sizes.Filters, sizes.Grows, sizes.Places,
     sizes.Pairs, sizes.Changes, sizes.Experts, sizes.Lengths, sizes.Greedy, sizes.Cuts, networks.Exits, networks.Skips,
-    paths.HeldApart, paths.LeftShorter, paths.WhileElse,
+    paths.HeldApart, paths.LeftShorter, paths.WhileElse, guards.Rows, guards.While,
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
 from regraft.dynamic.check import difference  # noqa: E402
 from regraft.dynamic.rounding import is_rounding  # noqa: E402
-from split import attributes, beyond, illformed, language, networks, paths, sizes  # noqa: E402
+from split import attributes, beyond, guards, illformed, language, networks, paths, sizes  # noqa: E402
 
 
 def made(name, seed=0):
@@ -93,6 +93,17 @@ def equal_on_calls(kind, number, **options):
 @pytest.mark.parametrize("kind", classes(paths))
 def test_variables_of_some_paths_and_ways_out_of_loops(kind):
     equal_on_calls(kind, 8, unseen="raise" if kind is paths.Sought else "refuse")
+
+
+@pytest.mark.parametrize("kind", [one for one in classes(guards) if one is not guards.Guarded])
+def test_the_left_side_of_and_and_or_guards_the_right_one(kind):
+    torch.manual_seed(0)
+    model = kind().eval()
+    result = regraft.split(model, model.calls(), cache=False)
+    assert result.report.sides_run == result.report.sides and not result.report.islands
+    assert result.report.subnetworks <= 3 or kind is not guards.Cheap
+    for x in model.others():
+        assert difference(result(x), model(x)) == ""
 
 
 @pytest.mark.parametrize("kind", [one for one in classes(attributes) if issubclass(one, language.Layers)])
@@ -294,7 +305,8 @@ REFUSED = {
     "Operands": "by an expression that reads it",
         "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
     "Replaced": "attribute _buffers of the network", "Truths": "not a single whole number",
-    "Several": "the example call fails: TypeError", "Fraction": "is read inside a call",
+    "Equal": "may differ in shape", "Several": "the example call fails: TypeError",
+    "Fraction": "is read inside a call", "Product": "anything but numbers",
     "Nonlocals": "nonlocal", "Ended": "its function has ended", "Late": "known only at run time",
     "Outer": "changes a tensor of that one", "Looks": "an attribute of a function", "Swaps": "changes in a loop",
     "Pops": "a list changes within", "Renames": "x changes within", "Views": "that is kept", "Parts": "y__0 is also",

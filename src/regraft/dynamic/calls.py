@@ -27,8 +27,10 @@ READING_METHODS = frozenset({"item", "tolist"})
 READING_BUILTINS = frozenset({"int", "float", "bool"})
 PURE_BUILTINS = frozenset(
     {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
-     "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type"}
+     "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type",
+     "divmod"}
 )  # fmt: skip
+COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
 HOST_METHODS = frozenset(
     {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
 )
@@ -76,6 +78,8 @@ class Calls(Decisions):
             return self.result(node, code, operands)
         if function in TYPE_QUESTIONS:
             return self.static(self.run(node, code).example)
+        if function in COMPARISONS and any(one.kind == "tensor" for one in operands):
+            return self.compared(node, function, args, words)
         if is_torch(function):
             self.only_scalars(node, operands)
             return self.result(node, self.with_numbers(code, operands), operands)
@@ -87,6 +91,8 @@ class Calls(Decisions):
             value = None if changes_outside(function) else self.settled(node, code)
             if value is not None:
                 return value
+        if getattr(function, "__module__", "") == "math":
+            return self.of_numbers(node, known_name, code, operands)
         if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
             whole_call = None if local or changes_outside(function) else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
@@ -96,6 +102,23 @@ class Calls(Decisions):
         if inspect.isclass(function) and self.can_be_made(function):
             return self.construct(node, function, args, words)
         raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
+
+    def of_numbers(self, node: ast.Call, called: str, code: ast.Call, operands: list[Value]) -> Value:
+        """A function of `math`, which the host calls."""
+        single = (isinstance(one.example, torch.Tensor) and one.example.numel() == 1 for one in operands)
+        read = [self.number(one) if of else one for one, of in zip(operands, single, strict=True)]
+        if not all(isinstance(one.example, (int, float)) for one in read):
+            raise self.refuse(node, f"math.{called} of anything but numbers is not supported")
+        codes = [one.code for one in read]
+        count = len(code.args)
+        words = [ast.keyword(one.arg, of) for one, of in zip(code.keywords, codes[count:], strict=True)]
+        value = self.run(node, ast.Call(code.func, codes[:count], words))
+        if not isinstance(value.example, (int, float)):
+            raise self.refuse(node, f"math.{called}, which gives no number, is not supported")
+        if "math" in self.variables:
+            raise self.refuse(node, f"math.{called} beside a variable of the name math is not supported")
+        function = ast.Attribute(name("math"), called, ast.Load())
+        return self.held_by_host(replace(value, kind="host", code=ast.Call(function, codes[:count], words)))
 
     def of_objects(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value | None:
         """Calls of methods of objects that forward makes, and what Python has built in for these."""
@@ -250,6 +273,16 @@ class Calls(Decisions):
         keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
         return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
 
+    def compared(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value:
+        """`torch.equal` and `torch.allclose`: the truth of an operation that compares element by element."""
+        examples = [one for each in args for one in (each.example, each.other) if isinstance(one, torch.Tensor)]
+        if len({(one.shape, one.dtype) for one in examples}) > 1 or len(examples) < 4:
+            raise self.refuse(node, f"torch.{function.__name__} of tensors that may differ in shape is not supported")
+        compare = COMPARISONS[function]
+        codes = [one.code for one in args], [ast.keyword(word, one.code) for word, one in words.items()]
+        equal = ast.Call(self.aliased(compare.__name__, compare), *codes)
+        return self.truth(self.result(node, method_call(equal, "all"), [*args, *words.values()]))
+
     def reads_values(self, module: torch.nn.Module, code: ast.expr) -> bool:
         own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
         return own and self.reads(code)
@@ -333,6 +366,8 @@ class Calls(Decisions):
             )  # fmt: skip
             if called in ("size", "numel", "nelement"):
                 return self.size(node, base, called, [*args, *words.values()])
+            if called in ("equal", "allclose"):
+                return self.compared(node, getattr(torch, called), [base, *args], words)
             if called in SHAPE_METHODS:
                 return self.static(self.run(node, code).example)
             return self.result(node, self.with_numbers(code, [*args, *words.values()]), [base, *args])

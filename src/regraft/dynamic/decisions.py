@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from regraft.dynamic.codes import MUTATORS, method_call
+from regraft.dynamic.codes import MUTATORS, method_call, name
 from regraft.dynamic.expressions import Expressions
 from regraft.dynamic.normal import comprehension
 from regraft.dynamic.residual import Branch, Step, TensorStep, reads
 from regraft.dynamic.values import Names, Value, fork
+
+LABELS = ("the condition holds", "the condition does not hold")
 
 
 class Decisions(Expressions):
@@ -38,23 +40,32 @@ class Decisions(Expressions):
         self.only_truth(node, first)
         found: list[Value] = []
         pending = self.pending[-1]
-        before = len(pending or ())
+        before, fallible = len(pending or ()), self.fallible
         (steps, names), visible = self.changing(
             lambda: self.apart(lambda: found.append(self.operand(node, rest)), self.names)
         )
         if pending is not None:
             del pending[before:]
-        if not visible and all(isinstance(one, TensorStep) for one in steps):  # else it has to be skipped
+        tensors = all(isinstance(one, TensorStep) for one in steps)
+        if tensors and not visible and self.fallible == fallible:  # else it has to be skipped
             self.steps.extend(steps)
             self.names = names
             example = (left.example and found[0].example) if both else (left.example or found[0].example)
             return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
         key = self.fresh()
-        sides = [
-            lambda: self.keep(key, self.operand(node, rest)),
-            lambda: self.keep(key, self.static(not both)),
-        ]
-        return self.decided(node, left, key, sides if both else sides[::-1])
+
+        def keep(value: Value) -> None:
+            value = self.as_bool(value) if asked(node) else value
+            self.keep(key, self.held_by_host(value) if self.is_size(value) else value)
+
+        def asked_for() -> None:
+            self.steps, self.names = steps, names
+            keep(found[0])
+
+        skipped = self.static(not both) if asked(node) or type(left.example) is bool else left
+        sides = [asked_for, lambda: keep(skipped)]
+        labels = ["the condition holds", ""] if both else ["", "the condition does not hold"]
+        return self.decided(node, left, key, sides if both else sides[::-1], labels)
 
     def only_truth(self, node: ast.BoolOp, value: Value) -> None:
         """Refuse an operand whose value would be asked for."""
@@ -69,6 +80,12 @@ class Decisions(Expressions):
         self.only_truth(node, value)
         return self.truth(value)
 
+    def as_bool(self, value: Value) -> Value:
+        """The truth of a value of the host, where it may be a number or a container."""
+        if value.kind == "static" or type(value.example) is bool:
+            return self.static(bool(value.example)) if value.kind == "static" else value
+        return Value("host", bool(value.example), ast.Call(name("bool"), [value.code], []), bool(value.other))
+
     def on_IfExp(self, node: ast.IfExp) -> Value:
         test = self.truth(self.evaluate(node.test))
         if test.kind == "static":
@@ -77,9 +94,11 @@ class Decisions(Expressions):
         sides = [lambda: self.keep(key, self.evaluate(node.body)), lambda: self.keep(key, self.evaluate(node.orelse))]
         return self.decided(node, test, key, sides)
 
-    def decided(self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]]) -> Value:
+    def decided(
+        self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]], labels: Sequence[str] = LABELS
+    ) -> Value:
         """The value that both sides keep under `key`."""
-        self.decide(node, test, sides[0], sides[1])
+        self.decide(node, test, sides[0], sides[1], labels)
         if self.names[key].kind == "lost":
             raise self.refuse(node, "the sides of this expression have different types or shapes")
         return self.names[key]
@@ -150,7 +169,7 @@ class Decisions(Expressions):
 
     def decide(
         self, node: ast.AST, test: Value, body: Callable[[], None], other: Callable[[], None],
-        labels: Sequence[str] = ("the condition holds", "the condition does not hold"),
+        labels: Sequence[str] = LABELS,
     ) -> None:  # fmt: skip
         """A branch on a value of the host: both sides are followed, and what they leave is joined."""
         names = self.names

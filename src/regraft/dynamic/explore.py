@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -85,10 +86,14 @@ class Explorer:
     def region(self, step: RegionStep, names: dict[str, Any]) -> None:
         region = self.regions[step.number]
         inputs = tuple(as_tensor(names[key]) for key in region.inputs)
-        given = tuple(one.clone() for one in inputs)
-        with torch.no_grad():
-            outputs = self.modules[step.number](*inputs)
-        self.sample(region, given)  # what fails out of turn is no sample
+        before = len(region.samples)
+        self.sample(region, inputs)
+        try:
+            with torch.no_grad():
+                outputs = self.modules[step.number](*inputs)
+        except Exception:
+            del region.samples[before:]  # a state that never leads here
+            raise
         for key, value in zip(region.outputs, outputs, strict=True):
             if not isinstance(value, (torch.Tensor, int)):
                 raise Unsplittable(*region.place, f"{key} is no tensor but has to leave a region")
@@ -106,7 +111,7 @@ class Explorer:
         sizes = [one.shape for one in inputs]
         seen = [[one.shape for one in sample] for sample in region.samples]
         if sizes not in seen and len(seen) < SAMPLES:
-            region.samples.append(inputs)
+            region.samples.append(tuple(one.clone() for one in inputs))
 
     def host(self, statement: ast.stmt, names: dict[str, Any]) -> str:
         if isinstance(statement, ast.Return):
@@ -117,13 +122,13 @@ class Explorer:
         if id(statement) not in self.compiled:  # the steps hold the statement, so that its id stays its own
             module = ast.fix_missing_locations(ast.Module([statement], []))
             self.compiled[id(statement)] = compile(module, "<host>", "exec")
-        exec(self.compiled[id(statement)], {"numpy": numpy}, names)
+        exec(self.compiled[id(statement)], {"math": math, "numpy": numpy}, names)
         return ""
 
     def value(self, code: ast.expr, names: dict[str, Any]) -> Any:
         if id(code) not in self.compiled:
             self.compiled[id(code)] = compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval")
-        return eval(self.compiled[id(code)], {"numpy": numpy}, names)
+        return eval(self.compiled[id(code)], {"math": math, "numpy": numpy}, names)
 
     def branch(self, step: Branch, names: dict[str, Any], rest: list[Step]) -> str:
         taken = None

@@ -195,6 +195,8 @@ class Expressions(Objects):
             return self.dictionary(node)
         parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
         operands = [self.evaluate(part) for part in parts]
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and operands[0].kind == "tensor":
+            operands = [self.truth(operands[0])]
         if isinstance(node, ast.Slice):
             operands = [self.bound(part, one) for part, one in zip(parts, operands, strict=True)]
         if isinstance(node, ast.Slice) or (not display and any(one.kind == "tensor" for one in operands)):

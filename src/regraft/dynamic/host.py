@@ -11,6 +11,7 @@ HEAD = '''"""The control flow of {name}; its sub-networks are the files beside i
 
 import hashlib
 import json
+import math
 from pathlib import Path
 
 import numpy

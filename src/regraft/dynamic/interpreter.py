@@ -68,6 +68,7 @@ class Interpreter(ABC):
         self.count = 0
         self.own: set[str] = set()  # names that no statement of the source reads again
         self.inputs: list[torch.Tensor] = []
+        self.variables: set[str] = set()  # of forward itself
         self.sizes: set[str] = set()  # names of sizes that regions compute
         self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
         self.varying: set[str] = set()  # names that a loop assigns whose length is not known
@@ -77,6 +78,7 @@ class Interpreter(ABC):
         self.pending: list[list[Value] | None] = []  # of each expression around: what is evaluated, but not used yet
         self.tests: list[Value] = []  # first operands, which are asked before what changes something in the others
         self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
+        self.fallible = 0  # operations so far that may raise for other inputs
         self.in_place = 0  # tensors changed in place so far
         self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
 
@@ -180,8 +182,11 @@ class Interpreter(ABC):
         """Residual code run on the example, and in the second world where that differs."""
         seen = self.world(node, code, None)
         used = [self.names[key] for key in reads(code) if key in self.names]
+        resized = bool(seen.shapes) or any(one.twin is not SAME for one in used)
+        numbers = any(one.kind == "host" and type(one.example) is int for one in used)
+        self.fallible += seen.by_values or (seen.by_sizes and (resized or numbers))
         twin = SAME
-        if seen.shapes or any(one.twin is not SAME for one in used) or isinstance(seen.result, (list, dict)):
+        if resized or isinstance(seen.result, (list, dict)):
             twin = self.world(node, code, seen.shapes).result
         made = (
             seen.constant and twin is SAME and not any(one.kind == "host" for one in used)
@@ -278,6 +283,10 @@ class Interpreter(ABC):
     @abstractmethod
     def is_size(self, value: Value) -> bool:
         """Whether a number is computed from shapes alone, which a region can do."""
+
+    @abstractmethod
+    def truth(self, value: Value) -> Value:
+        """What `if value` asks, as the host asks it."""
 
     @abstractmethod
     def statement(self, node: ast.stmt) -> None:

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from regraft.dynamic.failing import fails_by_sizes, fails_by_values
 from regraft.dynamic.worlds import first_shape, sized_by_data
 
 LIKE = frozenset(
@@ -29,6 +30,7 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.scalars: list[str] = []
         self.shapes: list[torch.Size] = []
+        self.by_values = self.by_sizes = False  # whether an operation may raise, and by what
         storages = [one.untyped_storage() for one in known]  # referenced, so that their addresses stay their own
         self.constant = {one._cdata: one for one in storages}
 
@@ -40,6 +42,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         result = func(*args, **(kwargs or {}))
         if sized_by_data(func, args):
             self.shapes.append(first_shape(result))
+        self.by_values = self.by_values or fails_by_values(func, args, result)
+        self.by_sizes = self.by_sizes or fails_by_sizes(func, args)
         constant = constant or func.overloadpacket.__name__ in LIKE
         for one in pytree.tree_leaves(result):
             if isinstance(one, torch.Tensor) and torch.Tag.nondeterministic_seeded not in func.tags:
@@ -72,6 +76,7 @@ class Observed:
     """A call's result and what was seen of it.
 
     shapes: those that data decided, in turn. constant: the result is a tensor that no tensor's values decide.
+    by_values: for other values it may raise; by_sizes: for other sizes or whole numbers.
     """
 
     result: Any
@@ -80,6 +85,8 @@ class Observed:
     random: bool
     changed: bool
     constant: bool = False
+    by_values: bool = False
+    by_sizes: bool = False
 
 
 def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Iterable[torch.Tensor] = ()) -> Observed:
@@ -93,7 +100,10 @@ def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Ite
     seen = effects(noted, watched)
     result = seen.result
     constant = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in reads.constant
-    return replace(seen, reads=bool(reads.scalars), shapes=tuple(reads.shapes), constant=constant)
+    return replace(
+        seen, reads=bool(reads.scalars), shapes=tuple(reads.shapes), constant=constant,
+        by_values=reads.by_values, by_sizes=reads.by_sizes,
+    )  # fmt: skip
 
 
 def effects(call: Callable[[], Any], watched: Iterable[torch.Tensor]) -> Observed:

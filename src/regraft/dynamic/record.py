@@ -48,7 +48,7 @@ class Recorder(Explorer):
                     self.trace.append(number)
                     self.near.append(near)
                 if self.watch is not None:
-                    self.watch.found = self.watch.tied
+                    self.watch.found = self.watch.tied or (near and number < 0)  # the next decision may show it
                 return self.run(body, names)
         return ""
 

@@ -50,7 +50,7 @@ def gather(steps: list[Step]) -> list[Step]:
     result: list[Step] = []
     for step in placed:
         target = result[-1] if result else None
-        if isinstance(step, TensorStep) and isinstance(target, Branch):
+        if isinstance(step, TensorStep) and isinstance(target, Branch) and all(target.labels):  # each is checked
             open_arms = [body for _, body in target.arms if not leaves(body)]
             if len(open_arms) <= COPIES:
                 for body in open_arms:

@@ -28,7 +28,8 @@ class HostStep:
 class Branch:
     """`if`/`elif` on values: the arms' tests (None: else) and bodies.
 
-    labels: when each arm is taken. numbers: each arm's number among the network's sides; -1 where it only raises.
+    labels: when each arm is taken; "" where it only leaves out an operand of `and` or `or`. numbers: each arm's number
+    among the network's sides; -1 where it only raises or leaves out an operand, which no input has to show.
     """
 
     arms: list[tuple[ast.expr | None, list[Step]]]
@@ -115,8 +116,9 @@ def number_sides(steps: list[Step]) -> list[Side]:
             elif isinstance(step, Branch):
                 step.numbers = []
                 for (_, body), label in zip(step.arms, step.labels, strict=True):
-                    step.numbers.append(-1 if raises(body) else len(sides))
-                    if not raises(body):
+                    counts = bool(label) and not raises(body)
+                    step.numbers.append(len(sides) if counts else -1)
+                    if counts:
                         sides.append(Side(step.path, step.line, label))
                     walk(body)
 

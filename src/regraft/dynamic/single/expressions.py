@@ -255,6 +255,8 @@ class Expressions:
         if isinstance(node.func, ast.Attribute):
             if isinstance(node.func.value, ast.Name) and node.func.value.id == "numpy":
                 return self.joined(node)
+            if isinstance(node.func.value, ast.Name) and node.func.value.id == "math":
+                raise Disagree(f"the call {ast.unparse(node)}")
             return self.method(node, node.func)
         called = node.func.id if isinstance(node.func, ast.Name) else ""
         if self.names.get(called, UNDEFINED) is not UNDEFINED or not hasattr(builtins, called) or node.keywords:
