@@ -11,7 +11,6 @@ HEAD = '''"""The control flow of {name}; its sub-networks are the files beside i
 
 import hashlib
 import json
-import math
 from pathlib import Path
 
 import numpy
@@ -83,7 +82,12 @@ def host_source(
     header = ", ".join(["self", *parameters])
     given = ", ".join(f"{one}={one}" for one in names)
     forward = f"    def forward({header}):\n        self.check({given})\n        self.trace = []\n"
-    return head(name, LOAD, islands, compiler) + forward + "\n".join(Writer().steps(steps, 2)) + "\n"
+    return whole(head(name, LOAD, islands, compiler), forward + "\n".join(Writer().steps(steps, 2)) + "\n")
+
+
+def whole(head: str, body: str) -> str:
+    """The module, which has `math` where the body calls its functions."""
+    return (head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head) + body
 
 
 def head(name: str, load: str, islands: bool, compiler: Compiler) -> str:

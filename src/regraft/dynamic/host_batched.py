@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from regraft.dynamic.compilers import Compiler
-from regraft.dynamic.host import Writer, head
+from regraft.dynamic.host import Writer, head, whole
 from regraft.dynamic.residual import Step
 
 LOAD = """        self.names = [entry["inputs"] for entry in manifest["regions"]]
@@ -88,4 +88,4 @@ def batched_source(
         tensors=", ".join(tensors), slices=", ".join(f"{one}[n : n + 1]" if one in tensors else one for one in names),
     )  # fmt: skip
     body = Writer("trace", "yield ({},)").steps(steps, 2)
-    return head(name, LOAD, islands, compiler) + TOGETHER + forward + "\n".join(body) + "\n"
+    return whole(head(name, LOAD, islands, compiler), TOGETHER + forward + "\n".join(body) + "\n")
