@@ -87,7 +87,7 @@ class ShallowDeep(nn.Module):
 class RecurrentSkip(nn.Module):
     """SkipNet (Wang et al., 2018) with one recurrent gate for all blocks."""
 
-    def __init__(self, width: int = 16, depth: int = 9, classes: int = 10) -> None:
+    def __init__(self, width: int = 24, depth: int = 9, classes: int = 10) -> None:
         super().__init__()
         self.stem = conv(3, width)
         self.blocks = nn.ModuleList([Residual(width, width, 1) for _ in range(depth)])
@@ -111,7 +111,7 @@ class RecurrentSkip(nn.Module):
 class BlockDrop(nn.Module):
     """BlockDrop (Wu et al., 2018): a policy network says beforehand which blocks run."""
 
-    def __init__(self, width: int = 16, depth: int = 9, classes: int = 10) -> None:
+    def __init__(self, width: int = 24, depth: int = 9, classes: int = 10) -> None:
         super().__init__()
         self.policy = nn.Sequential(conv(3, 8, 4), conv(8, 16, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.keep = nn.Linear(16, depth)
@@ -154,7 +154,7 @@ class Captioner(nn.Module):
 class Halting(nn.Module):
     """Adaptive computation time (Graves, 2016): steps until the halting probabilities sum up."""
 
-    def __init__(self, width: int = 48, longest: int = 12) -> None:
+    def __init__(self, width: int = 128, longest: int = 12) -> None:
         super().__init__()
         self.step, self.halt, self.out = nn.GRUCell(width, width), nn.Linear(width, 1), nn.Linear(width, 10)
         self.longest = longest
@@ -173,7 +173,7 @@ class Halting(nn.Module):
 class Equilibrium(nn.Module):
     """A deep equilibrium layer (Bai et al., 2019): iteration to a fixed point."""
 
-    def __init__(self, width: int = 48) -> None:
+    def __init__(self, width: int = 128) -> None:
         super().__init__()
         self.inner, self.outer, self.out = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, 10)
 
@@ -191,7 +191,7 @@ class Equilibrium(nn.Module):
 class AdaptiveStep(nn.Module):
     """A neural ODE (Chen et al., 2018), with the step of Heun's method controlled by its error."""
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self, width: int = 128) -> None:
         super().__init__()
         self.field = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
 
@@ -215,7 +215,7 @@ class AdaptiveStep(nn.Module):
 class PruneTokens(nn.Module):
     """Token pruning (Kim et al., 2022): after each layer the tokens of little weight are dropped."""
 
-    def __init__(self, width: int = 32, depth: int = 3, classes: int = 5) -> None:
+    def __init__(self, width: int = 64, depth: int = 3, classes: int = 5) -> None:
         super().__init__()
         self.embed = nn.Embedding(100, width)
         self.mix = nn.ModuleList([nn.Linear(width, 3 * width) for _ in range(depth)])
@@ -236,10 +236,12 @@ class PruneTokens(nn.Module):
 class TokenExperts(nn.Module):
     """A mixture of experts in which each expert computes the tokens that choose it (two experts a token)."""
 
-    def __init__(self, width: int = 32, experts: int = 4) -> None:
+    def __init__(self, width: int = 64, experts: int = 4) -> None:
         super().__init__()
         self.embed, self.gate = nn.Embedding(100, width), nn.Linear(width, experts)
-        one = [nn.Sequential(nn.Linear(width, 64), nn.GELU(), nn.Linear(64, width)) for _ in range(experts)]
+        one = [
+            nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)) for _ in range(experts)
+        ]
         self.experts, self.out = nn.ModuleList(one), nn.Linear(width, 5)
 
     def forward(self, ids):
@@ -256,7 +258,7 @@ class TokenExperts(nn.Module):
 class ExitEncoder(nn.Module):
     """DeeBERT (Xin et al., 2020): a transformer encoder that exits where the entropy is low."""
 
-    def __init__(self, width: int = 32, depth: int = 4, classes: int = 3) -> None:
+    def __init__(self, width: int = 64, depth: int = 4, classes: int = 3) -> None:
         super().__init__()
         self.embed = nn.Embedding(100, width)
         self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(depth)])
@@ -313,8 +315,7 @@ def inputs(model: nn.Module, n: int) -> list[tuple[torch.Tensor, ...]]:
     if isinstance(model, (PruneTokens, TokenExperts, ExitEncoder)):
         return [(torch.randint(0, 100, (1, 4 if isinstance(model, TokenExperts) else 24)),) for _ in range(n)]
     if isinstance(model, (Halting, Equilibrium, AdaptiveStep)):
-        width = 32 if isinstance(model, AdaptiveStep) else 48
-        return [(torch.randn(1, width) * (0.3 + 2 * torch.rand(1)),) for _ in range(n)]
+        return [(torch.randn(1, 128) * (0.3 + 2 * torch.rand(1)),) for _ in range(n)]
     size = 64 if isinstance(model, Captioner) else 32
     images = [F.interpolate(torch.randn(1, 3, 4, 4), size=(size, size), mode="bilinear") for _ in range(n)]
     return [(image * (0.3 + 2 * torch.rand(1)) + 0.2 * torch.randn_like(image),) for image in images]

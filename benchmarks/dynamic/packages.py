@@ -1,4 +1,4 @@
-"""Dynamic networks of transformers 5.23.0, tiny random configurations.
+"""Dynamic networks of transformers 5.23.0, small random configurations.
 
 NAMES, and build(name, n) -> (model, calls).
 """
@@ -11,7 +11,7 @@ from torch import nn
 
 UNSEEN = "raise"  # the expert beyond the last one, which padding for other devices would choose
 SMALL = {
-    "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64,
 }  # fmt: skip
 
@@ -50,7 +50,7 @@ def mixtral() -> nn.Module:
 
 def qwen3() -> nn.Module:
     config = transformers.Qwen3MoeConfig(
-        **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, head_dim=8
+        **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, head_dim=16
     )
     return Logits(transformers.Qwen3MoeForCausalLM._from_config(config, experts_implementation="eager"))
 
@@ -61,16 +61,16 @@ def olmoe() -> nn.Module:
 
 
 def gpt2() -> nn.Module:
-    config = transformers.GPT2Config(vocab_size=96, n_positions=64, n_embd=32, n_layer=2, n_head=4)
+    config = transformers.GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4)
     return Greedy(transformers.GPT2LMHeadModel(config), -1)
 
 
 def switch() -> nn.Module:
     config = transformers.SwitchTransformersConfig(
-        vocab_size=96,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
+        vocab_size=256,
+        d_model=64,
+        d_kv=16,
+        d_ff=96,
         num_layers=2,
         num_heads=4,
         num_experts=4,
