@@ -703,3 +703,21 @@ class NewLayer(Base):
         y = self.a(x) if x.sum() > 0 else x
         self.a = kept
         return y
+
+
+class OwnError(Base):
+    def forward(self, x):
+        if x.sum() > 200:
+            raise Refused("too large")
+        return self.a(x)
+
+
+class Refused(Exception):
+    pass
+
+
+class ErrorOfValues(Base):
+    def forward(self, x):
+        if x.sum() > 200:
+            raise ValueError(f"{x.max()} is too large")
+        return self.a(x)

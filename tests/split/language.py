@@ -607,3 +607,15 @@ class Mathematics(Layers):
             return x * math.exp(x.max() / 10), most, rest, sqrt(count)
         rows = x.reshape(6, 1)[: math.ceil(count / 2) + 1]
         return rows * math.pow(x.mean().item(), 2), most, math.isclose(count, 2.0, rel_tol=0.1), math.log(4)
+
+
+class Refuses(Layers):
+    """What the network raises, the host raises; no example has to show it."""
+
+    def forward(self, x):
+        if x.max() > 3:
+            raise ValueError(f"too large for {tuple(x.shape)}")
+        for head in self.heads:
+            if head(x).sum() > 4:
+                raise ArithmeticError
+        return self.a(x) if x.sum() > 0 else self.b(x)

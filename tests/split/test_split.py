@@ -78,6 +78,13 @@ def test_the_language(kind):
     assert report.inputs_checked == 200 and report.sides_run == report.sides and not report.islands
 
 
+def test_what_the_network_raises():
+    torch.manual_seed(0)
+    result = regraft.split(language.Refuses().eval(), [(torch.randn(1, 6).clamp(max=2),) for _ in range(8)])
+    with pytest.raises(ValueError, match=r"too large for \(1, 6\)"):
+        result(torch.full((1, 6), 9.0))
+
+
 def equal_on_calls(kind, number, **options):
     """Split a network, compare it on its own calls, or on so many of random numbers; its report."""
     torch.manual_seed(0)
@@ -287,6 +294,7 @@ def test_the_directory_runs_where_only_numpy_and_onnxruntime_are_installed(tmp_p
 
 
 REFUSED = {
+    "OwnError": "Python's own", "ErrorOfValues": "values of tensors",
     "Noise": "random", "Seeds": "random", "Dropout": "random", "Counts": "changed", "InPlace": "changed",
     "Tries": "Try", "Yields": "generator", "Awaits": "coroutine", "Prints": "print",
     "Mixed": "different types", "Ragged": "different types", "Stars": r"\*", "Starred": "unpacked",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 from dataclasses import replace
 from typing import Any
 
@@ -176,6 +177,21 @@ class Statements(Changes):
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
         elif not test.example:
             raise self.refuse(node, "this assertion fails")
+
+    def do_Raise(self, node: ast.Raise) -> None:
+        """One of Python's own errors, which the host raises."""
+        call = node.exc if isinstance(node.exc, ast.Call) else ast.Call(node.exc or name("None"), [], [])
+        kind = call.func.id if isinstance(call.func, ast.Name) and call.func.id not in self.globals else ""
+        error = getattr(builtins, kind, None)
+        if not (isinstance(error, type) and issubclass(error, Exception)) or call.keywords or node.cause:
+            raise self.refuse(node, "raising anything but an error of Python's own is not supported")
+        before = len(self.steps)
+        given = [self.evaluate(one) for one in call.args]
+        made = all(one.kind in ("static", "host") and literal(one.example) is not None for one in given)
+        if not made or len(self.steps) > before:  # a side that raises gives no samples
+            raise self.refuse(node, f"{kind} of values of tensors is not supported")
+        raised = ast.Raise(ast.Call(name(kind), [one.code for one in given], []))
+        self.steps.append(HostStep(ast.fix_missing_locations(raised)))
 
     def do_Delete(self, node: ast.Delete) -> None:
         for target in node.targets:
