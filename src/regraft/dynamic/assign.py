@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regraft.dynamic.calls import Calls
-from regraft.dynamic.codes import assign, holds_tensor, name
+from regraft.dynamic.codes import assign, holds_tensor, is_named_result, name
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Names, Value, literal
 
@@ -50,7 +50,7 @@ class Assignments(Calls):
         if value.kind == "static" and (key not in self.varying or literal(value.example) is None):
             self.names[key] = value
             return
-        if value.kind == "tensor" and type(value.example) is tuple:
+        if value.kind == "tensor" and (type(value.example) is tuple or is_named_result(value.example)):
             codes = [one.code for one in self.taken_apart(value)]
             value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
         if value.kind == "tensor" and dataclasses.is_dataclass(value.example):

@@ -83,6 +83,11 @@ def static_display(value: Value) -> bool:
     return isinstance(value.code, (ast.Tuple, ast.List))
 
 
+def is_named_result(value: Any) -> bool:
+    """Whether it is a tuple with names that an operation gives, such as that of torch.sort."""
+    return type(value).__module__ == "torch.return_types"
+
+
 def holds_tensor(value: Any) -> bool:
     if isinstance(value, (tuple, list)):
         return any(holds_tensor(item) for item in value)

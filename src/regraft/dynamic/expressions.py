@@ -11,7 +11,16 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import assign, is_number_tensor, is_single, literal_range, method_call, name, plain
+from regraft.dynamic.codes import (
+    assign,
+    is_named_result,
+    is_number_tensor,
+    is_single,
+    literal_range,
+    method_call,
+    name,
+    plain,
+)  # fmt: skip
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.objects import BOUND, Objects
 from regraft.dynamic.residual import HostStep, TensorStep
@@ -105,6 +114,8 @@ class Expressions(Objects):
             if node.attr in base.fields:
                 return self.element(base, node.attr)
             raise self.refuse(node, f"{type(base.example).__name__} has no field {node.attr} that is known here")
+        if base.fields and is_named_result(base.example) and node.attr in type(base.example).__match_args__:
+            return self.element(base, type(base.example).__match_args__.index(node.attr))
         if base.kind == "host":
             raise self.refuse(node, f"the attribute {node.attr} of a value known only at run time is not supported")
         if self.is_made(base.example):
