@@ -8,8 +8,9 @@ A file is verified once: the definitions that hold places of the list are rewrit
 kernels, and both versions run. A place has the verdict of its definition, and counts as proved by the kernel where
 forward and backward of the rule's kernel ran in that file. The interpreter of `--python` needs torch, triton,
 liger-kernel and the package; float32 and float16 run the kernel there, bfloat16 the composition. With
-REGRAFT_INTERPRET_ONE_IN=8 in the environment it takes an eighth of the time (docs/decisions/0012). Results are kept
-file by file: a run that was interrupted goes on where it stopped. `--report` prints what is kept and verifies nothing.
+REGRAFT_INTERPRET_ONE_IN=8 in the environment it takes a third to a twelfth of the time (docs/decisions/0012).
+Results are kept file by file: a run that was interrupted goes on where it stopped. `--report` prints what is kept and
+verifies nothing.
 """
 
 from __future__ import annotations

@@ -112,8 +112,7 @@ def build(
     compiler = options.compiler
     known = check_calls(model, path, calls)
     specialiser, steps = without(model, known, lambda scratch: specialised(model, calls, options, scratch))
-    hidden = {*vars(builtins)} - specialiser.variables
-    hidden |= {"math"} - specialiser.variables
+    hidden = {*vars(builtins), "math"} - specialiser.variables
     outside = frozenset({"self", "numpy", *hidden, *specialiser.globals})
     steps, regions = partition(steps, outside)
     modules = [RegionModule(region, model, specialiser.globals) for region in regions]

@@ -366,7 +366,7 @@ class Calls(Decisions):
             )  # fmt: skip
             if called in ("size", "numel", "nelement"):
                 return self.size(node, base, called, [*args, *words.values()])
-            if called in ("equal", "allclose"):
+            if getattr(torch, called, None) in COMPARISONS:
                 return self.compared(node, getattr(torch, called), [base, *args], words)
             if called in SHAPE_METHODS:
                 return self.static(self.run(node, code).example)

@@ -82,8 +82,10 @@ class Decisions(Expressions):
 
     def as_bool(self, value: Value) -> Value:
         """The truth of a value of the host, where it may be a number or a container."""
-        if value.kind == "static" or type(value.example) is bool:
-            return self.static(bool(value.example)) if value.kind == "static" else value
+        if value.kind == "static":
+            return self.static(bool(value.example))
+        if type(value.example) is bool:
+            return value
         return Value("host", bool(value.example), ast.Call(name("bool"), [value.code], []), bool(value.other))
 
     def on_IfExp(self, node: ast.IfExp) -> Value:

@@ -20,6 +20,7 @@ from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep,
 
 LONGEST = 10_000  # iterations of one loop
 SAMPLES = 6  # of one region, in different sizes
+SCOPE = {"math": math, "numpy": numpy}  # of the host's statements
 
 
 class RegionModule(torch.nn.Module):  # type: ignore[misc]
@@ -122,13 +123,13 @@ class Explorer:
         if id(statement) not in self.compiled:  # the steps hold the statement, so that its id stays its own
             module = ast.fix_missing_locations(ast.Module([statement], []))
             self.compiled[id(statement)] = compile(module, "<host>", "exec")
-        exec(self.compiled[id(statement)], {"math": math, "numpy": numpy}, names)
+        exec(self.compiled[id(statement)], SCOPE, names)
         return ""
 
     def value(self, code: ast.expr, names: dict[str, Any]) -> Any:
         if id(code) not in self.compiled:
             self.compiled[id(code)] = compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval")
-        return eval(self.compiled[id(code)], {"math": math, "numpy": numpy}, names)
+        return eval(self.compiled[id(code)], SCOPE, names)
 
     def branch(self, step: Branch, names: dict[str, Any], rest: list[Step]) -> str:
         taken = None

@@ -51,11 +51,7 @@ def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
 
 def verified(region: Region, module: RegionModule, data: bytes) -> onnx.ModelProto:
     try:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = 1, 4
-        session = onnxruntime.InferenceSession(
-            data, options, providers=["CPUExecutionProvider"], disabled_optimizers=FUSIONS
-        )
+        session = session_of(data)
     except Exception as problem:
         raise Untaken(f"ONNX Runtime cannot run it: {first_line(problem)}") from problem
     wanted = {one.name for one in session.get_inputs()}
@@ -66,6 +62,15 @@ def verified(region: Region, module: RegionModule, data: bytes) -> onnx.ModelPro
 
     compare(region, module, run, "ONNX Runtime")
     return onnx.load_from_string(data)
+
+
+def session_of(model: bytes | str) -> onnxruntime.InferenceSession:
+    """A session, quiet and with one thread, as the host opens its own."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    return onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], disabled_optimizers=FUSIONS
+    )
 
 
 def traced(region: Region, module: RegionModule) -> bytes:

@@ -20,7 +20,7 @@ from regraft.dynamic.codes import (
     method_call,
     name,
     plain,
-)  # fmt: skip
+)
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.objects import BOUND, Objects
 from regraft.dynamic.residual import HostStep, TensorStep

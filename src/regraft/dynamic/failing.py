@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from regraft.dynamic.worlds import is_mask
+
 # on values: an index out of range, a division of whole numbers by zero, a matrix without inverse
 BY_VALUES = (
     "index_", "gather", "take", "embedding", "_embedding_bag", "scatter", "put", "bincount", "repeat_interleave",
@@ -21,7 +23,7 @@ def fails_by_values(func: Any, args: Any, result: Any) -> bool:
     """Whether an operation on tensors of these sizes may raise, by their values."""
     called = func.overloadpacket.__name__
     if called == "index":
-        return any(one is not None and one.dtype not in (torch.bool, torch.uint8) for one in args[1])
+        return any(one is not None and not is_mask(one) for one in args[1])
     if called in DIVISIONS:
         return isinstance(result, torch.Tensor) and not (result.is_floating_point() or result.is_complex())
     return bool(called.startswith(BY_VALUES))

@@ -18,8 +18,6 @@ from regraft.dynamic.residual import Region
 Sample = tuple[torch.Tensor, ...]
 
 
-FACTORS = (-1.0, 3.0, -3.0, 0.2)  # of values that choose other rows
-EXTREMES = (0.0, 1e8)
 SLOWER = 1.2  # times the time of torch, from which on a region stays eager
 WORTH = 50e-6  # seconds, below which it does not matter
 PATIENCE = 0.02  # seconds for the timing of a region; three rounds in any case
@@ -54,10 +52,8 @@ def compare_values(region: Region, module: RegionModule, run: Callable[[Sample],
     first = region.samples[0]
     with torch.no_grad():
         sized = any(one.dim() for one in first) and bool(observe(lambda: module(*first), ()).shapes)
-    for other in other_values(first, FACTORS) if sized else ():
-        compare_other(module, run, other, name, difference_in_size)
-    for other in other_values(first, EXTREMES) if sized else ():
-        compare_other(module, run, other, name, no_difference)
+    for factor, differ in CHOOSING.items() if sized else ():
+        compare_other(module, run, other_values(first, factor), name, differ)
 
 
 def compare_other(
@@ -115,14 +111,17 @@ def another_number(number: torch.Tensor, step: int) -> torch.Tensor:
     return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
 
 
-def other_values(sample: Sample, factors: tuple[float, ...]) -> Iterator[Sample]:
+def other_values(sample: Sample, factor: float) -> Sample:
     """The sample with values that may choose other rows: floats times a factor; none or all of a mask."""
-    for factor in factors:
-        yield tuple(
-            torch.full_like(one, factor > 0) if one.dtype == torch.bool
-            else one * factor if one.is_floating_point() else one
-            for one in sample
-        )  # fmt: skip
+    return tuple(
+        torch.full_like(one, factor > 0) if one.dtype == torch.bool
+        else one * factor if one.is_floating_point() else one
+        for one in sample
+    )  # fmt: skip
+
+
+# Factors of values that choose other rows, and what may not differ there.
+CHOOSING = dict.fromkeys((-1.0, 3.0, -3.0, 0.2), difference_in_size) | dict.fromkeys((0.0, 1e8), no_difference)
 
 
 def check_speed(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:

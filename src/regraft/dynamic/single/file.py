@@ -14,7 +14,7 @@ import onnxruntime
 from onnx import helper
 
 from regraft.dynamic.errors import Unsplittable
-from regraft.dynamic.export import FUSIONS
+from regraft.dynamic.export import session_of
 from regraft.dynamic.record import to_numpy, to_torch
 from regraft.dynamic.residual import Region, Step
 from regraft.dynamic.single.graph import Graph
@@ -124,12 +124,8 @@ class SingleFile:
 
     def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = 1, 4
         try:
-            self.session = onnxruntime.InferenceSession(
-                str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=FUSIONS
-            )
+            self.session = session_of(str(path))
         except Exception as problem:
             raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
         known = facts_of(self.session, path)
