@@ -85,10 +85,32 @@ class Prints(Base):
 
 class Mixed(Base):
     def forward(self, x):
-        y = None
+        y = (x, x)
         if x.sum() > 0:
             y = self.a(x)
         return y
+
+
+class Shown(Base):
+    def forward(self, x):
+        total = 0
+        if x.sum() > 0:
+            total = self.a(x)
+        return x if isinstance(total, int) else total
+
+
+class Alias(Base):
+    def forward(self, x):
+        total, y = 0, self.a(x)
+        if x.sum() > 0:
+            total = y
+        total += x
+        return total, y
+
+
+class Largest(Base):
+    def forward(self, x):
+        return max(self.a(x)) if x.sum() > 0 else x
 
 
 class Stars(Base):
@@ -210,8 +232,8 @@ class Operands(Base):
 
 class Starred(Base):
     def forward(self, x):
-        first, *rest = x[0, 0], x[0, 1], x[0, 2]
-        return first if first > 0 else rest[0]
+        first, *_ = {"a": x.sum(), "b": x.max()}
+        return x if x.sum() > 0 else len(first) * x
 
 
 class Inner(Base):
@@ -319,7 +341,9 @@ class Result:
 
 class Returns(Base):
     def forward(self, x):
-        return Result(self.a(x) if x.sum() > 0 else x)
+        if x.sum() > 0:
+            return Result(self.a)
+        return x
 
 
 class Dropout(Base):

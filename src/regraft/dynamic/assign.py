@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from regraft.dynamic.calls import Calls
 from regraft.dynamic.codes import assign, holds_tensor, is_named_result, name
 from regraft.dynamic.residual import HostStep, TensorStep
+from regraft.dynamic.results import fields_of, is_record
 from regraft.dynamic.values import SAME, Names, Value, literal
 
 ARITHMETIC = (
@@ -50,10 +50,14 @@ class Assignments(Calls):
         if value.kind == "static" and (key not in self.varying or literal(value.example) is None):
             self.names[key] = value
             return
+        if value.kind == "either":
+            self.assign(key, value.code, False)
+            self.names[key] = value.named(key)
+            return
         if value.kind == "tensor" and (type(value.example) is tuple or is_named_result(value.example)):
             codes = [one.code for one in self.taken_apart(value)]
             value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
-        if value.kind == "tensor" and dataclasses.is_dataclass(value.example):
+        if value.kind == "tensor" and is_record(type(value.example)):
             value = self.opened_record(value)
         if value.fields:
             self.store_fields(key, value)
@@ -86,20 +90,20 @@ class Assignments(Calls):
         return bool(value.fields) and all(part_name(key, place) in names for place in value.fields)
 
     def opened_record(self, value: Value) -> Value:
-        """What a region's object of a dataclass holds, field by field; the object itself cannot leave the region."""
+        """What a region's object of named fields holds, field by field; the object itself cannot leave the region."""
         whole = self.fresh()
         self.assign(whole, value.code, True)
         codes = []
-        for one in dataclasses.fields(value.example):
-            example, other = getattr(value.example, one.name), getattr(value.other, one.name)
-            code: ast.expr = ast.Attribute(name(whole), one.name, ast.Load())
+        for field in fields_of(type(value.example)):
+            example, other = getattr(value.example, field), getattr(value.other, field)
+            code: ast.expr = ast.Attribute(name(whole), field, ast.Load())
             if holds_tensor(example):
                 part = self.fresh()
                 self.store_name(part, Value("tensor", example, code, SAME if value.twin is SAME else other))
                 code = name(part)
             elif example is None and other is None:
                 code = ast.Constant(None)
-            codes.append(ast.keyword(one.name, code))
+            codes.append(ast.keyword(field, code))
         self.hold(whole, value)
         made = ast.Call(self.aliased(type(value.example).__name__, type(value.example)), [], codes)
         return Value("record", value.example, made, value.twin)
@@ -120,7 +124,8 @@ class Assignments(Calls):
     def unpack(self, target: ast.Tuple | ast.List, value: Value) -> None:
         known = isinstance(value.example, (tuple, list, torch.Tensor))
         parts = value.parts() if known else []
-        if not parts or len(parts) != len(target.elts) or any(isinstance(e, ast.Starred) for e in target.elts):
+        starred = [place for place, one in enumerate(target.elts) if isinstance(one, ast.Starred)]
+        if not parts or (len(parts) + 1 < len(target.elts) if starred else len(parts) != len(target.elts)):
             raise self.refuse(target, "this cannot be unpacked")
         if value.kind == "static":
             held = [self.static(part) for part, _ in parts]
@@ -128,8 +133,13 @@ class Assignments(Calls):
             held = [self.copied(self.element(value, place)) for place in range(len(parts))]
         else:
             held = self.taken_apart(value)
+        targets = list(target.elts)
+        for place in starred:
+            targets[place] = target.elts[place].value  # type: ignore[attr-defined]
+            after = len(held) - (len(targets) - place - 1)
+            held[place:after] = [self.listed(target, held[place:after])]
         self.pending.append(list(held))
-        for element, made in zip(target.elts, held, strict=True):
+        for element, made in zip(targets, held, strict=True):
             if self.pending[-1]:
                 self.pending[-1].pop(0)
             self.store(element, made)

@@ -32,6 +32,7 @@ from regraft.dynamic.network import arguments, check_calls, check_form, check_st
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Region, Step, close_sides, number_sides
+from regraft.dynamic.results import described
 from regraft.dynamic.scratch import Attribute, stores, without
 from regraft.dynamic.single import FILE, SingleFile, note
 from regraft.dynamic.single import single_file as as_file
@@ -113,13 +114,14 @@ def build(
     known = check_calls(model, path, calls)
     specialiser, steps = without(model, known, lambda scratch: specialised(model, calls, options, scratch))
     hidden = {*vars(builtins), "math"} - specialiser.variables
-    outside = frozenset({"self", "numpy", *hidden, *specialiser.globals})
+    outside = frozenset({"self", "numpy", *hidden, *specialiser.globals, *specialiser.results})
     steps, regions = partition(steps, outside)
     modules = [RegionModule(region, model, specialiser.globals) for region in regions]
     for region in regions:
         region.measured = options.measure and not (options.single_file or options.batched)
         region.open = tuple(frozenset(specialiser.open.get(key, ())) for key in region.inputs)
-    explore(Explorer(path, regions, modules), steps, calls)
+    classes = {name: described(one) for name, one in specialiser.results.items()}
+    explore(Explorer(path, regions, modules, classes), steps, calls)
     folder = tempfile.TemporaryDirectory(prefix="regraft-split-")
     directory = Path(folder.name)
     artifacts = Artifacts(directory)
@@ -138,19 +140,19 @@ def build(
         **artifacts.manifest(),
     }
     host = functools.partial(
-        host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands), compiler
+        host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands), compiler, classes
     )
     scratch = sorted(specialiser.scratch)
     not_left = tuple(".".join(filter(None, one)) for one in scratch)
     report = Report(len(regions), models, islands, len(sides), 0, (), 0, (), 0.0, not_left=not_left)
     write(directory, host(), manifest, report)
-    recorder, state = Recorder(path, regions, modules), State(model)
+    recorder, state = Recorder(path, regions, modules, classes), State(model)
     found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
     missing = not_taken(sides, found.taken)
     if missing and options.unseen == "refuse":
         raise missing[0]
     close_sides(steps, found.taken)
-    one = as_file(path, steps, regions, directory, manifest) if options.single_file else None
+    one = as_file(path, steps, regions, directory, manifest, classes) if options.single_file else None
     if one is not None:
         onnx.save(one, directory / FILE)
         try:
@@ -167,7 +169,7 @@ def build(
         state = State(model)  # an export gives modules copies of the dictionaries that they hold
         islands, models = counted([entry[key] for entry in batches for key in ("together", "each") if key in entry])
         tensors = [key for key, one in calls[0].items() if isinstance(one, torch.Tensor)]
-        host = functools.partial(source, list(calls[0]), tensors, steps, bool(islands), compiler)
+        host = functools.partial(source, list(calls[0]), tensors, steps, bool(islands), compiler, classes)
         manifest = {**any_number(manifest), "regions": batches, **artifacts.manifest()}
         alone = tuple(place(region) for region, one in zip(regions, batches, strict=True) if "together" not in one)
         report = replace(report, models=models, islands=islands, one_by_one=alone)

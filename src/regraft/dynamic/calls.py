@@ -4,44 +4,37 @@ from __future__ import annotations
 
 import ast
 import builtins
-import dataclasses
 import inspect
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import MUTATORS, holds_tensor, is_single, is_torch, method_call, name, plain, static_display
-from regraft.dynamic.decisions import Decisions
+from regraft.dynamic.builtin import COMPARISONS, Builtins
+from regraft.dynamic.codes import MUTATORS, holds_tensor, is_single, is_torch, method_call, plain, static_display
 from regraft.dynamic.interpreter import Local, NotRun
 from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.outside import changes_outside
 from regraft.dynamic.probe import observe
 from regraft.dynamic.residual import HostStep, reads
+from regraft.dynamic.results import fields_of, is_record
 from regraft.dynamic.values import SAME, Value, fork, literal
 
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
 TYPE_QUESTIONS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
 READING_METHODS = frozenset({"item", "tolist"})
-READING_BUILTINS = frozenset({"int", "float", "bool"})
-PURE_BUILTINS = frozenset(
-    {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
-     "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type",
-     "divmod"}
-)  # fmt: skip
-COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
 HOST_METHODS = frozenset(
     {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
 )
 
 
-class Calls(Decisions):
+class Calls(Builtins):
     """Evaluates calls."""
 
     def on_Call(self, node: ast.Call) -> Value:
         if isinstance(node.func, ast.Attribute):
-            base = self.evaluate(node.func.value)
+            base = self.as_tensor(node, self.evaluate(node.func.value), "AttributeError")
             if base.kind == "static" and isinstance(base.example, torch.Tensor):
                 if node.func.attr in READING_METHODS:  # weights stay what they are
                     return self.static(getattr(base.example, node.func.attr)())
@@ -53,9 +46,14 @@ class Calls(Decisions):
             callee = self.evaluate(node.func)
         if callee.kind != "static":
             raise self.refuse(node, "what is called here is known only at run time")
-        args, words = self.operands(node)
+        args, words = self.operands(node, either=True)
         operands = [*args, *words.values()]
         function = callee.example
+        unsure = any(one.kind == "either" for one in operands)
+        follows = (inspect.isfunction(function) or inspect.ismethod(function)) and not is_torch(function)
+        if unsure and not (follows or is_record(function)):
+            for one in operands:
+                self.sure(node, one)
         followed = self.of_objects(node, function, args, words)
         if followed is not None:
             return followed
@@ -69,7 +67,9 @@ class Calls(Decisions):
         whole = args and isinstance(args[0].example, list) and not static_display(args[0])
         if function in (torch.cat, torch.stack) and whole:
             return self.joined(node, function, args, words)
-        if inspect.isclass(function) and dataclasses.is_dataclass(function):
+        if function in (torch.tensor, torch.as_tensor) and whole:
+            return self.result(node, *self.tensor_of(node, args, words))
+        if is_record(function):
             return self.record(node, callee, args, words)
         if isinstance(function, torch.nn.Module):
             self.only_scalars(node, operands)
@@ -93,32 +93,16 @@ class Calls(Decisions):
                 return value
         if getattr(function, "__module__", "") == "math":
             return self.of_numbers(node, known_name, code, operands)
+        followed_only = follows and (local or unsure or changes_outside(function))
         if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
-            whole_call = None if local or changes_outside(function) else self.unfollowed(node, code, operands)
+            whole_call = None if followed_only else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
         if inspect.isfunction(function):
-            whole_call = None if local or changes_outside(function) else self.unfollowed(node, code, operands)
+            whole_call = None if followed_only else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function, None, args, words)
         if inspect.isclass(function) and self.can_be_made(function):
             return self.construct(node, function, args, words)
         raise self.refuse(node, f"the call of {known_name or function!r} cannot be followed")
-
-    def of_numbers(self, node: ast.Call, called: str, code: ast.Call, operands: list[Value]) -> Value:
-        """A function of `math`, which the host calls."""
-        single = (isinstance(one.example, torch.Tensor) and one.example.numel() == 1 for one in operands)
-        read = [self.number(one) if of else one for one, of in zip(operands, single, strict=True)]
-        if not all(isinstance(one.example, (int, float)) for one in read):
-            raise self.refuse(node, f"math.{called} of anything but numbers is not supported")
-        codes = [one.code for one in read]
-        count = len(code.args)
-        words = [ast.keyword(one.arg, of) for one, of in zip(code.keywords, codes[count:], strict=True)]
-        value = self.run(node, ast.Call(code.func, codes[:count], words))
-        if not isinstance(value.example, (int, float)):
-            raise self.refuse(node, f"math.{called}, which gives no number, is not supported")
-        if "math" in self.variables:
-            raise self.refuse(node, f"math.{called} beside a variable of the name math is not supported")
-        function = ast.Attribute(name("math"), called, ast.Load())
-        return self.held_by_host(replace(value, kind="host", code=ast.Call(function, codes[:count], words)))
 
     def of_objects(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value | None:
         """Calls of methods of objects that forward makes, and what Python has built in for these."""
@@ -187,8 +171,13 @@ class Calls(Decisions):
         self.local[function] = Local(definition, self.frame)
         return self.static(function)
 
-    def operands(self, node: ast.Call) -> tuple[list[Value], dict[str, Value]]:
-        """Positional and keyword arguments, with `*` and `**` of what is known taken apart."""
+    def operands(self, node: ast.Call, either: bool = False) -> tuple[list[Value], dict[str, Value]]:
+        """Positional and keyword arguments, with `*` and `**` of what is known taken apart.
+
+        either: whether they may be constants on some paths and tensors on others.
+        """
+        for one in (*node.args, *(word.value for word in node.keywords)) if either else ():
+            one.either = True  # type: ignore[attr-defined]
         args: list[Value] = []
         for arg in node.args:
             if not isinstance(arg, ast.Starred):
@@ -198,7 +187,7 @@ class Calls(Decisions):
             if several.kind == "static" and isinstance(several.example, (tuple, list)):
                 args.extend(self.static(one) for one in several.example)
             elif isinstance(several.code, ast.Tuple):
-                args.extend(self.element(several, place) for place in range(len(several.code.elts)))
+                args.extend(self.sure(arg, self.element(several, place)) for place in range(len(several.code.elts)))
             else:
                 raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
         words: dict[str, Value] = {}
@@ -214,7 +203,7 @@ class Calls(Decisions):
 
     def record(self, node: ast.Call, callee: Value, args: list[Value], words: dict[str, Value]) -> Value:
         """An object of a dataclass, made in forward: known field by field."""
-        fields = [one.name for one in dataclasses.fields(callee.example)]
+        fields = fields_of(callee.example)
         given = {**dict(zip(fields, args, strict=False)), **words}
         try:
             example = callee.example(**{key: one.example for key, one in given.items()})
@@ -273,16 +262,6 @@ class Calls(Decisions):
         keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
         return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
 
-    def compared(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value:
-        """`torch.equal` and `torch.allclose`: the truth of an operation that compares element by element."""
-        examples = [one for each in args for one in (each.example, each.other) if isinstance(one, torch.Tensor)]
-        if len({(one.shape, one.dtype) for one in examples}) > 1 or len(examples) < 4:
-            raise self.refuse(node, f"torch.{function.__name__} of tensors that may differ in shape is not supported")
-        compare = COMPARISONS[function]
-        codes = [one.code for one in args], [ast.keyword(word, one.code) for word, one in words.items()]
-        equal = ast.Call(self.aliased(compare.__name__, compare), *codes)
-        return self.truth(self.result(node, method_call(equal, "all"), [*args, *words.values()]))
-
     def reads_values(self, module: torch.nn.Module, code: ast.expr) -> bool:
         own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
         return own and self.reads(code)
@@ -305,54 +284,10 @@ class Calls(Decisions):
             assigned = self.taken_back(before)
         return seen.reads or assigned
 
-    def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
-        if called not in PURE_BUILTINS:
-            raise self.refuse(node, f"{called}() is not supported")
-        tensors = [one for one in operands if one.kind == "tensor"]
-        if called == "reversed" and isinstance(operands[0].example, list):
-            return replace(self.run(node, code), kind="host")
-        if called in ("zip", "enumerate") and any(one.kind != "static" for one in operands):
-            value = self.rows(node, called, operands)
-            if value is not None:
-                return value
-        if not tensors:
-            value = self.run(node, code)
-            known = all(one.kind == "static" for one in operands)
-            return self.static(value.example, code) if known else replace(value, kind="host")
-        if called in READING_BUILTINS and len(operands) == 1:
-            if self.is_known(tensors[0]):
-                return self.static(getattr(builtins, called)(tensors[0].example))
-            held = method_call(self.held(tensors[0]), "item")
-            function = getattr(builtins, called)
-            examples = (function(one) for one in (tensors[0].example, tensors[0].other))
-            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples))
-        if called == "len":
-            return self.element(self.shape(tensors[0]), 0)
-        if called == "enumerate" and len(operands) == 1:
-            return replace(self.run(node, ast.Call(name("list"), [code], [])), kind="host")
-        if called in ("isinstance", "hasattr", "type"):
-            return self.static(self.run(node, code).example)
-        raise self.refuse(node, f"{called}() of a tensor is not supported")
-
-    def rows(self, node: ast.Call, called: str, operands: list[Value]) -> Value | None:
-        """`zip` or `enumerate` of what has a known length, as a tuple of tuples."""
-        words = {one.arg: operands[place - len(node.keywords)] for place, one in enumerate(node.keywords)}
-        strict = words.pop("strict", None)
-        given = operands[: len(operands) - len(node.keywords)]
-        if called == "enumerate" and len(given) > 1:
-            return None
-        several = [self.elements(node, one) for one in given]
-        known = [one for one in several if one is not None]
-        if words or len(known) < len(several) or (strict is not None and strict.kind != "static"):
-            return None
-        if called == "enumerate":
-            known.insert(0, [self.static(place) for place in range(len(known[0]))])
-        if strict is not None and strict.example and len({len(one) for one in known}) > 1:
-            raise self.refuse(node, "zip() of different lengths with strict=True fails")
-        return self.together([self.together(list(row)) for row in zip(*known, strict=False)])
-
     def method(self, node: ast.Call, base: Value, called: str) -> Value:
         args, words = self.operands(node)
+        for one in (*args, *words.values()):
+            self.sure(node, one)
         if base.kind == "tensor":
             if called == "item" and self.is_known(base):
                 return self.static(base.example.item())
@@ -392,34 +327,6 @@ class Calls(Decisions):
             read = (part for part in ast.walk(one.code) if isinstance(part, ast.Name) and id(part) not in whole)
             if any(part.id in self.names and holds_list(self.names[part.id].example) for part in read):
                 raise self.refuse(node, "a list changes within an expression that reads it, too")
-
-    def size(self, node: ast.Call, base: Value, called: str, operands: list[Value]) -> Value:
-        """`x.size()`, `x.size(dim)` and `x.numel()`."""
-        shape = self.shape(base)
-        if called != "size":
-            sizes = [self.tuple_of(shape)] if base.example.ndim else []
-            code: ast.expr = ast.Constant(1)
-            for one in (size for part in sizes for size in part or []):
-                code = ast.BinOp(code, ast.Mult(), one)
-            value = self.run(node, code)
-            return value if shape.kind == "host" else self.static(value.example)
-        if not operands:
-            return shape
-        if operands[0].kind != "static":
-            raise self.refuse(node, "size() of a dimension known only at run time is not supported")
-        return self.element(shape, operands[0].example)
-
-    def joined(self, node: ast.AST, function: Any, args: list[Value], words: dict[Any, Value]) -> Value:
-        """`torch.cat` and `torch.stack` of a list whose length only the host knows."""
-        dim = args[1] if len(args) > 1 else words.get("dim", Value("static", 0, ast.Constant(0)))
-        if dim.kind != "static" or set(words) - {"dim"}:
-            raise self.refuse(node, "torch.cat of a host's list takes a constant dim only")
-        code = ast.Call(
-            ast.Attribute(name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()),
-            [args[0].code], [ast.keyword("axis", dim.code)],
-        )  # fmt: skip
-        twin = SAME if args[0].twin is SAME else function(args[0].other, dim.example)
-        return self.held_by_host(Value("tensor", function(args[0].example, dim.example), code, twin))
 
 
 def holds_list(example: Any) -> bool:

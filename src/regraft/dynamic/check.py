@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +12,13 @@ import torch
 
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.record import Recorder, TooLong
-from regraft.dynamic.residual import Side, Step
+from regraft.dynamic.residual import Side, Step, beyond_numbers
+from regraft.dynamic.results import contents, same_kind
 from regraft.dynamic.rounding import is_rounding
 
 CHECKED = 200  # inputs on which the result is compared with the original
+MADE = 2 * CHECKED  # perturbed inputs at most
+EXTREMES = (math.nan, math.inf, -math.inf)  # for decisions that compare with infinity
 ROUNDED = 10  # inputs whose results may differ by what rounding is worth
 BATCH = 8  # samples of a batch that is checked
 SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)  # of inputs that shall reach other sides
@@ -41,8 +44,12 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
     The original's decisions are those of the residual program, whose results have to be the original's, too.
     """
     found = Checked()
+    beyond = beyond_numbers(steps)
     for number, call in enumerate(examples(calls)):
-        if len(found.equal) >= CHECKED and number >= len(calls):
+        extreme = number >= len(calls) + MADE
+        if len(found.equal) >= CHECKED and number >= len(calls) and not extreme:
+            continue
+        if extreme and found.taken >= beyond:
             break
         try:
             traced = attempt(lambda call=call: recorder.record(steps, call))  # type: ignore[misc]
@@ -56,12 +63,21 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
         if all(isinstance(one, Exception) for one in (traced, expected, got)) and number >= len(calls):
             continue  # no input for this network
         wrong = difference(traced, expected)
+        if extreme and (wrong or recorder.trace != made.host.trace or difference(got, expected)):
+            continue  # nothing that the network was made for
+        if extreme:
+            found.taken.update(beyond & {*recorder.trace})
+            continue
         if wrong:
             raise Unsplittable(recorder.path, 0, f"the specialised program differs from the original: {wrong}")
         place = first_difference(recorder.trace, made.host.trace)
         if place is None:
             wrong = difference(got, expected)
             if wrong:
+                attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
+                if recorder.equals and len(found.at_threshold) < ROUNDED:
+                    found.at_threshold.append(f"input {number}: equal values are put in another order")
+                    continue
                 if len(found.rounding) >= ROUNDED or not is_rounding(model, call, got, expected):
                     raise Unsplittable(recorder.path, 0, f"the split network differs from the original: {wrong}")
                 found.rounding.append(f"input {number}: {wrong}")
@@ -181,12 +197,11 @@ def difference(got: Any, expected: Any) -> str:
             return " ".join(str(problem).split())
         return ""
     got, expected = (tuple(one) if isinstance(one, torch.Size) else one for one in (got, expected))
-    if type(got) is not type(expected):
+    if not same_kind(got, expected):
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
     if isinstance(expected, float):
         return difference(torch.tensor(got), torch.tensor(expected))
-    if dataclasses.is_dataclass(expected) and not isinstance(expected, (dict, type)):
-        got, expected = vars(got), vars(expected)
+    got, expected = contents(got), contents(expected)
     if isinstance(expected, dict):
         got, expected = [*got.keys(), *got.values()], [*expected.keys(), *expected.values()]
     if isinstance(expected, (tuple, list)):
@@ -211,13 +226,24 @@ def unseen(sides: list[Side], taken: set[int]) -> list[Unsplittable]:
 
 
 def examples(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The calls themselves and perturbed ones: noise, and every fourth scaled, negated or shifted as a whole."""
+    """The calls themselves and perturbed ones: noise, and every fourth scaled, negated or shifted as a whole.
+
+    At last calls with one value in all places, infinite or no number, for sides that no other reaches.
+    """
     generator = torch.Generator().manual_seed(0)
     yield from calls
-    for number in range(2 * CHECKED):
+    for number in range(MADE):
         wide = SCALES[number // 4 % len(SCALES)] if number % 4 == 0 else None
         call = calls[number // 4 % len(calls) if wide is not None else number % len(calls)]
         yield {key: perturbed(value, generator, wide) for key, value in call.items()}
+    for extreme in EXTREMES:
+        yield {key: filled(value, extreme) for key, value in calls[0].items()}
+
+
+def filled(value: Any, extreme: float) -> Any:
+    """The tensor full of one value, where it may have it."""
+    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return torch.full_like(value, extreme) if floats else value
 
 
 def perturbed(value: Any, generator: torch.Generator, wide: float | None) -> Any:

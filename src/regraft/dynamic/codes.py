@@ -31,8 +31,8 @@ def access(path: str) -> str:
     return "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
 
 
-def method_call(base: ast.expr, called: str) -> ast.expr:
-    return ast.Call(ast.Attribute(base, called, ast.Load()), [], [])
+def method_call(base: ast.expr, called: str, *args: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(base, called, ast.Load()), list(args), [])
 
 
 def is_whole(value: Any) -> bool:

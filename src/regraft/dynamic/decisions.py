@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
-from regraft.dynamic.codes import MUTATORS, method_call, name
+from regraft.dynamic.codes import MUTATORS, assign, method_call, name
 from regraft.dynamic.expressions import Expressions
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.residual import Branch, Step, TensorStep, reads
+from regraft.dynamic.residual import Branch, HostStep, Step, TensorStep, reads
 from regraft.dynamic.values import Names, Value, fork
 
 LABELS = ("the condition holds", "the condition does not hold")
@@ -42,7 +43,7 @@ class Decisions(Expressions):
         pending = self.pending[-1]
         before, fallible = len(pending or ()), self.fallible
         (steps, names), visible = self.changing(
-            lambda: self.apart(lambda: found.append(self.operand(node, rest)), self.names)
+            lambda: self.apart(lambda: found.append(self.operand(node, rest)), self.names, left.code, both)
         )
         if pending is not None:
             del pending[before:]
@@ -65,7 +66,9 @@ class Decisions(Expressions):
         skipped = self.static(not both) if asked(node) or type(left.example) is bool else left
         sides = [asked_for, lambda: keep(skipped)]
         labels = ["the condition holds", ""] if both else ["", "the condition does not hold"]
-        return self.decided(node, left, key, sides if both else sides[::-1], labels)
+        value = self.decided(node, left, key, sides if both else sides[::-1], labels)
+        self.implied[key, both] = left.code
+        return value
 
     def only_truth(self, node: ast.BoolOp, value: Value) -> None:
         """Refuse an operand whose value would be asked for."""
@@ -160,10 +163,14 @@ class Decisions(Expressions):
         made.asked = asked(node)  # type: ignore[attr-defined]
         return self.evaluate(made)
 
-    def apart(self, walk: Callable[[], None], names: Names) -> tuple[list[Step], Names]:
-        """Specialise something apart: its steps, and the names after it."""
+    def apart(
+        self, walk: Callable[[], None], names: Names, test: ast.expr | None = None, holds: bool = True
+    ) -> tuple[list[Step], Names]:
+        """Specialise something apart, where a test holds or does not: its steps, and the names after it."""
         outer, self.steps, self.names = (self.steps, self.names), [], fork(names)
         try:
+            if test is not None:
+                self.narrow(test, holds)
             walk()
             return self.steps, self.names
         finally:
@@ -175,10 +182,28 @@ class Decisions(Expressions):
     ) -> None:  # fmt: skip
         """A branch on a value of the host: both sides are followed, and what they leave is joined."""
         names = self.names
-        sides = [self.apart(walk, names) for walk in (body, other)]
+        sides = [self.apart(walk, names, test.code, walk is body) for walk in (body, other)]
         self.merge(sides)
         arms: list[tuple[ast.expr | None, list[Step]]] = [(test.code, sides[0][0]), (None, sides[1][0])]
         self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, list(labels)))
+
+    def narrow(self, test: ast.expr, holds: bool) -> None:
+        """What is None or a tensor is one of them where `x is None` has been asked."""
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, holds = test.operand, not holds
+        if isinstance(test, ast.Name) and (test.id, holds) in self.implied:
+            self.narrow(self.implied[test.id, holds], holds)
+        if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name)):
+            return
+        value = self.names.get(test.left.id)
+        if value is None or value.kind != "either" or not isinstance(test.ops[0], (ast.Is, ast.IsNot)):
+            return
+        if isinstance(test.ops[0], ast.Is) == holds:
+            self.names[test.left.id] = self.static(None)
+        else:
+            key = self.fresh()
+            self.steps.append(HostStep(assign(key, value.code)))
+            self.names[test.left.id] = self.hold(key, replace(value, kind="tensor"))
 
     def truth(self, value: Value) -> Value:
         """What `if value` asks, as the host asks it."""

@@ -17,10 +17,10 @@ import torch
 
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step, raises
+from regraft.dynamic.results import Classes, made
 
 LONGEST = 10_000  # iterations of one loop
 SAMPLES = 6  # of one region, in different sizes
-SCOPE = {"math": math, "numpy": numpy}  # of the host's statements
 
 
 class RegionModule(torch.nn.Module):  # type: ignore[misc]
@@ -60,8 +60,9 @@ class Explorer:
 
     longest = LONGEST
 
-    def __init__(self, path: str, regions: list[Region], modules: list[RegionModule]) -> None:
+    def __init__(self, path: str, regions: list[Region], modules: list[RegionModule], classes: Classes) -> None:
         self.path, self.regions, self.modules = path, regions, modules
+        self.scope = {"math": math, "numpy": numpy, **made(classes)}  # of the host's statements
         self.seen: set[int] = set()
         self.compiled: dict[int, Any] = {}
 
@@ -123,13 +124,13 @@ class Explorer:
         if id(statement) not in self.compiled:  # the steps hold the statement, so that its id stays its own
             module = ast.fix_missing_locations(ast.Module([statement], []))
             self.compiled[id(statement)] = compile(module, "<host>", "exec")
-        exec(self.compiled[id(statement)], SCOPE, names)
+        exec(self.compiled[id(statement)], self.scope, names)
         return ""
 
     def value(self, code: ast.expr, names: dict[str, Any]) -> Any:
         if id(code) not in self.compiled:
             self.compiled[id(code)] = compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval")
-        return eval(self.compiled[id(code)], SCOPE, names)
+        return eval(self.compiled[id(code)], self.scope, names)
 
     def branch(self, step: Branch, names: dict[str, Any], rest: list[Step]) -> str:
         taken = None

@@ -21,10 +21,13 @@ from regraft.dynamic.codes import (
     name,
     plain,
 )
+from regraft.dynamic.either import Either
 from regraft.dynamic.interpreter import Frame
-from regraft.dynamic.objects import BOUND, Objects
+from regraft.dynamic.objects import BOUND
 from regraft.dynamic.residual import HostStep, TensorStep
+from regraft.dynamic.results import is_record
 from regraft.dynamic.values import SAME, Value, literal, open_sizes
+from regraft.dynamic.worlds import longer
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
 MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
@@ -40,7 +43,7 @@ class Choice(Exception):
         self.index, self.keys = index, keys
 
 
-class Expressions(Objects):
+class Expressions(Either):
     """Evaluates expressions on the example and writes down what is left of them."""
 
     def evaluate(self, node: ast.expr) -> Value:
@@ -49,6 +52,8 @@ class Expressions(Objects):
             value = self.evaluated(node)
         finally:
             self.pending.pop()
+        if not getattr(node, "either", False):
+            self.sure(node, value)
         if self.pending and self.pending[-1] is not None:
             self.pending[-1].append(value)
         return value
@@ -102,6 +107,7 @@ class Expressions(Objects):
         return self.attribute_of(node, self.evaluate(node.value))
 
     def attribute_of(self, node: ast.Attribute, base: Value) -> Value:
+        base = self.as_tensor(node, base, "AttributeError")
         if base.kind == "tensor":
             if node.attr == "shape":
                 return self.shape(base)
@@ -169,7 +175,8 @@ class Expressions(Objects):
         )
         if isinstance(example, torch.nn.Module):
             return self.static(example, code)
-        kind = "tensor" if isinstance(example, torch.Tensor) else "host"
+        record = isinstance(code, ast.Call) and is_record(type(example))
+        kind = "tensor" if isinstance(example, torch.Tensor) else "record" if record else "host"
         return Value(kind, example, code, SAME if value.twin is SAME else twin)
 
     def elements(self, node: ast.AST, values: Value) -> list[Value] | None:
@@ -180,7 +187,7 @@ class Expressions(Objects):
             return [self.static(one) for one in values.example]
         if isinstance(values.code, ast.List):
             values = replace(values, code=ast.Tuple(values.code.elts, ast.Load()))
-        if values.fields and values.kind == "host":
+        if values.fields and (values.kind == "host" or isinstance(values.example, tuple)):
             return [self.element(values, place) for place in values.fields]
         if values.kind == "tensor" and isinstance(values.example, torch.Tensor) and 0 not in open_sizes(values):
             rows = self.fresh()  # the source may assign to the tensor's name before the loop ends
@@ -206,6 +213,11 @@ class Expressions(Objects):
             return self.dictionary(node)
         parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
         operands = [self.evaluate(part) for part in parts]
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(one.kind == "either" for one in operands):
+            asked = self.asked_for_none(node, operands)
+            if asked is not None:
+                return asked
+            operands = self.as_tensors(node, operands)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and operands[0].kind == "tensor":
             operands = [self.truth(operands[0])]
         if isinstance(node, ast.Slice):
@@ -327,7 +339,7 @@ class Expressions(Objects):
         return None if any(one is None for one in items) else [one for one in items if one is not None]
 
     def on_Subscript(self, node: ast.Subscript) -> Value:
-        base = self.evaluate(node.value)
+        base = self.as_tensor(node, self.evaluate(node.value), "TypeError")
         index = self.chosen.get(id(node.slice)) or self.number_name(self.evaluate(node.slice))
         if self.is_made(base.example):
             return self.invoke(node, self.special(node, base.example, "__getitem__"), [index], {})
@@ -358,9 +370,21 @@ class Expressions(Objects):
             value = self.run(node, code)
             return self.held_by_host(value) if value.kind == "tensor" else value
         if isinstance(base.example, torch.Tensor):
+            if index.kind == "host" and type(index.example) is list and not isinstance(index.code, ast.List):
+                index = self.array(node, index)
             base, index = self.picked(base, index)
             code = ast.Subscript(base.code, index.code, ast.Load())
         return self.result(node, code, [base, index])
+
+    def array(self, node: ast.AST, several: Value) -> Value:
+        """A list of numbers of the host as a tensor of one dimension, whose size is open."""
+        kinds = {type(one) for one in several.example}
+        if several.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
+            raise self.refuse(node, "a list of anything but numbers of one type, as a tensor, is not supported")
+        made = torch.tensor(several.example, dtype=None if kinds else torch.int64)
+        kind = ast.Constant(str(made.dtype).partition(".")[2])
+        code = ast.Call(ast.Attribute(name("numpy"), "asarray", ast.Load()), [several.code, kind], [])
+        return self.held_by_host(Value("tensor", made, code, longer(made, [0])))
 
     def picked(self, base: Value, index: Value) -> tuple[Value, Value]:
         """`x[i]` with a whole number i in a tensor reads its value in torch; index_select does not."""

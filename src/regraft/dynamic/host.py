@@ -6,6 +6,7 @@ import ast
 
 from regraft.dynamic.compilers import Compiler
 from regraft.dynamic.residual import Branch, HostStep, Loop, RegionStep, Step
+from regraft.dynamic.results import Classes, source
 
 HEAD = '''"""The control flow of {name}; its sub-networks are the files beside it."""
 
@@ -14,7 +15,7 @@ import json
 from pathlib import Path
 
 import numpy
-{imports}
+{imports}{classes}
 
 class Host:
     """Call it with NumPy arrays; it returns what the network returned, with arrays for tensors."""
@@ -76,13 +77,14 @@ LOAD = """        self.regions = [self.region(entry) for entry in manifest["regi
 
 
 def host_source(
-    name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool, compiler: Compiler
-) -> str:
+    name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool, compiler: Compiler,
+    classes: Classes,
+) -> str:  # fmt: skip
     """The text of host.py; where there are islands, it needs torch, too. `names` are those of the parameters."""
     header = ", ".join(["self", *parameters])
     given = ", ".join(f"{one}={one}" for one in names)
     forward = f"    def forward({header}):\n        self.check({given})\n        self.trace = []\n"
-    return whole(head(name, LOAD, islands, compiler), forward + "\n".join(Writer().steps(steps, 2)) + "\n")
+    return whole(head(name, LOAD, islands, compiler, classes), forward + "\n".join(Writer().steps(steps, 2)) + "\n")
 
 
 def whole(head: str, body: str) -> str:
@@ -90,14 +92,14 @@ def whole(head: str, body: str) -> str:
     return (head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head) + body
 
 
-def head(name: str, load: str, islands: bool, compiler: Compiler) -> str:
+def head(name: str, load: str, islands: bool, compiler: Compiler, classes: Classes) -> str:
     """What comes before `forward`: imports, loading, sub-networks. load: the lines that load what `forward` needs."""
     modules = sorted({compiler.module, *(["torch"] if islands else [])})
     imports = "".join(f"import {one}\n" for one in modules)
     compiled = "self.compiled(entry)"
     if islands:
         compiled = f'self.island(entry) if "reason" in entry else {compiled}'
-    text = HEAD.format(name=name, imports=imports, compiled=compiled, load=load)
+    text = HEAD.format(name=name, imports=imports, classes=source(classes), compiled=compiled, load=load)
     return text + compiler.host + (ISLAND if islands else "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from regraft.dynamic.compilers import Compiler
 from regraft.dynamic.host import Writer, head, whole
 from regraft.dynamic.residual import Step
+from regraft.dynamic.results import Classes
 
 LOAD = """        self.names = [entry["inputs"] for entry in manifest["regions"]]
         self.outputs = [entry["outputs"] for entry in manifest["regions"]]
@@ -80,7 +81,7 @@ FORWARD = """    def forward({header}):
 
 def batched_source(
     name: str, parameters: list[str], names: list[str], tensors: list[str], steps: list[Step], islands: bool,
-    compiler: Compiler,
+    compiler: Compiler, classes: Classes,
 ) -> str:  # fmt: skip
     """The text of host.py. `names` are those of the parameters, `tensors` those that hold samples."""
     forward = FORWARD.format(
@@ -88,4 +89,4 @@ def batched_source(
         tensors=", ".join(tensors), slices=", ".join(f"{one}[n : n + 1]" if one in tensors else one for one in names),
     )  # fmt: skip
     body = Writer("trace", "yield ({},)").steps(steps, 2)
-    return whole(head(name, LOAD, islands, compiler), TOGETHER + forward + "\n".join(body) + "\n")
+    return whole(head(name, LOAD, islands, compiler, classes), TOGETHER + forward + "\n".join(body) + "\n")

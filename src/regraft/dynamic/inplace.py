@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from regraft.dynamic.assign import Assignments
-from regraft.dynamic.codes import tensors_in
-from regraft.dynamic.residual import reads
+from regraft.dynamic.codes import plain, tensors_in
+from regraft.dynamic.residual import HostStep, reads
 from regraft.dynamic.values import Value, same_type
 
 
@@ -32,6 +32,10 @@ class Changes(Assignments):
         if changed:
             raise self.refuse(node, "an expression that changes something is the target of an augmented assignment")
         key = self.place_of(read, old)
+        if isinstance(old.example, list) and isinstance(node.op, ast.Add):
+            extend = ast.Call(ast.Attribute(read, "extend", ast.Load()), [node.value], [])
+            self.evaluate(ast.fix_missing_locations(ast.copy_location(extend, node)))
+            return
         if self.is_made(old.example) or isinstance(old.example, list):
             raise self.refuse(node, f"{ast.unparse(read)} is changed in place while something else may hold it")
         if key is not None and isinstance(old.example, torch.Tensor):
@@ -55,11 +59,25 @@ class Changes(Assignments):
         if self.is_made(base.example):
             self.invoke(target, self.special(target, base.example, "__setitem__"), [index, value], {})
             return
+        if base.kind == "host" and isinstance(base.example, list):
+            self.put_in_list(target, base, index, value)
+            return
         key = self.place_of(target.value, base)
         if base.kind != "tensor" or key is None:
-            raise self.refuse(target, "assigning to an element of anything but a local tensor is not supported")
+            raise self.refuse(target, "assigning to an element is supported for local tensors and lists only")
         code = ast.Call(self.aliased("changed", changed), [base.code, index.code, value.code], [])
         self.replace_all(key, self.holders(target, key), self.result(target, code, [base, value]))
+
+    def put_in_list(self, target: ast.Subscript, base: Value, index: Value, value: Value) -> None:
+        """`list[index] = value`, which the host does."""
+        index = self.bound(target.slice, index)
+        if type(index.example) is not int or (value.kind == "static" and not plain(value)) or value.kind == "record":
+            raise self.refuse(target, "only plain data at a whole number can be put into a list of the host")
+        self.nothing_read(target)
+        code = self.held(value) if value.kind == "tensor" else value.code
+        self.run(target, ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []))
+        place = ast.Subscript(base.code, index.code, ast.Store())
+        self.steps.append(HostStep(ast.fix_missing_locations(ast.Assign([place], code, lineno=1))))
 
     def changed_in_place(self, node: ast.Call) -> bool:
         """A statement such as `x.index_add_(...)` on a local tensor, as the assignment of the new value."""
@@ -98,7 +116,8 @@ class Changes(Assignments):
         for other, value in [*self.names.items()]:  # what only some paths assign is not followed any further
             if value.partial and other != key and addresses(value.example) & places:
                 del self.names[other]
-        same = [other for other, value in self.names.items() if value.example is tensor and value.kind == "tensor"]
+        kinds = ("tensor", "either")
+        same = [other for other, value in self.names.items() if value.example is tensor and value.kind in kinds]
         others = [
             value.example
             for other, value in self.names.items()

@@ -76,6 +76,7 @@ class Interpreter(ABC):
         self.numbers: set[int] = set()  # those of names in the source that look like names made here
         self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
         self.pending: list[list[Value] | None] = []  # of each expression around: what is evaluated, but not used yet
+        self.implied: dict[tuple[str, bool], ast.expr] = {}  # the test that holds, or does not, where a name does
         self.tests: list[Value] = []  # first operands, which are asked before what changes something in the others
         self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
         self.fallible = 0  # operations so far that may raise for other inputs
@@ -279,6 +280,10 @@ class Interpreter(ABC):
         """What the expressions around this one have evaluated, but not used yet."""
         several = (one for values in self.pending[:-1] for one in values or ())
         return (one for one in several if not any(one is test for test in self.tests))
+
+    @abstractmethod
+    def taken_apart(self, value: Value) -> list[Value]:
+        """The elements of what one expression gives, under names of their own."""
 
     @abstractmethod
     def is_size(self, value: Value) -> bool:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 
 from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, name
-from regraft.dynamic.normal import changes, leaves_around, tails, without_continue
+from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.normal import changes, leaves_around, peeled_for, peeled_while, tails, without_continue
 from regraft.dynamic.residual import HostStep, Loop, Step, leaves, writes
 from regraft.dynamic.statements import Statements, same_constant
-from regraft.dynamic.values import Names, Value, literal, opened, same_type
+from regraft.dynamic.values import Names, Value, fork, literal, opened, same_type
 
 OPENED = 4  # times that sizes of tensors in one loop are opened
 UNROLLED = 4096  # iterations of one loop
@@ -26,12 +28,17 @@ class Around:
     ends: list[tuple[list[Step], Names]]
 
 
+class NotSettled(Unsplittable):
+    """A loop's first iteration finds something of another type than the ones that follow."""
+
+
 class Loops(Statements):
     """Walks loops."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
         self.loops: list[Around] = []
+        self.not_entered = 0  # loops so far over lists that are empty where they are followed
 
     def do_For(self, node: ast.For) -> None:
         values = self.evaluate(node.iter)
@@ -72,14 +79,37 @@ class Loops(Statements):
     def do_While(self, node: ast.While) -> None:
         if leaves_around(node.orelse):
             raise self.refuse(node, "an else of a loop that leaves the loop around is not supported")
-        self.generalise(node)
-        self.loop(node, None)
+
+        def follow() -> None:
+            self.generalise(node)
+            self.loop(node, None)
+
+        self.or_peeled(node, follow, lambda: peeled_while(node, self.fresh()))
+
+    def or_peeled(self, node: ast.While | ast.For, follow: Callable[[], None], peel: Callable[[], ast.stmt]) -> None:
+        """Follow a loop; with its first iteration apart where that one leaves things of other types."""
+        steps, names = list(self.steps), fork(self.names)
+        varying, changed, entered = set(self.varying), set(self.changed), self.not_entered
+        try:
+            follow()
+        except NotSettled as problem:
+            if getattr(node, "peeled", False):
+                raise Unsplittable(problem.path, problem.line, problem.reason) from problem
+            self.steps[:], self.names = steps, names
+            self.varying, self.changed, self.not_entered = varying, changed, entered
+            self.statement(peel())
 
     def host_loop(self, node: ast.For, values: Value) -> None:
         code = self.held(values) if values.kind == "tensor" else values.code
         pairs = [(one, other) for one, other in values.parts()] or [(one, one) for one in values.other]
-        if node.orelse or not pairs:
+        if node.orelse or (not pairs and not isinstance(values.example, list)):
             raise self.refuse(node, "this loop over values of the host is not supported (or no example enters it)")
+        if not pairs:  # an empty list, which a loop around may fill
+            self.not_entered += 1
+            error = f"raise RuntimeError('{self.frame.path}:{node.lineno}: no example entered this loop')"
+            never = HostStep(ast.parse(error).body[0])
+            self.steps.append(Loop([never], (ast.Name(self.fresh(), ast.Store()), code)))
+            return
         kind = "tensor" if isinstance(pairs[0][0], torch.Tensor) else "host"
         items = [Value(kind, one, name(""), other) for one, other in pairs]
         if not all(same_type(items[0], one) for one in items):
@@ -90,10 +120,19 @@ class Loops(Statements):
             first = ast.Assign([node.target], ast.Name(target.id, ast.Load()))
             body = [ast.fix_missing_locations(ast.copy_location(first, node)), *node.body]
             node = ast.copy_location(ast.For(target, node.iter, body, []), node)
-        self.generalise(node)
         key = self.frame.prefix + target.id
-        self.hold(key, items[0].named(key))
-        self.loop(node, (ast.Name(key, ast.Store()), code))
+
+        def follow() -> None:
+            self.generalise(node)
+            self.hold(key, items[0].named(key))
+            self.loop(node, (ast.Name(key, ast.Store()), code))
+
+        def peel() -> ast.stmt:
+            several = self.fresh()
+            self.store_name(self.frame.prefix + several, replace(values, code=code))
+            return peeled_for(node, several, self.fresh())
+
+        self.or_peeled(node, follow, peel)
 
     def generalise(self, node: ast.While | ast.For) -> None:
         """What the loop assigns is not known any more once it runs."""
@@ -115,6 +154,9 @@ class Loops(Statements):
                     raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
                 self.steps.append(HostStep(assign(key, value.code)))
                 self.hold(key, replace(value, kind="host"))
+        for key, value in self.names.items():
+            if self.is_kept_apart(key, value, self.names):
+                self.names[key] = self.rebuilt(key, value)
 
     def assigned(self, node: ast.AST) -> set[str]:
         """The names that a loop assigns, those of the elements of tuples among them."""
@@ -134,6 +176,7 @@ class Loops(Statements):
         varying = self.assigned(node) - self.varying
         self.varying |= varying
         before, again = self.in_place, True
+        entered = self.not_entered
         for _ in range(OPENED + 1):
             for key in varying & self.names.keys():
                 if self.names[key].kind == "tensor":
@@ -154,7 +197,7 @@ class Loops(Statements):
                 key: value if key in target else self.carried(node, key, value, after.get(key))
                 for key, value in entry.items()
             }
-            if again and self.in_place > before:
+            if again and (self.in_place > before or self.not_entered > entered):
                 again = False
                 continue
             if all(
@@ -177,13 +220,16 @@ class Loops(Statements):
             raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
         if new is not None and new.kind == value.kind == "tensor" and new.example is not value.example:
             self.shared.append([value.example, new.example])
-        if new is not None and new.kind == value.kind and same_type(value, new):
+        if value.kind == "either" and new is not None and self.fits_either(value, new):
+            return value
+        if new is not None and new.kind == value.kind != "either" and same_type(value, new):
             return replace(new, constant=False) if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
         if wider is not None:
             return self.hold(key, wider)
         if key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
-            raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next")
+            reason = f"{key} changes its type or shape from one iteration to the next"
+            raise NotSettled(self.frame.path, getattr(node, "lineno", 0), reason)
         return value
 
     def iteration(self, node: ast.While | ast.For, around: Around) -> None:

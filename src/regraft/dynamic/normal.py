@@ -109,6 +109,37 @@ def ends(body: list[ast.stmt]) -> bool:
     return isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
+def peeled_while(node: ast.While, unused: str) -> ast.For:
+    """The same loop with its first iteration apart: a loop that runs once, which `break` leaves."""
+    stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [*node.orelse, ast.Break()], [])
+    mark_asked(node.test)
+    return once(node, unused, [stop, *first_body(node), again(node, ast.While(node.test, node.body, node.orelse))])
+
+
+def peeled_for(node: ast.For, items: str, unused: str) -> ast.For:
+    """The same for a loop over what `items` holds."""
+    several = ast.Name(items, ast.Load())
+    empty = ast.Compare(ast.Call(ast.Name("len", ast.Load()), [several], []), [ast.Eq()], [ast.Constant(0)])
+    first = ast.Assign([node.target], ast.Subscript(several, ast.Constant(0), ast.Load()))
+    rest = ast.Subscript(several, ast.Slice(ast.Constant(1)), ast.Load())
+    following = again(node, ast.For(node.target, rest, node.body, []))
+    return once(node, unused, [ast.If(empty, [ast.Break()], []), first, *first_body(node), following])
+
+
+def first_body(node: ast.While | ast.For) -> list[ast.stmt]:
+    return [without_continue(one) for one in tails(node.body, ast.Continue)]
+
+
+def again(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
+    loop.peeled = True  # type: ignore[attr-defined]
+    return ast.copy_location(loop, node)
+
+
+def once(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
+    made = ast.For(ast.Name(unused, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, [])
+    return ast.fix_missing_locations(ast.copy_location(made, node))
+
+
 def comprehension(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str) -> list[ast.stmt]:
     """Statements that put its elements into the list or dictionary `target`; its own variables get `prefix`."""
     node = copy.deepcopy(node)
@@ -144,8 +175,14 @@ LAZY = frozenset({"zip", "enumerate", "reversed"})  # what passes it on
 
 
 def mark(definition: ast.AST) -> None:
-    """Note how expressions are used: `asked` where only the truth counts, `at_once` where nothing keeps the value."""
+    """Note how expressions are used.
+
+    `asked` where only the truth counts, `at_once` where nothing keeps the value, `either` where it may be a constant
+    on some paths and a tensor on others.
+    """
     for node in ast.walk(definition):
+        for one in taking_either(node):
+            one.either = True  # type: ignore[attr-defined]
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             mark_asked(node.test)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
@@ -167,6 +204,23 @@ def mark(definition: ast.AST) -> None:
                     mark_at_once(one, "call")
         elif isinstance(node, ast.Compare) and isinstance(node.ops[-1], (ast.In, ast.NotIn)):
             mark_at_once(node.comparators[-1], "call")
+
+
+def taking_either(node: ast.AST) -> list[ast.expr]:
+    """The parts of a statement or expression that may be a constant on some paths and a tensor on others."""
+    if isinstance(node, (ast.Return, ast.Assign, ast.AnnAssign, ast.Attribute, ast.Subscript)):
+        return [node.value] if node.value is not None else []
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load):
+        return node.elts
+    return [node.operand] if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not) else []
 
 
 def mark_asked(node: ast.expr) -> None:

@@ -23,8 +23,10 @@ from typing import Any
 
 import torch
 
+from regraft.dynamic.codes import name
 from regraft.dynamic.interpreter import Interpreter
 from regraft.dynamic.residual import reads
+from regraft.dynamic.results import form_of
 from regraft.dynamic.scratch import Found, is_plain, is_there, take_off
 from regraft.dynamic.values import Value, literal
 
@@ -41,6 +43,7 @@ class Objects(Interpreter):
         super().__init__(model)
         self.made: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
         self.under_way: list[Value] = []  # objects whose constructors run
+        self.results: dict[str, type] = {}  # classes of the objects that forward returns
         self.scratched: dict[int, int] = {}  # numbers of modules that attributes are assigned to
 
     def is_made(self, example: Any) -> bool:
@@ -273,12 +276,35 @@ class Objects(Interpreter):
                     raise self.refuse(node, "a dictionary holds something here that the host cannot make")
             code = ast.Dict(codes, [self.held(one) if one.kind == "tensor" else one.code for one in items])
             return replace(self.run(node, code), kind="host") if items else Value("host", {}, code, {})
+        if value.kind == "record":
+            return self.as_result(node, value, {key: self.element(value, key) for key in value.fields})
+        if value.kind == "static" and self.is_made(value.example):
+            held = {key: self.names[self.under(value.example, (kind, key))]
+                    for kind, key in self.places(node, value.example)}  # fmt: skip
+            return self.as_result(node, value, held)
         several = value.kind == "static" and type(value.example) is tuple and self.holds_made(value.example)
         if several or (value.fields and value.kind == "host"):
             parts = [self.display(node, self.element(value, place)) for place in range(len(value.example))]
             elements = [self.held(one) if one.kind == "tensor" else one.code for one in parts]
             return replace(value, kind="host", code=ast.Tuple(elements, ast.Load()))
         return value
+
+    def as_result(self, node: ast.AST, value: Value, held: dict[Any, Value]) -> Value:
+        """An object that forward returns, which the host makes of what it holds."""
+        kind = type(value.example)
+        plain = all(isinstance(key, str) and key.isidentifier() for key in held)
+        made = form_of(kind) != "mapping" or value.kind == "record"  # of the fields, else of items, too
+        if form_of(kind) is None or not plain or not made or not kind.__name__.isidentifier():
+            raise self.refuse(node, f"returns a {kind.__name__}, which the host cannot make")
+        if kind.__name__ in self.variables or self.results.setdefault(kind.__name__, kind) is not kind:
+            raise self.refuse(node, f"returns a {kind.__name__}, while something else has this name, too")
+        words = []
+        for key, one in held.items():
+            part = self.display(node, self.whole(node, key, one))
+            if part.kind == "static" and literal(part.example) is None:
+                raise self.refuse(node, f"returns a {kind.__name__} whose {key} the host cannot make")
+            words.append(ast.keyword(key, self.held(part) if part.kind == "tensor" else part.code))
+        return Value("host", value.example, ast.Call(name(kind.__name__), [], words), value.twin)
 
     def native(self, node: ast.AST, owner: Any, called: str, args: list[Value], words: dict[str, Value]) -> Value:
         """A method that a class has from `dict` or `object`."""

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from regraft.dynamic.explore import Explorer
 from regraft.dynamic.residual import Branch, Step
+from regraft.dynamic.results import converted
 
 LIMIT = 2000  # iterations of one loop; an input that takes more is not compared
 NEAR = 1e-5  # relative to the larger of the values compared
@@ -21,7 +22,10 @@ class TooLong(Exception):
 
 
 class Recorder(Explorer):
-    """After `record`: trace, the sides taken in order; near, whether each decision was at its threshold."""
+    """After `record`: trace, the sides taken in order; near, whether each decision was at its threshold.
+
+    equals: whether equal values were put in order, of which torch says nothing about which comes first.
+    """
 
     longest = LIMIT
 
@@ -36,6 +40,7 @@ class Recorder(Explorer):
             with self.watch:
                 self.run(steps, names)
         self.near.append(self.watch is not None and self.watch.tied)  # for decisions that only the other takes
+        self.equals = self.watch is not None and self.watch.equals
         return to_torch(names["return"])
 
     def branch(self, step: Branch, names: dict[str, Any], rest: list[Step]) -> str:
@@ -75,6 +80,7 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.found = False
+        self.equals = False
         self.tied = False  # a choice of several was at its threshold: it may show in any later decision
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -84,9 +90,12 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
             self.found = self.found or close(float(args[0]), float(args[1]))
         elif called == "topk" and args[0].shape[-1] > args[1]:
             ordered = args[0].double().sort(descending=True).values
+            self.equals = self.equals or has_equals(ordered[..., : args[1] + 1])
             last, next_one = ordered[..., args[1] - 1].flatten(), ordered[..., args[1]].flatten()
             self.tied = self.tied or any(map(close, last.tolist(), next_one.tolist()))
             self.found = self.found or self.tied
+        elif called in ("sort", "argsort") and args[0].ndim:
+            self.equals = self.equals or has_equals(result[0] if called == "sort" else args[0].sort().values)
         elif called in ("argmax", "argmin") and result.numel() == 1 and args[0].numel() > 1:
             ordered = args[0].flatten().double().sort(descending=called == "argmax").values
             self.found = self.found or close(float(ordered[0]), float(ordered[1]))
@@ -97,6 +106,10 @@ def close(left: float, right: float) -> bool:
     return left == right or abs(left - right) <= NEAR * max(abs(left), abs(right))
 
 
+def has_equals(ordered: torch.Tensor) -> bool:
+    return bool((ordered[..., 1:] == ordered[..., :-1]).any())
+
+
 def to_numpy(value: Any) -> Any:
     return value.detach().numpy() if isinstance(value, torch.Tensor) else value
 
@@ -104,8 +117,8 @@ def to_numpy(value: Any) -> Any:
 def to_torch(value: Any) -> Any:
     if isinstance(value, (numpy.ndarray, numpy.generic)):
         return torch.from_numpy(numpy.asarray(value))
-    if isinstance(value, (tuple, list)):
-        return type(value)(to_torch(item) for item in value)
-    if isinstance(value, dict):
+    if type(value) in (tuple, list):
+        return type(value)(map(to_torch, value))
+    if type(value) is dict:
         return {key: to_torch(item) for key, item in value.items()}
-    return value
+    return converted(to_torch, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -124,6 +125,21 @@ def number_sides(steps: list[Step]) -> list[Side]:
 
     walk(steps)
     return sides
+
+
+def beyond_numbers(steps: list[Step]) -> set[int]:
+    """The sides of decisions that compare with infinity, which no ordinary input takes."""
+    found: set[int] = set()
+    for step in steps:
+        if isinstance(step, Loop):
+            found |= beyond_numbers(step.body)
+        elif isinstance(step, Branch):
+            parts = [one for test, _ in step.arms if test is not None for one in ast.walk(test)]
+            if any(isinstance(one, ast.Constant) and one.value == math.inf for one in parts):
+                found |= set(step.numbers) - {-1}
+            for _, body in step.arms:
+                found |= beyond_numbers(body)
+    return found
 
 
 def close_sides(steps: list[Step], taken: set[int]) -> None:

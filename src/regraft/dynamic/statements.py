@@ -131,6 +131,8 @@ class Statements(Changes):
         longest = max(values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0)
         if kinds == {"tensor"}:
             return self.join_tensors(key, values)
+        if kinds & {"tensor", "either"} and kinds <= {"tensor", "either", "static"}:
+            return self.join_either(key, found)
         plain = all(value.kind != "static" or literal(value.example) is not None for value in values)
         if kinds <= {"static", "host"} and plain and all(same_type(longest, value) for value in values):
             for steps, value in found:
@@ -153,6 +155,29 @@ class Statements(Changes):
         if joined is not values[0]:
             self.hold(key, joined)
         return replace(joined.named(key), constant=all(value is values[0] for value in values) and values[0].constant)
+
+    def join_either(self, key: str, found: list[tuple[list[Step], Value]]) -> Value:
+        """A tensor on some paths, and one and the same constant on the others."""
+        constants = [value.example if value.kind == "static" else value.instead for _, value in found
+                     if value.kind != "tensor"]  # fmt: skip
+        tensors = [replace(value, kind="tensor") for _, value in found if value.kind != "static"]
+        joined = self.join_tensors(key, tensors)
+        first = constants[0]
+        same = all(same_constant(first, one) for one in constants)
+        if joined.kind == "lost" or not same or not (first is None or isinstance(first, (int, float))):
+            return Value("lost", None, name(key))
+        for steps, value in found:
+            if value.kind == "static":
+                steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+        joined = self.one_of(joined, tensors)  # not the tensor itself: a change of that one need not change this
+        return replace(joined, kind="either", instead=first, constant=False)
+
+    def fits_either(self, value: Value, new: Value) -> bool:
+        """Whether `new` is one of what `value` may be."""
+        if new.kind == "static":
+            return same_constant(value.instead, new.example)
+        fits = new.kind == "tensor" or (new.kind == "either" and same_constant(value.instead, new.instead))
+        return fits and same_type(value, new)
 
     def one_of(self, value: Value, values: list[Value]) -> Value:
         """A value that is one tensor or another, by the path taken; it shares the memory of all."""
@@ -233,8 +258,6 @@ class Statements(Changes):
         if self.depth == 0:
             if value.kind == "static" and literal(value.example) is None:
                 raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
-            if value.kind == "record":
-                raise self.refuse(node, f"returns a {type(value.example).__name__}; return a tuple of its fields")
             outside = sorted(reads(code) & self.globals.keys())
             if outside:
                 kind = type(self.globals[outside[0]]).__name__
@@ -247,6 +270,9 @@ class Statements(Changes):
         """Sizes that regions compute, as Python numbers."""
         if isinstance(code, ast.Tuple):
             return ast.Tuple([self.as_number(one) for one in code.elts], ast.Load())
+        if isinstance(code, ast.Call) and isinstance(code.func, ast.Name) and code.func.id in self.results:
+            words = [ast.keyword(one.arg, self.as_number(one.value)) for one in code.keywords]
+            return ast.Call(code.func, [], words)
         if isinstance(code, ast.Name) and code.id in self.sizes:
             return ast.Call(name("int"), [code], [])
         return code

@@ -22,10 +22,10 @@ class Value:
     """What a name or an expression holds.
 
     kind: "static" (known now, whatever the input), "host" (a Python value that the host computes), "tensor"
-    (computed by regions), "record" (an object with named fields, known field by field) or "lost" (differs in type
-    between paths). example: its value in the example. code: the expression for it.
-    twin: its value in the second world (worlds.py). constant: no input decides it, here. partial: only some of the
-    paths here assign it.
+    (computed by regions), "record" (an object with named fields, known field by field), "either" (a tensor on some
+    paths, the constant `instead` on others) or "lost" (differs in type between paths). example: its value in the
+    example. code: the expression for it. twin: its value in the second world (worlds.py). constant: no input decides
+    it, here. partial: only some of the paths here assign it.
     """
 
     kind: str
@@ -34,6 +34,7 @@ class Value:
     twin: Any = SAME
     constant: bool = False
     partial: bool = False
+    instead: Any = None
 
     @property
     def other(self) -> Any:
@@ -107,7 +108,9 @@ def opened(value: Value, other: Value) -> Value | None:
 def literal(value: Any) -> ast.expr | None:
     """The source text of a constant that needs no import; None where there is none."""
     if value is None or isinstance(value, (bool, int, float, str)):
-        return ast.parse(repr(value), mode="eval").body if finite(value) else None
+        if isinstance(value, float) and not math.isfinite(value):
+            return infinite(value)
+        return ast.parse(repr(value), mode="eval").body
     if isinstance(value, (tuple, list)):
         items = [literal(item) for item in value]
         if all(item is not None for item in items):
@@ -116,8 +119,12 @@ def literal(value: Any) -> ast.expr | None:
     return None
 
 
-def finite(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)
+def infinite(value: float) -> ast.expr | None:
+    """Infinity, which Python writes as a number that is too large; None for what is no number."""
+    if math.isnan(value):
+        return None
+    number = ast.Constant(math.inf)
+    return number if value > 0 else ast.UnaryOp(ast.USub(), number)
 
 
 def fork(names: Names) -> Names:

@@ -259,6 +259,9 @@ class Expressions:
                 raise Disagree(f"the call {ast.unparse(node)}")
             return self.method(node, node.func)
         called = node.func.id if isinstance(node.func, ast.Name) else ""
+        if node.keywords and called and not node.args:  # an object that forward returns
+            fields = {word.arg: self.value(word.value) for word in node.keywords}
+            return Items(called, tuple(fields.values()), tuple(fields))
         if self.names.get(called, UNDEFINED) is not UNDEFINED or not hasattr(builtins, called) or node.keywords:
             raise Disagree(f"the call {ast.unparse(node)}")
         args = [self.value(one) for one in node.args]
@@ -323,7 +326,8 @@ class Expressions:
     def joined(self, node: ast.Call) -> Value:
         """`numpy.concatenate(list, axis=n)` and `numpy.stack`."""
         assert isinstance(node.func, ast.Attribute)
-        several, axis = self.value(node.args[0]), self.value(node.keywords[0].value)
+        several = self.value(node.args[0])
+        axis = self.value(node.keywords[0].value) if node.keywords else Const(0)
         if node.func.attr not in ("concatenate", "stack") or not isinstance(axis, Const) or not is_list(several):
             raise Disagree(f"the call {ast.unparse(node)}")
         made = as_sequence([several])

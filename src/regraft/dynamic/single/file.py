@@ -17,6 +17,7 @@ from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.export import session_of
 from regraft.dynamic.record import to_numpy, to_torch
 from regraft.dynamic.residual import Region, Step
+from regraft.dynamic.results import Classes, made
 from regraft.dynamic.single.graph import Graph
 from regraft.dynamic.single.inline import Regions
 from regraft.dynamic.single.join import name_of
@@ -30,7 +31,7 @@ KEY = "regraft"  # of the metadata
 
 
 def single_file(
-    path: str, steps: list[Step], regions: list[Region], directory: Path, manifest: dict[str, Any]
+    path: str, steps: list[Step], regions: list[Region], directory: Path, manifest: dict[str, Any], classes: Classes
 ) -> onnx.ModelProto:
     """The host's program around the regions of `directory`.
 
@@ -47,7 +48,7 @@ def single_file(
         names[key] = Tensor(key, known["dtype"], len(shape))
     lowering = Lowering(path, compiled)
     result = lowering.function(steps, names, graph)
-    tree = given(graph, result, "result_" if "result" in names else "result")
+    tree = given(graph, result, "result_" if "result" in names else "result", classes)
     if not graph.outputs:
         raise lowering.refuse("a result that no input decides")
     if deepest(graph) > NESTED:
@@ -73,15 +74,19 @@ def deepest(graph: Graph) -> int:
     return max([graph.depth, *map(deepest, graph.children())])
 
 
-def given(graph: Graph, value: Value, name: str) -> Any:
+def given(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
     """Let the graph give a result, each leaf as an output; how the result is put together from them."""
     if isinstance(value, Const):
         if value.value is None or isinstance(value.value, (bool, int, float, str)):
             return {"value": value.value}
     elif isinstance(value, Items):
         keys = value.keys or range(len(value.values))
-        parts = [given(graph, one, f"{name}_{key}") for key, one in zip(keys, value.values, strict=True)]
-        return {value.kind: dict(zip(value.keys, parts, strict=True)) if value.kind == "dict" else parts}
+        parts = [given(graph, one, f"{name}_{key}", classes) for key, one in zip(keys, value.values, strict=True)]
+        if value.kind in ("tuple", "list"):
+            return {value.kind: parts}
+        fields = dict(zip(value.keys, parts, strict=True))
+        known = {value.kind: classes[value.kind]} if value.kind != "dict" else {}
+        return {"object": [known, fields]} if known else {"dict": fields}
     elif isinstance(value, (Number, Tensor, Sequence, Listed)):
         graph.copy_as(name_of(graph, value), name)
         graph.outputs.append((name, value))
@@ -99,6 +104,9 @@ def rebuilt(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
         return part
     if kind in ("tuple", "list"):
         return {"tuple": tuple, "list": list}[kind](rebuilt(one, outputs) for one in part)
+    if kind == "object":
+        (kind_of_it,) = made(part[0]).values()
+        return kind_of_it(**{key: rebuilt(one, outputs) for key, one in part[1].items()})
     if kind == "dict":
         return {key: rebuilt(one, outputs) for key, one in part.items()}
     if kind == "numbers":

@@ -1,0 +1,190 @@
+"""What Python and torch have built in, done by the host or by several operations: `max`, `zip`, `torch.equal` ..."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.dynamic.codes import holds_tensor, method_call, name, plain
+from regraft.dynamic.decisions import Decisions
+from regraft.dynamic.values import SAME, Value
+
+READING_BUILTINS = frozenset({"int", "float", "bool"})
+PURE_BUILTINS = frozenset(
+    {"int", "float", "bool", "len", "range", "enumerate", "zip", "min", "max", "sum", "abs", "round", "list", "tuple",
+     "dict", "reversed", "slice", "sorted", "isinstance", "hasattr", "getattr", "str", "any", "all", "type",
+     "divmod"}
+)  # fmt: skip
+COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
+
+
+class Builtins(Decisions):
+    """Evaluates calls of functions that are known by name."""
+
+    def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
+        if called not in PURE_BUILTINS:
+            raise self.refuse(node, f"{called}() is not supported")
+        if called == "range":
+            operands = [self.bound(node, one) for one in operands]
+            code = ast.Call(code.func, [one.code for one in operands], [])
+        tensors = [one for one in operands if one.kind == "tensor"]
+        if called in ("list", "tuple") and tensors:
+            items = self.items(node, tensors[0])
+            return self.listed(node, items) if called == "list" else self.together(items)
+        if called in ("max", "min") and tensors:
+            return self.extreme(node, called, operands)
+        if called in ("abs", "round", "pow") and tensors:
+            return self.result(node, code, operands)
+        if called == "reversed" and isinstance(operands[0].example, list):
+            return replace(self.run(node, code), kind="host")
+        if called in ("zip", "enumerate") and any(one.kind != "static" for one in operands):
+            value = self.rows(node, called, operands)
+            if value is not None:
+                return value
+        if called in ("sum", "max", "min") and len(operands) == 1 and holds_tensor(operands[0].example):
+            return self.of_list(node, called, operands[0], code)
+        if not tensors:
+            value = self.run(node, code)
+            known = all(one.kind == "static" for one in operands)
+            return self.static(value.example, code) if known else replace(value, kind="host")
+        if called in READING_BUILTINS and len(operands) == 1:
+            if self.is_known(tensors[0]):
+                return self.static(getattr(builtins, called)(tensors[0].example))
+            held = method_call(self.held(tensors[0]), "item")
+            function = getattr(builtins, called)
+            examples = (function(one) for one in (tensors[0].example, tensors[0].other))
+            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples))
+        if called == "len":
+            return self.element(self.shape(tensors[0]), 0)
+        if called == "enumerate" and len(operands) == 1:
+            return replace(self.run(node, ast.Call(name("list"), [code], [])), kind="host")
+        if called in ("isinstance", "hasattr", "type"):
+            return self.static(self.run(node, code).example)
+        raise self.refuse(node, f"{called}() of a tensor is not supported")
+
+    def of_list(self, node: ast.Call, called: str, several: Value, code: ast.expr) -> Value:
+        """`sum`, `max` or `min` of tensors in a list of the host."""
+        function = getattr(builtins, called)
+        single = all(isinstance(one, torch.Tensor) and one.numel() == 1 for one in several.example)
+        if several.kind != "host" or not (called == "sum" or single):
+            raise self.refuse(node, f"{called}() of what this holds is not supported")
+        with torch.no_grad():
+            example, other = function(several.example), function(several.other)
+        return self.held_by_host(Value("tensor", example, code, SAME if several.twin is SAME else other))
+
+    def items(self, node: ast.AST, value: Value) -> list[Value]:
+        """What a region's tuple or tensor gives one by one."""
+        if type(value.example) is tuple:
+            return self.taken_apart(value)
+        found = self.elements(node, value)
+        if found is None:
+            raise self.refuse(node, "a tensor whose length the data decide is taken apart")
+        return [self.kept(one) for one in found]
+
+    def listed(self, node: ast.AST, values: list[Value]) -> Value:
+        """A list of values, as the host writes it down."""
+        if any(one.kind == "record" or (one.kind == "static" and not plain(one)) for one in values):
+            raise self.refuse(node, "a container of modules or other objects, made in forward, is not supported")
+        codes = [self.held(one) if one.kind == "tensor" else one.code for one in values]
+        return Value("host", [one.example for one in values], ast.List(codes, ast.Load()),
+                     [one.other for one in values])  # fmt: skip
+
+    def extreme(self, node: ast.Call, called: str, operands: list[Value]) -> Value:
+        """`max` or `min` of tensors of one value each: the first of the largest or smallest."""
+        several = operands if len(operands) > 1 else self.items(node, operands[0])
+        tensors = all(one.kind == "tensor" and one.example.numel() == 1 for one in several)
+        if node.keywords or not tensors or len({(one.example.dtype, one.example.shape) for one in several}) > 1:
+            raise self.refuse(node, f"{called}() of tensors that are not single values of one type is not supported")
+        where = self.aliased("where", torch.where)
+        best = several[0]
+        for one in several[1:]:
+            sign = ast.Gt() if called == "max" else ast.Lt()
+            codes = [self.held(one), self.held(best)]
+            chosen = ast.Call(where, [ast.Compare(codes[0], [sign], [codes[1]]), *codes], [])
+            best = self.result(node, chosen, [one, best])
+        return best
+
+    def rows(self, node: ast.Call, called: str, operands: list[Value]) -> Value | None:
+        """`zip` or `enumerate` of what has a known length, as a tuple of tuples."""
+        words = {one.arg: operands[place - len(node.keywords)] for place, one in enumerate(node.keywords)}
+        strict = words.pop("strict", None)
+        given = operands[: len(operands) - len(node.keywords)]
+        if called == "enumerate" and len(given) > 1:
+            return None
+        several = [self.elements(node, one) for one in given]
+        known = [one for one in several if one is not None]
+        if words or len(known) < len(several) or (strict is not None and strict.kind != "static"):
+            return None
+        if called == "enumerate":
+            known.insert(0, [self.static(place) for place in range(len(known[0]))])
+        if strict is not None and strict.example and len({len(one) for one in known}) > 1:
+            raise self.refuse(node, "zip() of different lengths with strict=True fails")
+        return self.together([self.together(list(row)) for row in zip(*known, strict=False)])
+
+    def of_numbers(self, node: ast.Call, called: str, code: ast.Call, operands: list[Value]) -> Value:
+        """A function of `math`, which the host calls."""
+        single = (isinstance(one.example, torch.Tensor) and one.example.numel() == 1 for one in operands)
+        read = [self.number(one) if of else one for one, of in zip(operands, single, strict=True)]
+        if not all(isinstance(one.example, (int, float)) for one in read):
+            raise self.refuse(node, f"math.{called} of anything but numbers is not supported")
+        codes = [one.code for one in read]
+        count = len(code.args)
+        words = [ast.keyword(one.arg, of) for one, of in zip(code.keywords, codes[count:], strict=True)]
+        value = self.run(node, ast.Call(code.func, codes[:count], words))
+        if not isinstance(value.example, (int, float)):
+            raise self.refuse(node, f"math.{called}, which gives no number, is not supported")
+        if "math" in self.variables:
+            raise self.refuse(node, f"math.{called} beside a variable of the name math is not supported")
+        function = ast.Attribute(name("math"), called, ast.Load())
+        return self.held_by_host(replace(value, kind="host", code=ast.Call(function, codes[:count], words)))
+
+    def compared(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value:
+        """`torch.equal` and `torch.allclose`: the truth of an operation that compares element by element."""
+        examples = [one for each in args for one in (each.example, each.other) if isinstance(one, torch.Tensor)]
+        if len({(one.shape, one.dtype) for one in examples}) > 1 or len(examples) < 4:
+            raise self.refuse(node, f"torch.{function.__name__} of tensors that may differ in shape is not supported")
+        compare = COMPARISONS[function]
+        codes = [one.code for one in args], [ast.keyword(word, one.code) for word, one in words.items()]
+        equal = ast.Call(self.aliased(compare.__name__, compare), *codes)
+        return self.truth(self.result(node, method_call(equal, "all"), [*args, *words.values()]))
+
+    def size(self, node: ast.Call, base: Value, called: str, operands: list[Value]) -> Value:
+        """`x.size()`, `x.size(dim)` and `x.numel()`."""
+        shape = self.shape(base)
+        if called != "size":
+            sizes = [self.tuple_of(shape)] if base.example.ndim else []
+            code: ast.expr = ast.Constant(1)
+            for one in (size for part in sizes for size in part or []):
+                code = ast.BinOp(code, ast.Mult(), one)
+            value = self.run(node, code)
+            return value if shape.kind == "host" else self.static(value.example)
+        if not operands:
+            return shape
+        if operands[0].kind != "static":
+            raise self.refuse(node, "size() of a dimension known only at run time is not supported")
+        return self.element(shape, operands[0].example)
+
+    def tensor_of(self, node: ast.AST, args: list[Value], words: dict[str, Value]) -> tuple[ast.expr, list[Value]]:
+        """`torch.tensor` of a list whose length only the host knows: its array, as a tensor of the type asked for."""
+        kind = args[1] if len(args) > 1 else words.get("dtype", self.static(None))
+        place = words.get("device", self.static("cpu"))
+        if kind.kind != "static" or set(words) - {"dtype", "device"} or str(place.example) != "cpu":
+            raise self.refuse(node, "torch.tensor of a host's list takes a constant dtype only")
+        array = self.array(node, args[0])
+        return (method_call(array.code, "to", kind.code) if kind.example else array.code), [array]
+
+    def joined(self, node: ast.AST, function: Any, args: list[Value], words: dict[Any, Value]) -> Value:
+        """`torch.cat` and `torch.stack` of a list whose length only the host knows."""
+        dim = args[1] if len(args) > 1 else words.get("dim", Value("static", 0, ast.Constant(0)))
+        if dim.kind != "static" or set(words) - {"dim"}:
+            raise self.refuse(node, "torch.cat of a host's list takes a constant dim only")
+        code = ast.Call(
+            ast.Attribute(name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()),
+            [args[0].code], [ast.keyword("axis", dim.code)],
+        )  # fmt: skip
+        twin = SAME if args[0].twin is SAME else function(args[0].other, dim.example)
+        return self.held_by_host(Value("tensor", function(args[0].example, dim.example), code, twin))

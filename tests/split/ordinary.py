@@ -1,0 +1,256 @@
+"""Code as people write it: objects as results, lists that change, totals that start at 0, values that may be None."""
+
+import dataclasses
+from collections import OrderedDict, namedtuple
+from typing import NamedTuple
+
+import torch
+
+from split.language import Layers
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+class Typed(NamedTuple):
+    first: torch.Tensor
+    second: object = None
+
+
+@dataclasses.dataclass
+class Fields:
+    logits: torch.Tensor
+    exits: int = 0
+    hidden: object = None
+
+
+@dataclasses.dataclass
+class ModelOutput(OrderedDict):
+    """After the outputs of transformers."""
+
+    logits: torch.Tensor
+    hidden: object = None
+    loss: object = None
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is not None:
+                self[field.name] = getattr(self, field.name)
+
+    def __getitem__(self, key):
+        return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
+
+
+class Held:
+    def __init__(self, value):
+        self.value, self.steps = value, 0
+
+    def step(self, layer):
+        self.value, self.steps = torch.tanh(layer(self.value)), self.steps + 1
+
+
+def attributes(value):
+    return value._asdict() if isinstance(value, tuple) else vars(value)
+
+
+class Named(Layers):
+    def forward(self, x):
+        pair = Pair(self.a(x), x.sum())
+        first, total = pair
+        if total > 0:
+            return pair
+        return Pair(second=pair[1], first=first + 1)
+
+
+class TypedNamed(Layers):
+    def forward(self, x):
+        made = Typed(self.a(x))
+        if x.sum() > 0:
+            made = Typed(made.first, made.first.sum())
+        return sum(one.sum() for one in made if one is not None), made
+
+
+class Data(Layers):
+    def forward(self, x):
+        if x.sum() > 0:
+            return Fields(self.a(x), exits=1)
+        return Fields(self.b(x), 2)
+
+
+class Output(Layers):
+    def forward(self, x):
+        hidden = self.a(x) if x.sum() > 0 else self.b(x)
+        return ModelOutput(hidden + 1, hidden=hidden)
+
+
+class Ordered(Layers):
+    def forward(self, x):
+        result = OrderedDict()
+        result["out"] = self.a(x)
+        result["aux"] = self.b(x) if x.sum() > 0 else x
+        return result
+
+
+class Plain(Layers):
+    def forward(self, x):
+        held = Held(x)
+        while held.value.abs().sum() > 1.2 and held.steps < 4:
+            held.step(self.a)
+        return held
+
+
+class SeenList(Layers):
+    def forward(self, x):
+        seen, totals = [False] * 3, [0.0] * 3
+        for place in range(3):
+            if self.heads[place](x).sum() > 0:
+                seen[place] = True
+            totals[place] = x[0, place].item()
+        return x, seen, max(totals)
+
+
+class ExtendedList(Layers):
+    def forward(self, x):
+        kept = []
+        for head in self.heads:
+            y = head(x)
+            if y.sum() > 0:
+                kept += [y]
+        return torch.cat(kept) if kept else x
+
+
+class ChosenRows(Layers):
+    def forward(self, x):
+        y = x.reshape(3, 2)
+        kept = [place for place in range(3) if y[place].sum() > 0]
+        weights = torch.tensor([float(place) for place in kept])
+        return y[kept].sum(0), weights, torch.tensor(kept, dtype=torch.int32)
+
+
+class Suppressed(Layers):
+    def forward(self, x):
+        points = x.reshape(3, 2)
+        kept = []
+        for place in points[:, 0].argsort(descending=True).tolist():
+            near = False
+            for other in kept:
+                if (points[place] - points[other]).abs().sum() < 1.5:
+                    near = True
+                    break
+            if not near:
+                kept.append(place)
+        return points[kept]
+
+
+class Best(Layers):
+    def forward(self, x):
+        best, which = float("-inf"), 0
+        for place, head in enumerate(self.heads):
+            score = head(x).sum().item()
+            if score > best:
+                best, which = score, place
+        return self.heads[which](x), best
+
+
+class Extremes(Layers):
+    def forward(self, x):
+        scores = [head(x).sum() for head in self.heads]
+        low, high = min(scores[0], scores[1]), max(scores)
+        return (x * high, abs(low)) if sum(scores) > 0 else (x, high)
+
+
+class TakenApart(Layers):
+    def forward(self, x):
+        first, *others, last = x.reshape(3, 2).unbind(0)
+        rows = list(x.reshape(3, 2).unbind(0))
+        if first.sum() > 0:
+            rows[1] = last
+        return torch.stack(rows), others
+
+
+class TensorRange(Layers):
+    def forward(self, x):
+        for _ in range((x > 0).sum()):
+            x = x + 0.1
+        return x
+
+
+class Total(Layers):
+    def forward(self, x):
+        total, count = 0, 0.0
+        for head in self.heads:
+            y = head(x)
+            if y.sum() > 0:
+                total = total + y
+                count += y.max()
+        return total, count
+
+
+class TotalAsked(Layers):
+    def forward(self, x):
+        total = 0
+        if x.sum() > 0:
+            total = self.a(x).sum()
+        return x if total > 0.2 else x * total
+
+
+class Latest(Layers):
+    def forward(self, x):
+        latest = None
+        for head in self.heads:
+            y = head(x)
+            if latest is not None and (y - latest).abs().sum() < 0.5:
+                break
+            if y.sum() > 0:
+                latest = y if latest is None else latest + y
+        shown = torch.tanh(latest) if latest is not None else y
+        return shown, latest
+
+
+class HelpsWithNone(Layers):
+    def add(self, left, right):
+        if left is None:
+            return right
+        return left + right
+
+    def forward(self, x):
+        total = None
+        for head in self.heads:
+            if head(x).sum() > 0:
+                total = self.add(total, head(x))
+        return Pair(total, x)
+
+
+class Previous(Layers):
+    def forward(self, x):
+        previous, steps = None, 0
+        while steps < 6:
+            steps += 1
+            x = torch.tanh(self.a(x))
+            if previous is not None and (x - previous).abs().max() < 0.1:
+                break
+            previous = x
+        return x, steps
+
+
+class SumOfRows(Layers):
+    def forward(self, x):
+        total = 0
+        for row in x.reshape(3, 2)[x.reshape(3, 2)[:, 0] > -0.5]:
+            if row.sum() > 1.5:
+                continue
+            total = total + row
+        return total
+
+
+class Carried(Layers):
+    def forward(self, x):
+        state = (x, 0)
+        while state[0].sum() < 3 and state[1] < 5:
+            state = (state[0] + 0.5, state[1] + 1)
+        return state
+
+
+class Ties(Layers):
+    def forward(self, x):
+        values, places = x.topk(2)
+        return (values, places) if values[0, 0] > 0.5 else (-values, places)
