@@ -95,8 +95,10 @@ class Shown(Base):
     def forward(self, x):
         total = 0
         if x.sum() > 0:
-            total = self.a(x)
-        return x if isinstance(total, int) else total
+            total = self.a(x).sum()
+        while total < 1:
+            total = total + 1
+        return x * total
 
 
 class Alias(Base):
@@ -106,6 +108,31 @@ class Alias(Base):
             total = y
         total += x
         return total, y
+
+
+class Lengths(Base):
+    def forward(self, x):
+        kept = [place for place in range(6) if x[0, place] > 0]
+        return torch.tensor(kept)
+
+
+class Unpacks(Base):
+    def forward(self, x):
+        kept = [place for place in range(6) if x[0, place] > 0]
+        if len(kept) < 2:
+            return x
+        first, *_others = kept
+        return x[:, first]
+
+
+class TakenName(Base):
+    def forward(self, x):
+        return types(x if x.sum() > 0 else -x)
+
+
+class types:
+    def __init__(self, a):
+        self.a = a
 
 
 class Largest(Base):

@@ -5,6 +5,7 @@ from collections import OrderedDict, namedtuple
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 
 from split.language import Layers
 
@@ -254,3 +255,174 @@ class Ties(Layers):
     def forward(self, x):
         values, places = x.topk(2)
         return (values, places) if values[0, 0] > 0.5 else (-values, places)
+
+
+def positive(value):
+    return value if value.sum() > 0 else None
+
+
+class BothNone(Layers):
+    def forward(self, x):
+        left, right = positive(self.a(x)), positive(self.b(x))
+        if left is None and right is None:
+            return x
+        if left is None:
+            return right
+        return left if right is None else left * right
+
+
+class NoneAndMore(Layers):
+    def forward(self, x):
+        found, marks = None, 0
+        if x[0, 0] > 0:
+            found = self.a(x)
+        if found is None and x[0, 1] > 0:
+            marks = 1
+        return found, marks
+
+
+class ReadTwice(Layers):
+    def forward(self, x):
+        y, total = self.a(x) * 2, None
+        if x[0, 0] > 0:
+            total = self.b(x)
+        elif x[0, 1] > 0:
+            total = x
+        if x[0, 0] > 0 or x[0, 1] > 0:
+            return y + total, y * total
+        return y, total
+
+
+class TotalAliased(Layers):
+    def forward(self, x):
+        total = 0
+        if x[0, 0] > 0:
+            total = x * 1
+        before = total
+        total += self.a(x)
+        return total, before
+
+
+class FractionAsked(Layers):
+    def forward(self, x):
+        found = 0.5
+        if x[0, 0] > 0:
+            found = x[0].argmax()
+        return x if found > 0 else -x
+
+
+class AverageLoss(Layers):
+    def forward(self, x):
+        loss, count = 0, 0
+        for head in self.heads:
+            y = head(x)
+            if y.sum() > 0:
+                loss, count = loss + (y * y).mean(), count + 1
+        return loss / max(count, 1), -loss, {"loss": loss}
+
+
+class Chosen(Layers):
+    def forward(self, x):
+        which = None
+        for place, head in enumerate(self.heads):
+            if head(x).sum() > 0.2:
+                which = place
+        return x if which is None else self.heads[which](x)
+
+
+class ThroughLayer(Layers):
+    def forward(self, x):
+        hidden = None
+        for layer in (self.a, self.b):
+            if layer(x).sum() > 0:
+                hidden = layer(x if hidden is None else hidden)
+        return F.relu(hidden) if hidden is not None and hidden.sum() > 0.5 else x
+
+
+class JoinedLists(Layers):
+    def forward(self, x):
+        rows = [self.a(x), self.b(x)]
+        rows = [*rows, x]
+        while len(rows) < 6 and rows[-1].sum() < 3:
+            rows = [*rows, rows[-1] + x.abs()]
+        if x.sum() > 0:
+            rows = rows[::-1]
+        return torch.cat(rows), len(rows)
+
+
+class Parser(Layers):
+    """A stack that grows and shrinks, after shift-reduce parsers."""
+
+    def forward(self, x):
+        waiting = [self.a(x[:, :]) * place for place in range(4)]
+        stack, place = [], 0
+        while place < len(waiting) or len(stack) > 1:
+            if len(stack) < 2:
+                shift = True
+            elif place >= len(waiting):
+                shift = False
+            else:
+                shift = bool((stack[-1] + stack[-2]).sum() > x.sum())
+            if shift:
+                stack.append(waiting[place])
+                place += 1
+            else:
+                right, left = stack.pop(), stack.pop()
+                stack.append(torch.tanh(self.b(left) - right))
+        return stack[0]
+
+
+class Halting(Layers):
+    """Bytes as truth values, after adaptive computation time."""
+
+    def forward(self, x):
+        total, steps = torch.zeros(1, 6), 0
+        while ((total < 0.9) & (total > -1)).byte().any() and steps < 6:
+            total = total + torch.sigmoid(self.a(x)).data
+            steps += 1
+        return total, steps
+
+
+class Suppresses(Layers):
+    """A function whose loop takes as many turns as the data leave."""
+
+    def suppress(self, points):
+        order, kept = points[:, 0].argsort(descending=True), []
+        while order.numel() > 0:
+            kept.append(order[0])
+            near = (points[order[1:]] - points[order[0]]).abs().sum(1) < 1.5
+            order = order[1:][~near]
+        return torch.stack(kept)
+
+    def forward(self, x):
+        points = x.reshape(3, 2)
+        points = points[points[:, 0] > -0.5]
+        if points.shape[0] == 0:
+            return x
+        return points[self.suppress(points)]
+
+
+class ByLists(Layers):
+    def forward(self, x):
+        kept = [place for place in range(6) if x[0, place] > 0]
+        y = x.clone()
+        y[:, kept] = 0
+        return x[:, kept], y, x[0][[(x[0, place] > 0.5).item() for place in range(6)]]
+
+
+class BestTensor(Layers):
+    def forward(self, x):
+        best = float("-inf")
+        for head in self.heads:
+            score = head(x).sum()
+            best = max(best, score)
+        return best
+
+
+class Starred(Layers):
+    def forward(self, x):
+        rows = [x, self.a(x)]
+        if x.sum() > 0:
+            rows = [*rows, self.b(x), *rows]
+        pair = (x.sum(), x.max())
+        return torch.cat(rows), (*pair, 1), max(0.1, x.sum())

@@ -51,6 +51,8 @@ class Assignments(Calls):
             self.names[key] = value
             return
         if value.kind == "either":
+            assert isinstance(value.code, ast.Name)
+            self.copies[key] = value.code.id
             self.assign(key, value.code, False)
             self.names[key] = value.named(key)
             return
@@ -125,7 +127,8 @@ class Assignments(Calls):
         known = isinstance(value.example, (tuple, list, torch.Tensor))
         parts = value.parts() if known else []
         starred = [place for place, one in enumerate(target.elts) if isinstance(one, ast.Starred)]
-        if not parts or (len(parts) + 1 < len(target.elts) if starred else len(parts) != len(target.elts)):
+        unknown = bool(starred) and value.kind == "host" and not (value.fields or self.has_length(value))
+        if not parts or unknown or (len(parts) + 1 < len(target.elts) if starred else len(parts) != len(target.elts)):
             raise self.refuse(target, "this cannot be unpacked")
         if value.kind == "static":
             held = [self.static(part) for part, _ in parts]

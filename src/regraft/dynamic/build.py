@@ -19,7 +19,7 @@ import torch
 
 from regraft.dynamic.artifacts import Artifacts, digest
 from regraft.dynamic.batch import compile_batches, has_samples
-from regraft.dynamic.check import check, check_batches, check_file, examples
+from regraft.dynamic.check import CHECKED, check, check_batches, check_file, examples
 from regraft.dynamic.check import unseen as not_taken
 from regraft.dynamic.compile import compile_region
 from regraft.dynamic.compilers import Compiler, compiler_named
@@ -33,6 +33,7 @@ from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Region, Step, close_sides, number_sides
 from regraft.dynamic.results import described
+from regraft.dynamic.samples import common
 from regraft.dynamic.scratch import Attribute, stores, without
 from regraft.dynamic.single import FILE, SingleFile, note
 from regraft.dynamic.single import single_file as as_file
@@ -223,10 +224,20 @@ def write(directory: Path, host: str, manifest: dict[str, Any], report: Report) 
     (directory / "manifest.json").write_text(json.dumps(whole, separators=(",", ":")), "utf-8")
 
 
+def lacks_samples(region: Region) -> bool:
+    """Whether nothing has led to it, or nothing has shown that an open size varies."""
+    if not region.samples:
+        return True
+    seen = [common([one.shape for one in tensors]) for tensors in zip(*region.samples, strict=True)]
+    return any(sizes[dim] is not None for sizes, dims in zip(seen, region.open, strict=True) for dim in dims)
+
+
 def explore(explorer: Explorer, steps: list[Step], calls: list[dict[str, Any]]) -> None:
-    """Samples of every region; perturbed inputs, too, where sizes are open."""
-    varies = any(any(region.open) for region in explorer.regions)
-    for number, call in enumerate(itertools.islice(examples(calls), len(calls) + PERTURBED * varies)):
+    """Samples of every region; perturbed inputs, too, where sizes are open or a region has none."""
+    for number, call in enumerate(itertools.islice(examples(calls), len(calls) + CHECKED)):
+        enough = len(calls) + PERTURBED * any(any(one.open) for one in explorer.regions)
+        if number >= enough and not any(map(lacks_samples, explorer.regions)):
+            break
         names = {key: to_numpy(value) for key, value in call.items()}
         if number >= len(calls):
             explorer.out_of_turn(steps, names)

@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import holds_tensor, method_call, name, plain
+from regraft.dynamic.codes import holds_tensor, is_named_result, method_call, name, plain
 from regraft.dynamic.decisions import Decisions
+from regraft.dynamic.normal import mark
 from regraft.dynamic.values import SAME, Value
+from regraft.dynamic.worlds import longer
 
 READING_BUILTINS = frozenset({"int", "float", "bool"})
 PURE_BUILTINS = frozenset(
@@ -22,20 +24,29 @@ PURE_BUILTINS = frozenset(
 COMPARISONS = {torch.equal: torch.eq, torch.allclose: torch.isclose}
 
 
+def is_one(value: Value) -> bool:
+    """Whether it is a tensor of one value."""
+    return (
+        value.kind in ("tensor", "either") and isinstance(value.example, torch.Tensor) and value.example.numel() == 1
+    )
+
+
 class Builtins(Decisions):
     """Evaluates calls of functions that are known by name."""
 
     def builtin(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
         if called not in PURE_BUILTINS:
             raise self.refuse(node, f"{called}() is not supported")
+        if called == "len" and self.has_length(operands[0]):
+            return self.static(len(operands[0].example))
         if called == "range":
             operands = [self.bound(node, one) for one in operands]
             code = ast.Call(code.func, [one.code for one in operands], [])
         tensors = [one for one in operands if one.kind == "tensor"]
-        if called in ("list", "tuple") and tensors:
-            items = self.items(node, tensors[0])
+        if called in ("list", "tuple") and operands and (tensors or operands[0].fields):
+            items = self.items(node, operands[0])
             return self.listed(node, items) if called == "list" else self.together(items)
-        if called in ("max", "min") and tensors:
+        if called in ("max", "min") and (tensors or any(one.kind == "either" for one in operands)):
             return self.extreme(node, called, operands)
         if called in ("abs", "round", "pow") and tensors:
             return self.result(node, code, operands)
@@ -78,7 +89,7 @@ class Builtins(Decisions):
 
     def items(self, node: ast.AST, value: Value) -> list[Value]:
         """What a region's tuple or tensor gives one by one."""
-        if type(value.example) is tuple:
+        if value.kind == "tensor" and (type(value.example) is tuple or is_named_result(value.example)):
             return self.taken_apart(value)
         found = self.elements(node, value)
         if found is None:
@@ -96,8 +107,10 @@ class Builtins(Decisions):
     def extreme(self, node: ast.Call, called: str, operands: list[Value]) -> Value:
         """`max` or `min` of tensors of one value each: the first of the largest or smallest."""
         several = operands if len(operands) > 1 else self.items(node, operands[0])
-        tensors = all(one.kind == "tensor" and one.example.numel() == 1 for one in several)
-        if node.keywords or not tensors or len({(one.example.dtype, one.example.shape) for one in several}) > 1:
+        single = all(type(one.example) in (int, float) or is_one(one) for one in several)
+        if single and not node.keywords and len(several) > 1 and any(one.kind != "tensor" for one in several):
+            return self.extreme_of_numbers(node, called, several)
+        if node.keywords or not single or len({(one.example.dtype, one.example.shape) for one in several}) > 1:
             raise self.refuse(node, f"{called}() of tensors that are not single values of one type is not supported")
         where = self.aliased("where", torch.where)
         best = several[0]
@@ -107,6 +120,22 @@ class Builtins(Decisions):
             chosen = ast.Call(where, [ast.Compare(codes[0], [sign], [codes[1]]), *codes], [])
             best = self.result(node, chosen, [one, best])
         return best
+
+    def extreme_of_numbers(self, node: ast.Call, called: str, several: list[Value]) -> Value:
+        """The same where some are, or may be, numbers of Python: a decision, which gives one or the other."""
+        names = [self.fresh() for _ in several]
+        for key, one in zip(names, several, strict=True):
+            self.store(ast.Name(key, ast.Store()), one)
+        best: ast.expr = name(names[0])
+        for key in names[1:]:
+            test = ast.Compare(name(key), [ast.Gt() if called == "max" else ast.Lt()], [best])
+            chosen = ast.fix_missing_locations(ast.copy_location(ast.IfExp(test, name(key), best), node))
+            mark(chosen)
+            chosen.either = True  # type: ignore[attr-defined]
+            value, larger = self.evaluate(chosen), self.fresh()
+            self.store(ast.Name(larger, ast.Store()), value)
+            best = name(larger)
+        return value
 
     def rows(self, node: ast.Call, called: str, operands: list[Value]) -> Value | None:
         """`zip` or `enumerate` of what has a known length, as a tuple of tuples."""
@@ -174,6 +203,10 @@ class Builtins(Decisions):
         place = words.get("device", self.static("cpu"))
         if kind.kind != "static" or set(words) - {"dtype", "device"} or str(place.example) != "cpu":
             raise self.refuse(node, "torch.tensor of a host's list takes a constant dtype only")
+        if kind.example is None and not self.has_length(args[0]):
+            floats = bool(args[0].example) and all(type(one) is float for one in args[0].example)
+            if not floats:  # of no numbers torch makes floats
+                raise self.refuse(node, "torch.tensor of a list whose length is not known needs a dtype")
         array = self.array(node, args[0])
         return (method_call(array.code, "to", kind.code) if kind.example else array.code), [array]
 
@@ -186,5 +219,8 @@ class Builtins(Decisions):
             ast.Attribute(name("numpy"), "concatenate" if function is torch.cat else "stack", ast.Load()),
             [args[0].code], [ast.keyword("axis", dim.code)],
         )  # fmt: skip
-        twin = SAME if args[0].twin is SAME else function(args[0].other, dim.example)
-        return self.held_by_host(Value("tensor", function(args[0].example, dim.example), code, twin))
+        made, twin = (function(one, dim.example) for one in (args[0].example, args[0].other))
+        place = dim.example % made.ndim
+        if id(args[0].example) in self.ragged and twin.shape[place] == made.shape[place]:
+            twin = longer(twin, [place])
+        return self.held_by_host(Value("tensor", made, code, SAME if twin.shape == made.shape else twin))

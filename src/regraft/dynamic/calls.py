@@ -51,7 +51,7 @@ class Calls(Builtins):
         function = callee.example
         unsure = any(one.kind == "either" for one in operands)
         follows = (inspect.isfunction(function) or inspect.ismethod(function)) and not is_torch(function)
-        if unsure and not (follows or is_record(function)):
+        if unsure and not (follows or is_record(function) or function in (max, min)):
             for one in operands:
                 self.sure(node, one)
         followed = self.of_objects(node, function, args, words)
@@ -73,7 +73,7 @@ class Calls(Builtins):
             return self.record(node, callee, args, words)
         if isinstance(function, torch.nn.Module):
             self.only_scalars(node, operands)
-            if local or self.reads_values(function, code):
+            if local or self.reads_values(node, function, code):
                 return self.inline(node, type(function).forward, function, args, words)
             return self.result(node, code, operands)
         if function in TYPE_QUESTIONS:
@@ -236,6 +236,8 @@ class Calls(Builtins):
         containers = any(isinstance(one.example, (list, dict)) and not static_display(one) for one in operands)
         if containers or not any(one.kind == "tensor" for one in operands) or self.reads(code):
             return None
+        if self.unsteady(node, code):
+            return None
         value = self.run(node, code)
         if value.kind == "tensor":
             return value
@@ -262,9 +264,10 @@ class Calls(Builtins):
         keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
         return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
 
-    def reads_values(self, module: torch.nn.Module, code: ast.expr) -> bool:
+    def reads_values(self, node: ast.AST, module: torch.nn.Module, code: ast.expr) -> bool:
+        """Whether a module of somebody's own decides by values of tensors, or by sizes that these decide."""
         own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
-        return own and self.reads(code)
+        return own and (self.reads(code) or self.unsteady(node, code))
 
     def reads(self, code: ast.expr) -> bool:
         """Whether running it reads a value of a tensor, assigns an attribute, or fails: it has to be followed."""
@@ -292,8 +295,9 @@ class Calls(Builtins):
             if called == "item" and self.is_known(base):
                 return self.static(base.example.item())
             if called in READING_METHODS:
-                examples = (getattr(one, called)() for one in (base.example, base.other))
-                return Value("host", next(examples), method_call(self.held(base), called), next(examples))
+                example, other = (getattr(one, called)() for one in (base.example, base.other))
+                self.met_lists(example, [other])
+                return Value("host", example, method_call(self.held(base), called), other)
             self.only_scalars(node, [*args, *words.values()])
             code = ast.Call(
                 ast.Attribute(base.code, called, ast.Load()), [one.code for one in args],
@@ -314,11 +318,24 @@ class Calls(Builtins):
         code = ast.Call(ast.Attribute(base.code, called, ast.Load()), list(codes), [])
         if called in MUTATORS:
             self.nothing_read(node)
+        several = args[0].example if args else None
+        if called == "extend" and not (isinstance(several, list) or args[0].fields):
+            self.met_lists(base.example, [None])
+        elif called == "extend":
+            self.met_lists(base.example, [base.example, *([several] if self.is_ragged(several) else [])])
+        if called == "pop" and id(base.example) in self.ragged and len(base.example) == 1:
+            return self.one_like(code, base, base.example[-1])  # the last one stays, as a witness of what it holds
         value = self.run(node, code)
         if called in MUTATORS and value.example is None:
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
             return self.static(None)
+        value = replace(value, kind="tensor" if isinstance(value.example, torch.Tensor) else "host")
         return value if value.example is None else self.held_by_host(value)
+
+    def one_like(self, code: ast.expr, base: Value, example: Any) -> Value:
+        """An element of a list of unknown length whose place the example lacks."""
+        kind = "tensor" if isinstance(example, torch.Tensor) else "host"
+        return self.held_by_host(Value(kind, example, code, base.other[-1]))
 
     def nothing_read(self, node: ast.AST) -> None:
         """A list changes: what was evaluated before, but is not used yet, must not read any list."""

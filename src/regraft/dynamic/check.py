@@ -44,7 +44,7 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
     The original's decisions are those of the residual program, whose results have to be the original's, too.
     """
     found = Checked()
-    beyond = beyond_numbers(steps)
+    beyond = beyond_numbers(steps, recorder.regions)
     for number, call in enumerate(examples(calls)):
         extreme = number >= len(calls) + MADE
         if len(found.equal) >= CHECKED and number >= len(calls) and not extreme:

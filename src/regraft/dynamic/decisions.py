@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 
-from regraft.dynamic.codes import MUTATORS, assign, method_call, name
+from regraft.dynamic.codes import MUTATORS, method_call, name
+from regraft.dynamic.either import asked_of
 from regraft.dynamic.expressions import Expressions
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.residual import Branch, HostStep, Step, TensorStep, reads
-from regraft.dynamic.values import Names, Value, fork
+from regraft.dynamic.residual import Branch, Step, TensorStep, reads
+from regraft.dynamic.values import Names, Value
 
 LABELS = ("the condition holds", "the condition does not hold")
 
@@ -50,7 +50,7 @@ class Decisions(Expressions):
         tensors = all(isinstance(one, TensorStep) for one in steps)
         if tensors and not visible and self.fallible == fallible:  # else it has to be skipped
             self.steps.extend(steps)
-            self.names = names
+            self.names = {**names, **{key: one for key, one in self.names.items() if one.kind == "either"}}
             example = (left.example and found[0].example) if both else (left.example or found[0].example)
             return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
         key = self.fresh()
@@ -167,7 +167,7 @@ class Decisions(Expressions):
         self, walk: Callable[[], None], names: Names, test: ast.expr | None = None, holds: bool = True
     ) -> tuple[list[Step], Names]:
         """Specialise something apart, where a test holds or does not: its steps, and the names after it."""
-        outer, self.steps, self.names = (self.steps, self.names), [], fork(names)
+        outer, self.steps, self.names = (self.steps, self.names), [], self.forked(names)
         try:
             if test is not None:
                 self.narrow(test, holds)
@@ -188,22 +188,19 @@ class Decisions(Expressions):
         self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, list(labels)))
 
     def narrow(self, test: ast.expr, holds: bool) -> None:
-        """What is None or a tensor is one of them where `x is None` has been asked."""
+        """What may be a constant is it, or is not, where that has been asked."""
         while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test, holds = test.operand, not holds
         if isinstance(test, ast.Name) and (test.id, holds) in self.implied:
             self.narrow(self.implied[test.id, holds], holds)
-        if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name)):
+        asked = asked_of(test)
+        value = self.names.get(asked[0]) if asked is not None else None
+        if asked is None or value is None or value.kind != "either":
             return
-        value = self.names.get(test.left.id)
-        if value is None or value.kind != "either" or not isinstance(test.ops[0], (ast.Is, ast.IsNot)):
-            return
-        if isinstance(test.ops[0], ast.Is) == holds:
-            self.names[test.left.id] = self.static(None)
+        if asked[1] == holds:
+            self.names[asked[0]] = self.static(value.instead)
         else:
-            key = self.fresh()
-            self.steps.append(HostStep(assign(key, value.code)))
-            self.names[test.left.id] = self.hold(key, replace(value, kind="tensor"))
+            self.names[asked[0]] = self.unveiled(value)
 
     def truth(self, value: Value) -> Value:
         """What `if value` asks, as the host asks it."""
@@ -215,7 +212,7 @@ class Decisions(Expressions):
             if self.is_known(value):
                 return self.static(bool(value.example))  # weights and what is made of them stay what they are
             return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
-        return value
+        return self.static(bool(value.example)) if self.has_length(value) else value
 
 
 def asked(node: ast.expr) -> bool:

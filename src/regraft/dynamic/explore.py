@@ -55,6 +55,14 @@ def closed(tensor: torch.Tensor, dims: frozenset[int]) -> list[int]:
     return [-1 if dim in dims else size for dim, size in enumerate(tensor.shape)]
 
 
+def shows_more(sizes: list[torch.Size], seen: list[list[torch.Size]]) -> bool:
+    """Whether a size differs that is the same in all that was seen."""
+    columns = zip(sizes, *seen, strict=True)
+    return any(
+        one != first and {*rest} <= {first} for shapes in columns for one, first, *rest in zip(*shapes, strict=True)
+    )
+
+
 class Explorer:
     """Runs a program by its steps; regions run as torch modules."""
 
@@ -112,7 +120,7 @@ class Explorer:
                     )  # fmt: skip
         sizes = [one.shape for one in inputs]
         seen = [[one.shape for one in sample] for sample in region.samples]
-        if sizes not in seen and len(seen) < SAMPLES:
+        if sizes not in seen and (len(seen) < SAMPLES or shows_more(sizes, seen)):
             region.samples.append(tuple(one.clone() for one in inputs))
 
     def host(self, statement: ast.stmt, names: dict[str, Any]) -> str:
@@ -138,7 +146,7 @@ class Explorer:
             if taken is None and (test is None or self.value(test, names)):
                 taken = body
         for _, body in step.arms:
-            if body is not taken and id(body) not in self.seen and not raises(body):
+            if body is not taken and id(body) not in self.seen and not raises(body) and any(step.labels):
                 self.seen.add(id(body))
                 unknown = any(not region.samples for region in self.within(rest))
                 self.out_of_turn([*body, *rest] if unknown else body, copy.deepcopy(names))

@@ -50,6 +50,7 @@ def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
 
 
 def verified(region: Region, module: RegionModule, data: bytes) -> onnx.ModelProto:
+    data = typed(data, region, module)
     try:
         session = session_of(data)
     except Exception as problem:
@@ -62,6 +63,24 @@ def verified(region: Region, module: RegionModule, data: bytes) -> onnx.ModelPro
 
     compare(region, module, run, "ONNX Runtime")
     return onnx.load_from_string(data)
+
+
+def typed(data: bytes, region: Region, module: RegionModule) -> bytes:
+    """The model whose results have torch's types: `any` of uint8, for one, gives truth values in ONNX."""
+    model = onnx.load_from_string(data)
+    with torch.no_grad():
+        results = module(*region.samples[0])
+    kinds = [onnx.helper.np_dtype_to_tensor_dtype(to_numpy(torch.as_tensor(one)).dtype) for one in results]
+    for output, kind in zip(model.graph.output, kinds, strict=True):
+        known = output.type.tensor_type
+        if known.elem_type not in (kind, onnx.TensorProto.UNDEFINED):
+            uncast = f"{output.name}_uncast"
+            for node in model.graph.node:
+                node.input[:] = [uncast if one == output.name else one for one in node.input]
+                node.output[:] = [uncast if one == output.name else one for one in node.output]
+            model.graph.node.append(onnx.helper.make_node("Cast", [uncast], [output.name], to=kind))
+            known.elem_type = kind
+    return bytes(model.SerializeToString())
 
 
 def session_of(model: bytes | str) -> onnxruntime.InferenceSession:

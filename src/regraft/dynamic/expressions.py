@@ -23,6 +23,7 @@ from regraft.dynamic.codes import (
 )
 from regraft.dynamic.either import Either
 from regraft.dynamic.interpreter import Frame
+from regraft.dynamic.normal import mark
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.results import is_record
@@ -32,6 +33,7 @@ from regraft.dynamic.worlds import longer
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
 MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 OPERATORS = {ast.Add: operator.add, ast.Mult: operator.mul, ast.BitOr: operator.or_, ast.BitAnd: operator.and_}
+LONGEST = 4096  # elements of a list that are written down
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 
 
@@ -79,6 +81,8 @@ class Expressions(Either):
                 if found.partial and key not in self.guarded:
                     self.assert_assigned(node, key)
                     found = self.names[key]
+                if found.kind == "host" and found.constant and literal(found.example) is not None:
+                    return self.static(found.example)  # what an iteration assigns before it reads it
                 return found
             if node.id in frame.own:  # a global of the same name is another
                 raise self.refuse(node, f"{node.id} is not defined on this path, or its function has ended")
@@ -109,6 +113,8 @@ class Expressions(Either):
     def attribute_of(self, node: ast.Attribute, base: Value) -> Value:
         base = self.as_tensor(node, base, "AttributeError")
         if base.kind == "tensor":
+            if node.attr == "data":  # a change of it in place is refused, as that of any view
+                return self.result(node, method_call(base.code, "detach"), [base])
             if node.attr == "shape":
                 return self.shape(base)
             if node.attr in SHAPE_ATTRIBUTES:
@@ -211,6 +217,8 @@ class Expressions(Either):
         display = isinstance(node, (ast.List, ast.Tuple))
         if isinstance(node, ast.Dict):
             return self.dictionary(node)
+        if display and any(isinstance(one, ast.Starred) for one in node.elts):  # type: ignore[attr-defined]
+            return self.with_starred(node)  # type: ignore[arg-type]
         parts = [one for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr)]
         operands = [self.evaluate(part) for part in parts]
         if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) and any(one.kind == "either" for one in operands):
@@ -259,6 +267,16 @@ class Expressions(Either):
             if tuples[0] is not None and tuples[1] is not None and any(one.kind == "host" for one in operands):
                 made = ast.Tuple([*tuples[0], *tuples[1]], ast.Load())
                 return replace(self.run(node, made), kind="host")
+            lists = [one.code for one in operands if isinstance(one.code, ast.List)]
+            if len(lists) == 2:
+                made = ast.List([*lists[0].elts, *lists[1].elts], ast.Load())
+            if all(isinstance(one.example, list) for one in operands) and any(one.kind == "host" for one in operands):
+                return replace(self.run(node, made), kind="host")
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(operands[0].code, ast.List):
+            times = operands[1].example
+            if operands[1].kind == "static" and type(times) is int and times <= LONGEST:
+                made = ast.List(operands[0].code.elts * times, ast.Load())
+                return replace(self.run(node, made), kind="host")
         if isinstance(node, ast.Slice):
             kind = "host" if any(one.kind == "host" for one in operands) else "static"
             return Value(kind, None, made)
@@ -267,6 +285,23 @@ class Expressions(Either):
             if table is not None:
                 return table
         return self.result(node, made, operands)
+
+    def with_starred(self, node: ast.List | ast.Tuple) -> Value:
+        """`[*rows, x]`, which is `[*rows] + [x]`; of what has a known length element by element."""
+        make = type(node)
+        parts: list[ast.expr] = []
+        for one in node.elts:
+            if isinstance(one, ast.Starred):
+                parts.append(ast.Call(name("list" if make is ast.List else "tuple"), [one.value], []))
+            elif parts and isinstance(parts[-1], make):
+                parts[-1].elts.append(one)
+            else:
+                parts.append(make([one], ast.Load()))
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = ast.BinOp(whole, ast.Add(), part)
+        mark(whole)
+        return self.evaluate(ast.fix_missing_locations(ast.copy_location(whole, node)))
 
     def of_masks(self, node: ast.BinOp, operands: list[Value]) -> Value | None:
         """A tensor of truth values combined with one constant, such as `mask + False`, by its truth table.
@@ -367,14 +402,25 @@ class Expressions(Either):
                 places = self.run(node, ast.Subscript(literal_range(base), index.code, ast.Load())).example
                 made = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
                 return replace(self.run(node, made), kind="host")
+            length, asks = len(base.example), type(index.example) is int and id(base.example) in self.ragged
+            if asks and length and not -length <= index.example < length:
+                return self.one_like(code, base, base.example[-1])
             value = self.run(node, code)
-            return self.held_by_host(value) if value.kind == "tensor" else value
+            tensor = isinstance(value.example, torch.Tensor)
+            return self.held_by_host(value) if tensor else replace(value, kind="host")
         if isinstance(base.example, torch.Tensor):
-            if index.kind == "host" and type(index.example) is list and not isinstance(index.code, ast.List):
-                index = self.array(node, index)
+            index = self.with_arrays(node, index)
             base, index = self.picked(base, index)
             code = ast.Subscript(base.code, index.code, ast.Load())
         return self.result(node, code, [base, index])
+
+    def with_arrays(self, node: ast.AST, index: Value) -> Value:
+        """An index of a tensor, with arrays in the place of the host's lists."""
+        if index.kind == "host" and type(index.example) is list and not isinstance(index.code, ast.List):
+            return self.array(node, index)
+        if index.fields and any(type(one) is list for one in index.example):
+            return self.together([self.with_arrays(node, self.element(index, place)) for place in index.fields])
+        return index
 
     def array(self, node: ast.AST, several: Value) -> Value:
         """A list of numbers of the host as a tensor of one dimension, whose size is open."""
@@ -384,7 +430,7 @@ class Expressions(Either):
         made = torch.tensor(several.example, dtype=None if kinds else torch.int64)
         kind = ast.Constant(str(made.dtype).partition(".")[2])
         code = ast.Call(ast.Attribute(name("numpy"), "asarray", ast.Load()), [several.code, kind], [])
-        return self.held_by_host(Value("tensor", made, code, longer(made, [0])))
+        return self.held_by_host(Value("tensor", made, code, SAME if self.has_length(several) else longer(made, [0])))
 
     def picked(self, base: Value, index: Value) -> tuple[Value, Value]:
         """`x[i]` with a whole number i in a tensor reads its value in torch; index_select does not."""

@@ -43,6 +43,8 @@ class Changes(Assignments):
                 self.store(target, self.evaluate(made_of(node, read)))
                 return
             same = self.holders(node, key)
+            if old.instead is not None and len(same) > 1:  # what is a number is another one afterwards, here only
+                self.sure(node, old)
             value = self.evaluate(made_of(node, read))
             if not same_type(value, old):
                 raise self.refuse(node, "an augmented assignment that would change a tensor's type or shape")
@@ -65,6 +67,7 @@ class Changes(Assignments):
         key = self.place_of(target.value, base)
         if base.kind != "tensor" or key is None:
             raise self.refuse(target, "assigning to an element is supported for local tensors and lists only")
+        index = self.with_arrays(target, index)
         code = ast.Call(self.aliased("changed", changed), [base.code, index.code, value.code], [])
         self.replace_all(key, self.holders(target, key), self.result(target, code, [base, value]))
 
@@ -75,7 +78,8 @@ class Changes(Assignments):
             raise self.refuse(target, "only plain data at a whole number can be put into a list of the host")
         self.nothing_read(target)
         code = self.held(value) if value.kind == "tensor" else value.code
-        self.run(target, ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []))
+        if id(base.example) not in self.ragged or -len(base.example) <= index.example < len(base.example):
+            self.run(target, ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []))
         place = ast.Subscript(base.code, index.code, ast.Store())
         self.steps.append(HostStep(ast.fix_missing_locations(ast.Assign([place], code, lineno=1))))
 

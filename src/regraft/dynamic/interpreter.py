@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
@@ -18,10 +19,11 @@ from regraft.dynamic.errors import Unsplittable, refuse
 from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
 from regraft.dynamic.scratch import Attribute
-from regraft.dynamic.values import SAME, Names, Value, literal, open_sizes, opened, pattern
+from regraft.dynamic.values import SAME, Names, Value, fork, lengths, lists_in, literal, open_sizes, opened, pattern
 from regraft.dynamic.worlds import Longer
 
 T = TypeVar("T")
+MORE = 20  # times as many operations, which sizes may not cost in the second world
 
 
 class Frame:
@@ -77,8 +79,10 @@ class Interpreter(ABC):
         self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
         self.pending: list[list[Value] | None] = []  # of each expression around: what is evaluated, but not used yet
         self.implied: dict[tuple[str, bool], ast.expr] = {}  # the test that holds, or does not, where a name does
+        self.copies: dict[str, str] = {}  # names that got what others hold, where that may be a constant
         self.tests: list[Value] = []  # first operands, which are asked before what changes something in the others
         self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
+        self.ragged: dict[int, list[Any]] = {}  # lists, by their ids, whose lengths differ between the paths here
         self.fallible = 0  # operations so far that may raise for other inputs
         self.in_place = 0  # tensors changed in place so far
         self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
@@ -98,6 +102,29 @@ class Interpreter(ABC):
         result = run()
         found, self.changed = self.changed, before | self.changed
         return result, found
+
+    # -- lists, whose lengths are known where all paths that lead here agree on them
+
+    def is_ragged(self, example: Any) -> bool:
+        return any(id(one) in self.ragged for one in lists_in(example))
+
+    def has_length(self, value: Value) -> bool:
+        """Whether it is a list of the host, under a name, whose length is known."""
+        held = isinstance(value.code, ast.Name) and value.code.id in self.names
+        return (
+            value.kind == "host" and held and isinstance(value.example, list) and id(value.example) not in self.ragged
+        )
+
+    def met_lists(self, example: Any, others: list[Any]) -> None:
+        """Note the lists in `example`, which stands for all others, unless these are as long."""
+        if any(lengths(one) != lengths(example) or self.is_ragged(one) for one in others):
+            self.ragged.update((id(one), one) for one in lists_in(example))
+
+    def forked(self, names: Names) -> Names:
+        copies: dict[int, Any] = {}
+        made = fork(names, copies)
+        self.ragged.update((id(copy), copy) for key, copy in copies.items() if key in self.ragged)
+        return made
 
     @property
     def place(self) -> tuple[str, int]:
@@ -188,7 +215,10 @@ class Interpreter(ABC):
         self.fallible += seen.by_values or (seen.by_sizes and (resized or numbers))
         twin = SAME
         if resized or isinstance(seen.result, (list, dict)):
-            twin = self.world(node, code, seen.shapes).result
+            twin = self.world(node, code, seen.shapes, MORE * (seen.operations + 10)).result
+        if isinstance(seen.result, list):
+            depends = numbers or any(self.is_ragged(one.example) for one in used)
+            self.met_lists(seen.result, [[] if depends else twin])
         made = (
             seen.constant and twin is SAME and not any(one.kind == "host" for one in used)
         )  # of numbers, it is as they are
@@ -215,10 +245,24 @@ class Interpreter(ABC):
             value = wider
         return value
 
-    def world(self, node: ast.AST, code: ast.expr, shapes: tuple[torch.Size, ...] | None) -> Observed:
+    def unsteady(self, node: ast.AST, code: ast.expr) -> bool:
+        """Whether code takes another number of operations, or fails, where the sizes are others."""
+        seen = self.world(node, code, None)
+        used = [self.names[key] for key in reads(code) if key in self.names]
+        if not seen.shapes and all(one.twin is SAME for one in used):
+            return False
+        try:
+            other = self.world(node, code, seen.shapes, MORE * (seen.operations + 10))
+        except Unsplittable:
+            return True
+        return other.operations != seen.operations
+
+    def world(
+        self, node: ast.AST, code: ast.expr, shapes: tuple[torch.Size, ...] | None, most: float = math.inf
+    ) -> Observed:
         """Residual code run in one world; refuses what no static region can do.
 
-        shapes: for the second world, those that data decided in the first.
+        shapes: for the second world, those that data decided in the first. most: operations.
         """
         second = shapes is not None
         if any(key in self.globals and self.holds_made(self.globals[key]) for key in reads(code)):
@@ -229,7 +273,7 @@ class Interpreter(ABC):
         before = len(self.stored)
         try:
             with Longer(shapes) if shapes is not None else contextlib.nullcontext():
-                seen = observe(lambda: eval(compiled, scope), self.watched(), self.known())
+                seen = observe(lambda: eval(compiled, scope), self.watched(), self.known(), most)
         except (Exception, NotRun) as problem:
             what = "cannot be run with other sizes" if second else "cannot be run on the example"
             raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
@@ -280,6 +324,10 @@ class Interpreter(ABC):
         """What the expressions around this one have evaluated, but not used yet."""
         several = (one for values in self.pending[:-1] for one in values or ())
         return (one for one in several if not any(one is test for test in self.tests))
+
+    @abstractmethod
+    def one_like(self, code: ast.expr, base: Value, example: Any) -> Value:
+        """An element of a list of unknown length whose place the example lacks."""
 
     @abstractmethod
     def taken_apart(self, value: Value) -> list[Value]:

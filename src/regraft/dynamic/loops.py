@@ -14,7 +14,7 @@ from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.normal import changes, leaves_around, peeled_for, peeled_while, tails, without_continue
 from regraft.dynamic.residual import HostStep, Loop, Step, leaves, writes
 from regraft.dynamic.statements import Statements, same_constant
-from regraft.dynamic.values import Names, Value, fork, literal, opened, same_type
+from regraft.dynamic.values import Names, Value, literal, opened, same_type
 
 OPENED = 4  # times that sizes of tensors in one loop are opened
 UNROLLED = 4096  # iterations of one loop
@@ -88,7 +88,7 @@ class Loops(Statements):
 
     def or_peeled(self, node: ast.While | ast.For, follow: Callable[[], None], peel: Callable[[], ast.stmt]) -> None:
         """Follow a loop; with its first iteration apart where that one leaves things of other types."""
-        steps, names = list(self.steps), fork(self.names)
+        steps, names = list(self.steps), self.forked(self.names)
         varying, changed, entered = set(self.varying), set(self.changed), self.not_entered
         try:
             follow()
@@ -197,6 +197,12 @@ class Loops(Statements):
                 key: value if key in target else self.carried(node, key, value, after.get(key))
                 for key, value in entry.items()
             }
+            if any(self.names[key].kind == "lost" and one.kind != "lost" for key, one in entry.items()):
+                continue
+            if any(
+                self.is_ragged(self.names[key].example) > self.is_ragged(one.example) for key, one in entry.items()
+            ):
+                continue
             if again and (self.in_place > before or self.not_entered > entered):
                 again = False
                 continue
@@ -214,6 +220,8 @@ class Loops(Statements):
 
     def carried(self, node: ast.AST, key: str, value: Value, new: Value | None) -> Value:
         """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
+        if value.kind == "lost":
+            return value
         if self.is_kept_apart(key, value, self.names) and new is not None and list(new.fields) == list(value.fields):
             return self.rebuilt(key, value)
         if new is not None and new.kind == value.kind == "static" and not same_constant(value.example, new.example):
@@ -223,11 +231,14 @@ class Loops(Statements):
         if value.kind == "either" and new is not None and self.fits_either(value, new):
             return value
         if new is not None and new.kind == value.kind != "either" and same_type(value, new):
+            self.met_lists(new.example, [value.example])
             return replace(new, constant=False) if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
         if wider is not None:
             return self.hold(key, wider)
         if key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
+            if getattr(node, "peeled", False):
+                return Value("lost", None, name(key))
             reason = f"{key} changes its type or shape from one iteration to the next"
             raise NotSettled(self.frame.path, getattr(node, "lineno", 0), reason)
         return value

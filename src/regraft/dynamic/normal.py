@@ -220,6 +220,8 @@ def taking_either(node: ast.AST) -> list[ast.expr]:
         return [node.body, node.orelse]
     if isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load):
         return node.elts
+    if isinstance(node, ast.Dict):
+        return node.values
     return [node.operand] if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not) else []
 
 

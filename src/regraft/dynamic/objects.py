@@ -26,7 +26,7 @@ import torch
 from regraft.dynamic.codes import name
 from regraft.dynamic.interpreter import Interpreter
 from regraft.dynamic.residual import reads
-from regraft.dynamic.results import form_of
+from regraft.dynamic.results import TAKEN, form_of
 from regraft.dynamic.scratch import Found, is_plain, is_there, take_off
 from regraft.dynamic.values import Value, literal
 
@@ -296,7 +296,7 @@ class Objects(Interpreter):
         made = form_of(kind) != "mapping" or value.kind == "record"  # of the fields, else of items, too
         if form_of(kind) is None or not plain or not made or not kind.__name__.isidentifier():
             raise self.refuse(node, f"returns a {kind.__name__}, which the host cannot make")
-        if kind.__name__ in self.variables or self.results.setdefault(kind.__name__, kind) is not kind:
+        if kind.__name__ in self.variables | TAKEN or self.results.setdefault(kind.__name__, kind) is not kind:
             raise self.refuse(node, f"returns a {kind.__name__}, while something else has this name, too")
         words = []
         for key, one in held.items():

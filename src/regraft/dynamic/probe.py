@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,8 +27,9 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
     is no decision on a value.
     """
 
-    def __init__(self, known: Iterable[torch.Tensor]) -> None:
+    def __init__(self, known: Iterable[torch.Tensor], most: float) -> None:
         super().__init__()
+        self.operations, self.most = 0, most
         self.scalars: list[str] = []
         self.shapes: list[torch.Size] = []
         self.by_values = self.by_sizes = False  # whether an operation may raise, and by what
@@ -35,6 +37,9 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         self.constant = {one._cdata: one for one in storages}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += 1
+        if self.operations > self.most:
+            raise RuntimeError(f"more than {self.most} operations")
         given = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
         constant = all(one.untyped_storage()._cdata in self.constant for one in given)
         if torch.Tag.data_dependent_output in func.tags and not constant:
@@ -76,7 +81,7 @@ class Observed:
     """A call's result and what was seen of it.
 
     shapes: those that data decided, in turn. constant: the result is a tensor that no tensor's values decide.
-    by_values: for other values it may raise; by_sizes: for other sizes or whole numbers.
+    by_values: for other values it may raise; by_sizes: for other sizes or whole numbers. operations: how many.
     """
 
     result: Any
@@ -87,11 +92,18 @@ class Observed:
     constant: bool = False
     by_values: bool = False
     by_sizes: bool = False
+    operations: int = 0
 
 
-def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Iterable[torch.Tensor] = ()) -> Observed:
-    """Run `call` without gradients; `watched` are tensors that it must not change in place, `known` are constants."""
-    reads = _Reads(known)
+def observe(
+    call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Iterable[torch.Tensor] = (),
+    most: float = math.inf,
+) -> Observed:  # fmt: skip
+    """Run `call` without gradients; `watched` are tensors that it must not change in place, `known` are constants.
+
+    Raises RuntimeError beyond so many operations.
+    """
+    reads = _Reads(known, most)
 
     def noted() -> Any:
         with reads, _Checked(reads):
@@ -102,7 +114,7 @@ def observe(call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Ite
     constant = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in reads.constant
     return replace(
         seen, reads=bool(reads.scalars), shapes=tuple(reads.shapes), constant=constant,
-        by_values=reads.by_values, by_sizes=reads.by_sizes,
+        by_values=reads.by_values, by_sizes=reads.by_sizes, operations=reads.operations,
     )  # fmt: skip
 
 

@@ -128,9 +128,9 @@ class _Maker:
                 needed = (needed - writes(statement)) | self.variables(statement)
             elif isinstance(step, Branch):
                 tests = {key for test, _ in step.arms if test is not None for key in self.variables(test)}
-                needed = (
-                    set().union(*(self.live(body, needed, on_break, on_continue) for _, body in step.arms)) | tests
-                )
+                around = needed if step.arms[-1][0] is not None else set()  # what follows where no arm is taken
+                arms = (self.live(body, needed, on_break, on_continue) for _, body in step.arms)
+                needed = around.union(tests, *arms)
             elif isinstance(step, Loop):
                 needed = self.at_loop(step, needed)
         return needed

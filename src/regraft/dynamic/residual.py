@@ -127,18 +127,29 @@ def number_sides(steps: list[Step]) -> list[Side]:
     return sides
 
 
-def beyond_numbers(steps: list[Step]) -> set[int]:
+def beyond_numbers(steps: list[Step], regions: list[Region]) -> set[int]:
     """The sides of decisions that compare with infinity, which no ordinary input takes."""
+    statements = [one for region in regions for one in region.statements]
+    found = [one for one in statements if isinstance(one, ast.Assign) and isinstance(one.value, ast.Compare)]
+    compared = {key for one in found if has_infinity(one) for key in writes(one)}
+    return _beyond(steps, compared)
+
+
+def has_infinity(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.Constant) and one.value == math.inf for one in ast.walk(node))
+
+
+def _beyond(steps: list[Step], compared: set[str]) -> set[int]:
     found: set[int] = set()
     for step in steps:
         if isinstance(step, Loop):
-            found |= beyond_numbers(step.body)
+            found |= _beyond(step.body, compared)
         elif isinstance(step, Branch):
-            parts = [one for test, _ in step.arms if test is not None for one in ast.walk(test)]
-            if any(isinstance(one, ast.Constant) and one.value == math.inf for one in parts):
+            tests = [test for test, _ in step.arms if test is not None]
+            if any(has_infinity(test) or reads(test) & compared for test in tests):
                 found |= set(step.numbers) - {-1}
             for _, body in step.arms:
-                found |= beyond_numbers(body)
+                found |= _beyond(body, compared)
     return found
 
 

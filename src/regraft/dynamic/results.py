@@ -13,7 +13,7 @@ import torch
 Classes = dict[str, list[str]]  # by name: the form, and the fields of a namedtuple
 
 TEXTS = {
-    "namedtuple": '{name} = collections.namedtuple("{name}", {fields})\n',
+    "namedtuple": '{name} = collections.namedtuple("{name}", {fields}, rename=True)\n',
     "ordered": "{name} = collections.OrderedDict\n",
     "object": "{name} = type({name!r}, (types.SimpleNamespace,), {{}})\n",
     "mapping": '''
@@ -28,6 +28,7 @@ class {name}(dict):
         return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
 ''',
 }
+TAKEN = frozenset({"collections", "types", "hashlib", "json", "Path", "numpy", "math", "torch", "Host"})  # by the host
 NO_OBJECTS = (type, torch.Tensor, numpy.ndarray, numpy.generic, types.FunctionType, types.ModuleType)
 
 

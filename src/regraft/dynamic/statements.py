@@ -11,10 +11,11 @@ import torch
 
 from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, name
+from regraft.dynamic.either import Cases
 from regraft.dynamic.expressions import Choice
 from regraft.dynamic.inplace import Changes
 from regraft.dynamic.residual import Branch, HostStep, Step, leaves, reads
-from regraft.dynamic.values import Names, Value, fork, literal, opened, same_type
+from regraft.dynamic.values import Names, Value, literal, opened, same_type
 
 GRADIENTS = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
 
@@ -25,6 +26,7 @@ class Statements(Changes):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
         self.depth = 0
+        self.cases: set[tuple[int, str]] = set()  # statements that are specialised by cases now, and of which names
         self.met: dict[tuple[int, ...], Value] = {}  # of paths that meet: what names hold that hold the same on each
 
     def block(self, statements: list[ast.stmt]) -> None:
@@ -41,19 +43,36 @@ class Statements(Changes):
         handler = getattr(self, f"do_{type(node).__name__}", None)
         if handler is None:
             raise self.refuse(node, f"{type(node).__name__} is not supported in a network that is split")
-        steps, names = list(self.steps), fork(self.names)
+        steps, names = list(self.steps), self.forked(self.names)
         self.frame.line = getattr(node, "lineno", self.frame.line)
         self.pending.append(None)  # what a statement evaluates it uses itself
         try:
-            handler(node)
-        except Choice as choice:
+            try:
+                handler(node)
+            except Choice as choice:
+                self.steps[:], self.names = list(steps), self.forked(names)
+                self.choose(node, choice)
+        except Cases as cases:
             self.steps[:], self.names = steps, names
-            self.choose(node, choice)
+            self.by_cases(node, cases.key)
         finally:
             self.pending.pop()
         for step in self.steps[len(steps) :]:
             if isinstance(step, HostStep) and not step.place[1]:
                 step.place = self.frame.path, getattr(node, "lineno", 0)
+
+    def by_cases(self, node: ast.stmt, key: str) -> None:
+        """A statement for what a name may hold: the constant, or not."""
+        while key not in self.names:
+            key = self.copies[key]
+        this = id(node), key
+        if this in self.cases or isinstance(node, (ast.For, ast.While)):
+            both = f"{self.names[key].instead} on some of the paths that lead here, and something else on others"
+            raise self.refuse(node, f"{key} is {both}; that is not supported here")
+        self.cases.add(this)
+        sides = [lambda: self.statement(node), lambda: self.statement(node)]
+        self.decide(node, self.test_of(key), sides[0], sides[1], ["", ""])
+        self.cases.discard(this)
 
     def choose(self, node: ast.stmt, choice: Choice) -> None:
         """One arm for each module that the index may name."""
@@ -131,13 +150,14 @@ class Statements(Changes):
         longest = max(values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0)
         if kinds == {"tensor"}:
             return self.join_tensors(key, values)
-        if kinds & {"tensor", "either"} and kinds <= {"tensor", "either", "static"}:
+        if (kinds & {"tensor", "either"} and kinds <= {"tensor", "either", "static"}) or self.some_none(values):
             return self.join_either(key, found)
         plain = all(value.kind != "static" or literal(value.example) is not None for value in values)
         if kinds <= {"static", "host"} and plain and all(same_type(longest, value) for value in values):
             for steps, value in found:
                 if not (isinstance(value.code, ast.Name) and value.code.id == key):
                     steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+            self.met_lists(longest.example, [value.example for value in values])
             return Value("host", longest.example, name(key), longest.twin)
         return Value("lost", None, name(key))
 
@@ -157,27 +177,45 @@ class Statements(Changes):
         return replace(joined.named(key), constant=all(value is values[0] for value in values) and values[0].constant)
 
     def join_either(self, key: str, found: list[tuple[list[Step], Value]]) -> Value:
-        """A tensor on some paths, and one and the same constant on the others."""
-        constants = [value.example if value.kind == "static" else value.instead for _, value in found
-                     if value.kind != "tensor"]  # fmt: skip
-        tensors = [replace(value, kind="tensor") for _, value in found if value.kind != "static"]
-        joined = self.join_tensors(key, tensors)
+        """A tensor (or, beside None, a value of the host) on some paths, one and the same constant on the others."""
+        none = self.some_none([value for _, value in found])
+        held = [
+            (steps, value) for steps, value in found if value.kind == "static" and (value.example is None or not none)
+        ]
+        rest = [(steps, uncovered(value)) for steps, value in found if (steps, value) not in held]
+        constants = [value.example for _, value in held] + [
+            value.instead for _, value in found if value.kind == "either"
+        ]
+        joined = self.join(key, rest)
         first = constants[0]
         same = all(same_constant(first, one) for one in constants)
-        if joined.kind == "lost" or not same or not (first is None or isinstance(first, (int, float))):
-            return Value("lost", None, name(key))
-        for steps, value in found:
-            if value.kind == "static":
+        if joined.kind == "static" and literal(joined.example) is not None:
+            for steps, value in rest:
                 steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
-        joined = self.one_of(joined, tensors)  # not the tensor itself: a change of that one need not change this
+            joined = Value("host", joined.example, name(key))
+        if joined.kind not in ("host", "tensor") or not same or not (first is None or isinstance(first, (int, float))):
+            return Value("lost", None, name(key))
+        for steps, value in held:
+            steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+        if joined.kind == "tensor":  # not the tensor itself: a change of that one need not change this
+            joined = self.one_of(joined, [value for _, value in rest])
         return replace(joined, kind="either", instead=first, constant=False)
+
+    def some_none(self, values: list[Value]) -> bool:
+        """Whether some of them are None, others are not, and the host may hold all."""
+        none = [value.kind == "static" and value.example is None for value in values]
+        unsure = any(value.kind == "either" and value.instead is None for value in values)
+        return (unsure or (any(none) and not all(none))) and not any(
+            value.kind in ("record", "lost") for value in values
+        )
 
     def fits_either(self, value: Value, new: Value) -> bool:
         """Whether `new` is one of what `value` may be."""
         if new.kind == "static":
             return same_constant(value.instead, new.example)
-        fits = new.kind == "tensor" or (new.kind == "either" and same_constant(value.instead, new.instead))
-        return fits and same_type(value, new)
+        if new.kind == "either" and not same_constant(value.instead, new.instead):
+            return False
+        return uncovered(new).kind == uncovered(value).kind and same_type(value, new)
 
     def one_of(self, value: Value, values: list[Value]) -> Value:
         """A value that is one tensor or another, by the path taken; it shares the memory of all."""
@@ -296,6 +334,13 @@ def bases(key: str) -> set[str]:
     """A name, and those of which it may be an element."""
     parts = key.split("__")
     return {"__".join(parts[:count]) for count in range(1, len(parts) + 1)}
+
+
+def uncovered(value: Value) -> Value:
+    """What it is where it is not the constant."""
+    if value.kind != "either":
+        return value
+    return replace(value, kind="tensor" if isinstance(value.example, torch.Tensor) else "host")
 
 
 def same_constant(left: Any, right: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,9 +24,9 @@ class Value:
 
     kind: "static" (known now, whatever the input), "host" (a Python value that the host computes), "tensor"
     (computed by regions), "record" (an object with named fields, known field by field), "either" (a tensor on some
-    paths, the constant `instead` on others) or "lost" (differs in type between paths). example: its value in the
-    example. code: the expression for it. twin: its value in the second world (worlds.py). constant: no input decides
-    it, here. partial: only some of the paths here assign it.
+    paths, the constant `instead` on others; beside None also what the host computes) or "lost" (differs in type
+    between paths). example: its value in the example. code: the expression for it. twin: its value in the second
+    world (worlds.py). constant: no input decides it, here. partial: only some of the paths here assign it.
     """
 
     kind: str
@@ -127,9 +128,25 @@ def infinite(value: float) -> ast.expr | None:
     return number if value > 0 else ast.UnaryOp(ast.USub(), number)
 
 
-def fork(names: Names) -> Names:
-    """The same names with containers of their own, so that one branch's changes stay out of the other's."""
-    memo: dict[int, Any] = {}
+def lists_in(example: Any) -> Iterator[list[Any]]:
+    """The lists in lists, tuples and dictionaries, this one among them."""
+    if isinstance(example, list):
+        yield example
+    if isinstance(example, (list, tuple, dict)):
+        for one in example.values() if isinstance(example, dict) else example:
+            yield from lists_in(one)
+
+
+def lengths(example: Any) -> tuple[int, ...]:
+    return tuple(len(one) for one in lists_in(example))
+
+
+def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
+    """The same names with containers of their own, so that one branch's changes stay out of the other's.
+
+    memo: gets the copies, by the ids of what they were made of.
+    """
+    memo = {} if memo is None else memo
 
     def copy(value: Any) -> Any:
         if type(value) not in (list, dict):
