@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from split.language import Layers
 
@@ -426,3 +427,46 @@ class Starred(Layers):
             rows = [*rows, self.b(x), *rows]
         pair = (x.sum(), x.max())
         return torch.cat(rows), (*pair, 1), max(0.1, x.sum())
+
+
+class Cached(Layers):
+    """Keys and values in a list that a method makes, after decoders."""
+
+    def step(self, x, cache):
+        made = []
+        for place, layer in enumerate((self.a, self.b)):
+            keys = layer(x)
+            if cache is not None:
+                keys = torch.cat([cache[place][0], keys])
+            made.append((keys, keys * 2))
+            x = x + torch.softmax(x @ keys.T, -1) @ made[-1][1]
+        return x, made
+
+    def forward(self, x):
+        x, cache = self.step(x, None)
+        for _ in range(4):
+            if x.sum() > 0:
+                break
+            x, cache = self.step(x, cache)
+        return x
+
+
+class Predicts(nn.Module):
+    """A layer of torch that decides by values."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.AdaptiveLogSoftmaxWithLoss(6, 12, [3, 6], div_value=2.0)
+
+    def forward(self, x):
+        return self.layer.predict(x.reshape(-1, 6))
+
+
+class Empty(Layers):
+    """The first example leaves no points on the side that it does not take."""
+
+    def forward(self, x):
+        points = x[0][x[0] > 0]
+        if points.numel() > 2:
+            return points[points.argmax()] * x
+        return x

@@ -108,6 +108,22 @@ def test_ordinary_code(kind):
     assert report.sides_run == report.sides
 
 
+def test_a_layer_of_torch_that_decides_by_values():
+    torch.manual_seed(0)
+    model, calls = ordinary.Predicts().eval(), [(torch.randn(2, 6) * scale,) for scale in (0.1, 1, 3, 10) * 10]
+    result = regraft.split(model, calls, cache=False, unseen="raise")
+    assert result.report.sides_run >= 4
+    for call in calls:
+        assert difference(result(*call), model(*call)) == ""
+
+
+def test_another_example_is_followed_where_one_cannot_be():
+    torch.manual_seed(0)
+    calls = [(-torch.ones(1, 6),), *((torch.randn(1, 6),) for _ in range(12))]
+    result = regraft.split(ordinary.Empty().eval(), calls, cache=False)
+    assert result.report.sides == 2 and difference(result(*calls[0]), -torch.ones(1, 6)) == ""
+
+
 @pytest.mark.parametrize("kind", [ordinary.Named, ordinary.Data, ordinary.Output, ordinary.Ordered, ordinary.Plain])
 def test_objects_that_forward_returns(kind, tmp_path):
     torch.manual_seed(0)

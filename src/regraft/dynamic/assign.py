@@ -59,6 +59,8 @@ class Assignments(Calls):
         if value.kind == "tensor" and (type(value.example) is tuple or is_named_result(value.example)):
             codes = [one.code for one in self.taken_apart(value)]
             value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
+        if value.kind == "tensor" and type(value.example) is list:
+            value = self.dissolved(value)
         if value.kind == "tensor" and is_record(type(value.example)):
             value = self.opened_record(value)
         if value.fields:
@@ -90,6 +92,22 @@ class Assignments(Calls):
 
     def is_kept_apart(self, key: str, value: Value, names: Names) -> bool:
         return bool(value.fields) and all(part_name(key, place) in names for place in value.fields)
+
+    def dissolved(self, value: Value) -> Value:
+        """A list or tuple that a region makes, as the host's list or tuple of what it holds."""
+        parts = []
+        for place, (example, other) in enumerate(value.parts()):
+            code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
+            part = Value("tensor", example, code, SAME if other is SAME else other)
+            if type(example) in (list, tuple):
+                parts.append(self.dissolved(part))
+            elif isinstance(example, torch.Tensor):
+                parts.append(self.kept(part))
+            elif literal(example) is not None and example == part.other:
+                parts.append(self.static(example))
+            else:
+                raise self.refuse(value.code, f"a {type(example).__name__} in a list that cannot be followed")
+        return self.listed(value.code, parts) if type(value.example) is list else self.together(parts)
 
     def opened_record(self, value: Value) -> Value:
         """What a region's object of named fields holds, field by field; the object itself cannot leave the region."""

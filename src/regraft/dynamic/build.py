@@ -23,7 +23,7 @@ from regraft.dynamic.check import CHECKED, check, check_batches, check_file, exa
 from regraft.dynamic.check import unseen as not_taken
 from regraft.dynamic.compile import compile_region
 from regraft.dynamic.compilers import Compiler, compiler_named
-from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.errors import Unrunnable, Unsplittable
 from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
 from regraft.dynamic.host_batched import batched_source
@@ -41,6 +41,7 @@ from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
 from regraft.dynamic.stored import find, keep, key_of
 
+FOLLOWED = 8  # example calls that are tried
 PERTURBED = 40  # inputs that are run for samples of other sizes
 
 
@@ -199,10 +200,18 @@ def counted(entries: list[dict[str, Any]]) -> tuple[tuple[str, ...], int]:
 def specialised(
     model: torch.nn.Module, calls: list[dict[str, Any]], options: Options, scratch: set[Attribute]
 ) -> tuple[Specialiser, list[Step]]:
-    specialiser = Specialiser(model)
-    with stores(model) as specialiser.stored:
-        # where Python raises that a variable has no value, ONNX would compute with anything
-        return specialiser, specialiser.network(calls, scratch, partial=not options.single_file)
+    """The program as it is followed on the first call; on another where something cannot be run on that one."""
+    failed: Unrunnable | None = None
+    for first in range(min(len(calls), FOLLOWED)):
+        specialiser = Specialiser(model)
+        try:
+            with stores(model) as specialiser.stored:
+                # where Python raises that a variable has no value, ONNX would compute with anything
+                steps = specialiser.network(calls[first:] + calls[:first], scratch, partial=not options.single_file)
+                return specialiser, steps
+        except Unrunnable as problem:
+            failed = failed or problem
+    raise failed or AssertionError("there are calls")
 
 
 def any_number(known: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 
 from regraft.dynamic.builtin import COMPARISONS, Builtins
 from regraft.dynamic.codes import MUTATORS, holds_tensor, is_single, is_torch, method_call, plain, static_display
+from regraft.dynamic.errors import ReadInside
 from regraft.dynamic.interpreter import Local, NotRun
 from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.objects import BOUND
@@ -50,7 +51,8 @@ class Calls(Builtins):
         operands = [*args, *words.values()]
         function = callee.example
         unsure = any(one.kind == "either" for one in operands)
-        follows = (inspect.isfunction(function) or inspect.ismethod(function)) and not is_torch(function)
+        python = inspect.isfunction(function) or inspect.ismethod(function)
+        follows = python and not is_torch(function)
         if unsure and not (follows or is_record(function) or function in (max, min)):
             for one in operands:
                 self.sure(node, one)
@@ -75,14 +77,21 @@ class Calls(Builtins):
             self.only_scalars(node, operands)
             if local or self.reads_values(node, function, code):
                 return self.inline(node, type(function).forward, function, args, words)
-            return self.result(node, code, operands)
+            try:
+                return self.result(node, code, operands)
+            except ReadInside:  # such as AdaptiveLogSoftmaxWithLoss
+                return self.inline(node, type(function).forward, function, args, words)
         if function in TYPE_QUESTIONS:
             return self.static(self.run(node, code).example)
         if function in COMPARISONS and any(one.kind == "tensor" for one in operands):
             return self.compared(node, function, args, words)
         if is_torch(function):
             self.only_scalars(node, operands)
-            return self.result(node, self.with_numbers(code, operands), operands)
+            try:
+                return self.result(node, self.with_numbers(code, operands), operands)
+            except ReadInside:
+                if not python:
+                    raise
         if known_name in MUTATORS and isinstance(getattr(function, "__self__", None), (list, dict, set)):
             raise self.refuse(
                 node, f"{known_name} changes a {type(function.__self__).__name__} that forward did not make"
@@ -93,7 +102,7 @@ class Calls(Builtins):
                 return value
         if getattr(function, "__module__", "") == "math":
             return self.of_numbers(node, known_name, code, operands)
-        followed_only = follows and (local or unsure or changes_outside(function))
+        followed_only = is_torch(function) or local or unsure or (python and changes_outside(function))
         if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
             whole_call = None if followed_only else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)

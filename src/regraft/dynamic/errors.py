@@ -13,5 +13,13 @@ class Unsplittable(Exception):
         self.path, self.line, self.reason = path, line, reason
 
 
+class Unrunnable(Unsplittable):
+    """Something fails on the example that is followed, on a side that this one does not take; another may do."""
+
+
+class ReadInside(Unsplittable):
+    """A call reads a value of a tensor: it has to be followed."""
+
+
 def refuse(path: str, node: ast.AST, reason: str) -> Unsplittable:
     return Unsplittable(path, getattr(node, "lineno", 0), reason)

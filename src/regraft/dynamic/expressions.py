@@ -439,7 +439,8 @@ class Expressions(Either):
         examples = [index.example] if single or index.example is None else list(index.example)
         if len(items) != len(examples) or not any(is_number_tensor(one) for one in examples):
             return base, index
-        if any(one is None or one is Ellipsis for one in examples):
+        new = [one is None and not isinstance(item, ast.Slice) for one, item in zip(examples, items, strict=True)]
+        if any(new) or any(one is Ellipsis for one in examples):
             return base, index
         code = base.code
         for dim, example in enumerate(examples):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, method_call, name, storage, tensors_in
-from regraft.dynamic.errors import Unsplittable, refuse
+from regraft.dynamic.errors import ReadInside, Unrunnable, Unsplittable, refuse
 from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
 from regraft.dynamic.scratch import Attribute
@@ -276,7 +276,10 @@ class Interpreter(ABC):
                 seen = observe(lambda: eval(compiled, scope), self.watched(), self.known(), most)
         except (Exception, NotRun) as problem:
             what = "cannot be run with other sizes" if second else "cannot be run on the example"
-            raise self.refuse(node, f"{what}: {type(problem).__name__}: {problem}") from problem
+            reason = f"{what}: {type(problem).__name__}: {problem}"
+            if second:
+                raise self.refuse(node, reason) from problem
+            raise Unrunnable(self.frame.path, getattr(node, "lineno", 0), reason) from problem
         if len(self.stored) > before:
             raise self.refuse(node, "an attribute of a module is assigned in a call that cannot be followed")
         if seen.random:
@@ -284,7 +287,8 @@ class Interpreter(ABC):
         if seen.changed:
             raise self.refuse(node, "a tensor that is used elsewhere is changed in place")
         if seen.reads and holds_tensor(seen.result):
-            raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed")
+            reason = "a value of a tensor is read inside a call that cannot be followed"
+            raise ReadInside(self.frame.path, getattr(node, "lineno", 0), reason)
         return seen
 
     def held(self, value: Value) -> ast.expr:
