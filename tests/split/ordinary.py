@@ -470,3 +470,21 @@ class Empty(Layers):
         if points.numel() > 2:
             return points[points.argmax()] * x
         return x
+
+
+class ListsInLists(Layers):
+    def forward(self, x):
+        marks = [[0] * 2] * 3
+        if x.sum() > 0:
+            marks[0][0] = 1
+        return self.a(x), marks
+
+
+class AskedByType(Layers):
+    def forward(self, x):
+        found = None
+        if x[0, 0] > 0:
+            found = self.a(x)
+        if isinstance(found, torch.Tensor):
+            return found
+        return x

@@ -45,6 +45,11 @@ class Choice(Exception):
         self.index, self.keys = index, keys
 
 
+def is_flat_list(code: ast.expr) -> bool:
+    """Whether it is a list written down that holds no other."""
+    return isinstance(code, ast.List) and all(isinstance(one, (ast.Constant, ast.Name)) for one in code.elts)
+
+
 class Expressions(Either):
     """Evaluates expressions on the example and writes down what is left of them."""
 
@@ -272,10 +277,10 @@ class Expressions(Either):
                 made = ast.List([*lists[0].elts, *lists[1].elts], ast.Load())
             if all(isinstance(one.example, list) for one in operands) and any(one.kind == "host" for one in operands):
                 return replace(self.run(node, made), kind="host")
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and isinstance(operands[0].code, ast.List):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and is_flat_list(operands[0].code):
             times = operands[1].example
             if operands[1].kind == "static" and type(times) is int and times <= LONGEST:
-                made = ast.List(operands[0].code.elts * times, ast.Load())
+                made = ast.List(operands[0].code.elts * times, ast.Load())  # type: ignore[attr-defined]
                 return replace(self.run(node, made), kind="host")
         if isinstance(node, ast.Slice):
             kind = "host" if any(one.kind == "host" for one in operands) else "static"

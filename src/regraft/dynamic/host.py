@@ -136,6 +136,6 @@ class Writer:
             lines.append("    " * depth + (f"{word} {ast.unparse(test)}:" if test is not None else "else:"))
             if step.numbers[number] >= 0:
                 lines.append("    " * (depth + 1) + f"{self.trace}.append({step.numbers[number]})")
-            if body:
+            if body or step.numbers[number] < 0:
                 lines.extend(self.steps(body, depth + 1))
         return lines

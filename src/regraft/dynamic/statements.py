@@ -63,8 +63,12 @@ class Statements(Changes):
 
     def by_cases(self, node: ast.stmt, key: str) -> None:
         """A statement for what a name may hold: the constant, or not."""
-        while key not in self.names:
-            key = self.copies[key]
+        while key and key not in self.names:
+            key = self.copies.get(key, "")
+        if not key:
+            raise self.refuse(
+                node, "something that is None or a number on some of the paths here is not supported here"
+            )
         this = id(node), key
         if this in self.cases or isinstance(node, (ast.For, ast.While)):
             both = f"{self.names[key].instead} on some of the paths that lead here, and something else on others"
