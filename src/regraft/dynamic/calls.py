@@ -321,6 +321,8 @@ class Calls(Builtins):
             return self.result(node, self.with_numbers(code, [*args, *words.values()]), [base, *args])
         if called not in HOST_METHODS:
             raise self.refuse(node, f"the method {called} of a value known only at run time is not supported")
+        pairs = zip(node.args, args, strict=True) if len(node.args) == len(args) else ()
+        args = [self.written(part, one) for part, one in pairs] or args
         codes = [self.held(one) if one.kind == "tensor" else one.code for one in args]
         if any(one.kind == "static" and not plain(one) for one in args) or words:
             raise self.refuse(node, "an object that is not plain data goes into a container")

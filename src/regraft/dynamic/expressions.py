@@ -237,6 +237,8 @@ class Expressions(Either):
             operands = [self.bound(part, one) for part, one in zip(parts, operands, strict=True)]
         if isinstance(node, ast.Slice) or (not display and any(one.kind == "tensor" for one in operands)):
             operands = [self.number_name(one) for one in operands]
+        if isinstance(node, ast.List):
+            operands = [self.written(part, one) for part, one in zip(parts, operands, strict=True)]
         held = [self.held(one) if display and one.kind == "tensor" else one.code for one in operands]
         codes = {id(part): code for part, code in zip(parts, held, strict=True)}
         for field, part in ast.iter_fields(node):
@@ -329,6 +331,11 @@ class Expressions(Either):
             (False, False): ast.BinOp(mask, ast.BitAnd(), other),
         }
         return self.run(node, codes[tuple(table.tolist())])
+
+    def written(self, node: ast.expr, value: Value) -> Value:
+        """A dictionary that goes into a list of the host where it is written down: nothing else holds it."""
+        new = isinstance(node, (ast.Dict, ast.DictComp)) and self.is_made_dict(value.example)
+        return self.display(node, value) if new else value
 
     def dictionary(self, node: ast.Dict) -> Value:
         """A dictionary with known keys is an object that forward makes; with others the host makes it."""
