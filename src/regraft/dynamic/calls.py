@@ -11,7 +11,16 @@ from typing import Any
 import torch
 
 from regraft.dynamic.builtin import COMPARISONS, Builtins
-from regraft.dynamic.codes import MUTATORS, holds_tensor, is_single, is_torch, method_call, plain, static_display
+from regraft.dynamic.codes import (
+    MUTATORS,
+    held_as,
+    holds_tensor,
+    is_single,
+    is_torch,
+    method_call,
+    plain,
+    static_display,
+)
 from regraft.dynamic.errors import ReadInside
 from regraft.dynamic.interpreter import Local, NotRun
 from regraft.dynamic.local import as_definition, inside, stand_in
@@ -340,13 +349,12 @@ class Calls(Builtins):
         if called in MUTATORS and value.example is None:
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Expr(code))))
             return self.static(None)
-        value = replace(value, kind="tensor" if isinstance(value.example, torch.Tensor) else "host")
+        value = replace(value, kind=held_as(value.example))
         return value if value.example is None else self.held_by_host(value)
 
     def one_like(self, code: ast.expr, base: Value, example: Any) -> Value:
         """An element of a list of unknown length whose place the example lacks."""
-        kind = "tensor" if isinstance(example, torch.Tensor) else "host"
-        return self.held_by_host(Value(kind, example, code, base.other[-1]))
+        return self.held_by_host(Value(held_as(example), example, code, base.other[-1]))
 
     def nothing_read(self, node: ast.AST) -> None:
         """A list changes: what was evaluated before, but is not used yet, must not read any list."""

@@ -47,10 +47,11 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
     beyond = beyond_numbers(steps, recorder.regions)
     for number, call in enumerate(examples(calls)):
         extreme = number >= len(calls) + MADE
-        if len(found.equal) >= CHECKED and number >= len(calls) and not extreme:
-            continue
-        if extreme and found.taken >= beyond:
-            break
+        if extreme or (len(found.equal) >= CHECKED and number >= len(calls)):
+            if found.taken >= beyond:
+                break
+            if not extreme:
+                continue
         try:
             traced = attempt(lambda call=call: recorder.record(steps, call))  # type: ignore[misc]
         except TooLong as problem:

@@ -83,6 +83,11 @@ def static_display(value: Value) -> bool:
     return isinstance(value.code, (ast.Tuple, ast.List))
 
 
+def held_as(example: Any) -> str:
+    """The kind of a value that has a name: regions compute tensors, the host everything else."""
+    return "tensor" if isinstance(example, torch.Tensor) else "host"
+
+
 def is_named_result(value: Any) -> bool:
     """Whether it is a tuple with names that an operation gives, such as that of torch.sort."""
     return type(value).__module__ == "torch.return_types"

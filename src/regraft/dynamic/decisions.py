@@ -9,7 +9,7 @@ import torch
 
 from regraft.dynamic.codes import MUTATORS, method_call, name
 from regraft.dynamic.either import asked_of
-from regraft.dynamic.expressions import Expressions
+from regraft.dynamic.indexing import Indexing
 from regraft.dynamic.normal import comprehension
 from regraft.dynamic.residual import Branch, Step, TensorStep, reads
 from regraft.dynamic.values import Names, Value
@@ -17,7 +17,7 @@ from regraft.dynamic.values import Names, Value
 LABELS = ("the condition holds", "the condition does not hold")
 
 
-class Decisions(Expressions):
+class Decisions(Indexing):
     """Both sides of a decision are followed, and what they leave is joined."""
 
     def on_BoolOp(self, node: ast.BoolOp) -> Value:

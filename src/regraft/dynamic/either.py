@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from regraft.dynamic.codes import assign, method_call, name
+from regraft.dynamic.codes import assign, held_as, method_call, name
 from regraft.dynamic.objects import Objects
 from regraft.dynamic.residual import Branch, HostStep
 from regraft.dynamic.values import Value, open_sizes
@@ -53,7 +53,7 @@ class Either(Objects):
         """The value where it is not the constant, under a name of its own."""
         key = self.fresh()
         self.steps.append(HostStep(assign(key, value.code)))
-        return self.hold(key, replace(value, kind="tensor" if isinstance(value.example, torch.Tensor) else "host"))
+        return self.hold(key, replace(value, kind=held_as(value.example)))
 
     def as_tensor(self, node: ast.AST, value: Value, error: str) -> Value:
         """The tensor; where it is None, the host raises what the original does."""

@@ -21,5 +21,5 @@ class ReadInside(Unsplittable):
     """A call reads a value of a tensor: it has to be followed."""
 
 
-def refuse(path: str, node: ast.AST, reason: str) -> Unsplittable:
-    return Unsplittable(path, getattr(node, "lineno", 0), reason)
+def refuse(path: str, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable) -> Unsplittable:
+    return kind(path, getattr(node, "lineno", 0), reason)

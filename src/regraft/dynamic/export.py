@@ -80,7 +80,8 @@ def typed(data: bytes, region: Region, module: RegionModule) -> bytes:
                 node.output[:] = [uncast if one == output.name else one for one in node.output]
             model.graph.node.append(onnx.helper.make_node("Cast", [uncast], [output.name], to=kind))
             known.elem_type = kind
-    return bytes(model.SerializeToString())
+            data = bytes(model.SerializeToString())
+    return data
 
 
 def session_of(model: bytes | str) -> onnxruntime.InferenceSession:

@@ -13,10 +13,9 @@ import torch
 
 from regraft.dynamic.codes import (
     assign,
+    held_as,
     is_named_result,
-    is_number_tensor,
     is_single,
-    literal_range,
     method_call,
     name,
     plain,
@@ -28,7 +27,6 @@ from regraft.dynamic.objects import BOUND
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.results import is_record
 from regraft.dynamic.values import SAME, Value, literal, open_sizes
-from regraft.dynamic.worlds import longer
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
 MODULES = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
@@ -187,8 +185,7 @@ class Expressions(Either):
         if isinstance(example, torch.nn.Module):
             return self.static(example, code)
         record = isinstance(code, ast.Call) and is_record(type(example))
-        kind = "tensor" if isinstance(example, torch.Tensor) else "record" if record else "host"
-        return Value(kind, example, code, SAME if value.twin is SAME else twin)
+        return Value("record" if record else held_as(example), example, code, SAME if value.twin is SAME else twin)
 
     def elements(self, node: ast.AST, values: Value) -> list[Value] | None:
         """What a loop runs over, where its length is known."""
@@ -384,84 +381,6 @@ class Expressions(Either):
             return list(value.code.elts)
         items = [literal(one) for one in value.example] if value.kind == "static" else [None]
         return None if any(one is None for one in items) else [one for one in items if one is not None]
-
-    def on_Subscript(self, node: ast.Subscript) -> Value:
-        base = self.as_tensor(node, self.evaluate(node.value), "TypeError")
-        index = self.chosen.get(id(node.slice)) or self.number_name(self.evaluate(node.slice))
-        if self.is_made(base.example):
-            return self.invoke(node, self.special(node, base.example, "__getitem__"), [index], {})
-        if index.kind == "static" and type(index.example) is int and self.holds_made(base.example):
-            return self.element(base, range(len(base.example))[index.example])
-        code = ast.Subscript(base.code, index.code, ast.Load())
-        if base.kind == "static" and isinstance(base.example, MODULES):
-            if index.kind != "static":
-                of = base.example
-                raise Choice(node.slice, list(of) if isinstance(of, torch.nn.ModuleDict) else list(range(len(of))))
-            return self.static(self.run(node, code).example)
-        if (
-            base.kind == "record" and index.kind == "static"
-        ):  # such as an output of transformers, which is a tuple, too
-            found = self.run(node, code).example
-            same = [place for place in base.fields if found is not None and getattr(base.example, place) is found]
-            if same:
-                return self.element(base, same[0])
-        if base.kind == "host":
-            if index.kind == "tensor":
-                raise self.refuse(node, "a container is indexed by a tensor")
-            if isinstance(base.code, ast.Tuple) and isinstance(index.example, int) and index.kind == "static":
-                return self.element(base, index.example)
-            if isinstance(base.code, ast.Tuple) and isinstance(index.code, ast.Slice) and index.kind == "static":
-                places = self.run(node, ast.Subscript(literal_range(base), index.code, ast.Load())).example
-                made = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
-                return replace(self.run(node, made), kind="host")
-            length, asks = len(base.example), type(index.example) is int and id(base.example) in self.ragged
-            if asks and length and not -length <= index.example < length:
-                return self.one_like(code, base, base.example[-1])
-            value = self.run(node, code)
-            tensor = isinstance(value.example, torch.Tensor)
-            return self.held_by_host(value) if tensor else replace(value, kind="host")
-        if isinstance(base.example, torch.Tensor):
-            index = self.with_arrays(node, index)
-            base, index = self.picked(base, index)
-            code = ast.Subscript(base.code, index.code, ast.Load())
-        return self.result(node, code, [base, index])
-
-    def with_arrays(self, node: ast.AST, index: Value) -> Value:
-        """An index of a tensor, with arrays in the place of the host's lists."""
-        if index.kind == "host" and type(index.example) is list and not isinstance(index.code, ast.List):
-            return self.array(node, index)
-        if index.fields and any(type(one) is list for one in index.example):
-            return self.together([self.with_arrays(node, self.element(index, place)) for place in index.fields])
-        return index
-
-    def array(self, node: ast.AST, several: Value) -> Value:
-        """A list of numbers of the host as a tensor of one dimension, whose size is open."""
-        kinds = {type(one) for one in several.example}
-        if several.example and not kinds <= {int} and not kinds <= {bool} and not kinds <= {float}:
-            raise self.refuse(node, "a list of anything but numbers of one type, as a tensor, is not supported")
-        made = torch.tensor(several.example, dtype=None if kinds else torch.int64)
-        kind = ast.Constant(str(made.dtype).partition(".")[2])
-        code = ast.Call(ast.Attribute(name("numpy"), "asarray", ast.Load()), [several.code, kind], [])
-        return self.held_by_host(Value("tensor", made, code, SAME if self.has_length(several) else longer(made, [0])))
-
-    def picked(self, base: Value, index: Value) -> tuple[Value, Value]:
-        """`x[i]` with a whole number i in a tensor reads its value in torch; index_select does not."""
-        single = not isinstance(index.code, ast.Tuple)
-        items = [index.code] if single else list(index.code.elts)  # type: ignore[attr-defined]
-        examples = [index.example] if single or index.example is None else list(index.example)
-        if len(items) != len(examples) or not any(is_number_tensor(one) for one in examples):
-            return base, index
-        new = [one is None and not isinstance(item, ast.Slice) for one, item in zip(examples, items, strict=True)]
-        if any(new) or any(one is Ellipsis for one in examples):
-            return base, index
-        code = base.code
-        for dim, example in enumerate(examples):
-            if is_number_tensor(example):
-                place = ast.Call(ast.Attribute(items[dim], "reshape", ast.Load()), [ast.Constant(1)], [])
-                select = ast.Attribute(code, "index_select", ast.Load())
-                code, items[dim] = ast.Call(select, [ast.Constant(dim), place], []), ast.Constant(0)
-        picked = items[0] if single else ast.Tuple(items, ast.Load())
-        return replace(base, code=code), replace(index, code=picked)
 
     def result(self, node: ast.expr, code: ast.expr, operands: list[Value]) -> Value:
         """The value of an operation on `operands`: of tensors a tensor, known if all of them are."""

@@ -87,8 +87,8 @@ class Interpreter(ABC):
         self.in_place = 0  # tensors changed in place so far
         self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
 
-    def refuse(self, node: ast.AST, reason: str) -> Unsplittable:
-        return refuse(self.frame.path, node, reason)
+    def refuse(self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable) -> Unsplittable:
+        return refuse(self.frame.path, node, reason, kind)
 
     def whole(self, node: ast.AST, called: str, value: Value) -> Value:
         """The value of what the source calls so, if the paths that lead here agree on its type."""
@@ -277,9 +277,7 @@ class Interpreter(ABC):
         except (Exception, NotRun) as problem:
             what = "cannot be run with other sizes" if second else "cannot be run on the example"
             reason = f"{what}: {type(problem).__name__}: {problem}"
-            if second:
-                raise self.refuse(node, reason) from problem
-            raise Unrunnable(self.frame.path, getattr(node, "lineno", 0), reason) from problem
+            raise self.refuse(node, reason, Unsplittable if second else Unrunnable) from problem
         if len(self.stored) > before:
             raise self.refuse(node, "an attribute of a module is assigned in a call that cannot be followed")
         if seen.random:
@@ -287,8 +285,7 @@ class Interpreter(ABC):
         if seen.changed:
             raise self.refuse(node, "a tensor that is used elsewhere is changed in place")
         if seen.reads and holds_tensor(seen.result):
-            reason = "a value of a tensor is read inside a call that cannot be followed"
-            raise ReadInside(self.frame.path, getattr(node, "lineno", 0), reason)
+            raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed", ReadInside)
         return seen
 
     def held(self, value: Value) -> ast.expr:

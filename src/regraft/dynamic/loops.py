@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from regraft.dynamic.assign import part_name
-from regraft.dynamic.codes import assign, name
+from regraft.dynamic.codes import assign, held_as, name
 from regraft.dynamic.errors import Unsplittable
-from regraft.dynamic.normal import changes, leaves_around, peeled_for, peeled_while, tails, without_continue
+from regraft.dynamic.normal import changes, first_body, leaves_around, peeled_for, peeled_while
 from regraft.dynamic.residual import HostStep, Loop, Step, leaves, writes
 from regraft.dynamic.statements import Statements, same_constant
 from regraft.dynamic.values import Names, Value, literal, opened, same_type
@@ -50,7 +50,7 @@ class Loops(Statements):
         ends = around.ends
         if leaves_around(node.orelse):
             raise self.refuse(node, "an else of a loop that leaves the loop around is not supported")
-        body = [without_continue(one) for one in tails(node.body, ast.Continue)]
+        body = first_body(node)
         if len(items) > UNROLLED:
             raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
         outer, self.steps = self.steps, []
@@ -110,7 +110,7 @@ class Loops(Statements):
             never = HostStep(ast.parse(error).body[0])
             self.steps.append(Loop([never], (ast.Name(self.fresh(), ast.Store()), code)))
             return
-        kind = "tensor" if isinstance(pairs[0][0], torch.Tensor) else "host"
+        kind = held_as(pairs[0][0])
         items = [Value(kind, one, name(""), other) for one, other in pairs]
         if not all(same_type(items[0], one) for one in items):
             raise self.refuse(node, "a loop over values of different types or shapes is not supported")
@@ -239,8 +239,7 @@ class Loops(Statements):
         if key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
             if getattr(node, "peeled", False):
                 return Value("lost", None, name(key))
-            reason = f"{key} changes its type or shape from one iteration to the next"
-            raise NotSettled(self.frame.path, getattr(node, "lineno", 0), reason)
+            raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next", NotSettled)
         return value
 
     def iteration(self, node: ast.While | ast.For, around: Around) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.dynamic.assign import part_name
-from regraft.dynamic.codes import assign, name
+from regraft.dynamic.codes import assign, held_as, name
 from regraft.dynamic.either import Cases
 from regraft.dynamic.expressions import Choice
 from regraft.dynamic.inplace import Changes
@@ -129,8 +129,7 @@ class Statements(Changes):
         if value.kind == "static":
             if literal(value.example) is None:
                 return {}
-            for steps, _ in found:
-                steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+            assign_last(key, [(steps, value) for steps, _ in found])
             value = Value("host", value.example, name(key))
         return {key: replace(value, partial=True, constant=False)}
 
@@ -158,9 +157,8 @@ class Statements(Changes):
             return self.join_either(key, found)
         plain = all(value.kind != "static" or literal(value.example) is not None for value in values)
         if kinds <= {"static", "host"} and plain and all(same_type(longest, value) for value in values):
-            for steps, value in found:
-                if not (isinstance(value.code, ast.Name) and value.code.id == key):
-                    steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+            own = [isinstance(value.code, ast.Name) and value.code.id == key for value in values]
+            assign_last(key, [one for one, held in zip(found, own, strict=True) if not held])
             self.met_lists(longest.example, [value.example for value in values])
             return Value("host", longest.example, name(key), longest.twin)
         return Value("lost", None, name(key))
@@ -194,13 +192,11 @@ class Statements(Changes):
         first = constants[0]
         same = all(same_constant(first, one) for one in constants)
         if joined.kind == "static" and literal(joined.example) is not None:
-            for steps, value in rest:
-                steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+            assign_last(key, rest)
             joined = Value("host", joined.example, name(key))
         if joined.kind not in ("host", "tensor") or not same or not (first is None or isinstance(first, (int, float))):
             return Value("lost", None, name(key))
-        for steps, value in held:
-            steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+        assign_last(key, held)
         if joined.kind == "tensor":  # not the tensor itself: a change of that one need not change this
             joined = self.one_of(joined, [value for _, value in rest])
         return replace(joined, kind="either", instead=first, constant=False)
@@ -340,11 +336,17 @@ def bases(key: str) -> set[str]:
     return {"__".join(parts[:count]) for count in range(1, len(parts) + 1)}
 
 
+def assign_last(key: str, found: list[tuple[list[Step], Value]]) -> None:
+    """Let the host hold each path's value under a name, at the path's end."""
+    for steps, value in found:
+        steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+
+
 def uncovered(value: Value) -> Value:
     """What it is where it is not the constant."""
     if value.kind != "either":
         return value
-    return replace(value, kind="tensor" if isinstance(value.example, torch.Tensor) else "host")
+    return replace(value, kind=held_as(value.example))
 
 
 def same_constant(left: Any, right: Any) -> bool:
