@@ -432,13 +432,6 @@ class Plain:
         return self.count
 
 
-class Slotted:
-    __slots__ = ("x",)
-
-    def __init__(self, x):
-        self.x = x
-
-
 class Computed:
     def __getattr__(self, called):
         return 1
@@ -475,11 +468,6 @@ class Given(Base):
 class Opaque(Base):
     def forward(self, x):
         return x * len(vars(Plain())) if x.sum() > 0 else x
-
-
-class Slots(Base):
-    def forward(self, x):
-        return Slotted(x).x if x.sum() > 0 else x
 
 
 class Magic(Base):
@@ -668,21 +656,6 @@ class Data(Base):
         if x.sum() > 0:
             self.a.weight.data.mul_(1.1)
         return self.a(x)
-
-
-@dataclasses.dataclass
-class Doubled:
-    y: torch.Tensor
-    z: torch.Tensor
-
-    def __post_init__(self):
-        self.z = self.y * 2
-
-
-class PostInit(Base):
-    def forward(self, x):
-        found = Doubled(x, x)
-        return found.z if x.sum() > 0 else x
 
 
 MODE = ["a"]

@@ -18,7 +18,7 @@ import regraft  # noqa: E402
 from regraft.dynamic import Unsplittable  # noqa: E402
 from regraft.dynamic.check import difference  # noqa: E402
 from regraft.dynamic.rounding import is_rounding  # noqa: E402
-from split import attributes, beyond, guards, illformed, language, networks, ordinary, paths, sizes  # noqa: E402
+from split import attributes, beyond, guards, illformed, language, networks, ordinary, paths, sizes, states  # noqa: E402
 
 
 def made(name, seed=0):
@@ -106,6 +106,12 @@ def test_variables_of_some_paths_and_ways_out_of_loops(kind):
 def test_ordinary_code(kind):
     report = equal_on_calls(kind, 24)
     assert report.sides_run == report.sides
+
+
+@pytest.mark.parametrize("kind", [one for one in classes(states) if issubclass(one, language.Layers)])
+def test_state_in_objects_and_constants_that_decide(kind):
+    report = equal_on_calls(kind, 24)
+    assert report.sides_run == report.sides and report.sides > 0
 
 
 def test_a_layer_of_torch_that_decides_by_values():
@@ -359,10 +365,10 @@ REFUSED = {
     "Unassigned": "names is not defined on this path",
     "Keyed": "known only at run time", "Differs": "differs between the paths",
     "Disorder": "changes within an expression", "Given": "the host cannot make", "Opaque": r"vars\(\)",
-    "Slots": "a property or another descriptor", "Magic": "call of 'Computed' cannot be followed",
+    "Magic": "call of 'Computed' cannot be followed",
     "Missing": "has no attribute total", "Relinks": "changes in a loop", "Which": "different types or shapes",
     "Operands": "by an expression that reads it",
-        "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
+    "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
     "Replaced": "attribute _buffers of the network", "Truths": "not a single whole number",
     "Equal": "may differ in shape", "Several": "the example call fails: TypeError",
     "Fraction": "is read inside a call", "Product": "anything but numbers",
@@ -372,7 +378,7 @@ REFUSED = {
     "OfClass": "differs from class to class", "Promotes": "keeps the type", "Halves": "change a tensor's type",
     "LaterAlias": "y is changed in place", "LaterList": "y is changed in place", "LaterTuple": "y is changed in place",
     "SwapsViews": "by an expression that reads it", "Lazy": "use it up at once", "AllBumps": "changes something",
-    "Operand": "only its truth", "Data": "used elsewhere is changed", "PostInit": "does not hold what it is made of",
+    "Operand": "only its truth", "Data": "used elsewhere is changed",
     "Mode": "local tensors and lists only", "Numpy": "name numpy",
     "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes",
     "Alternates": "state from call to call", "Prepares": "state from call to call", "Asks": "state from call to call",

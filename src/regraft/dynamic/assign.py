@@ -11,8 +11,8 @@ import torch
 
 from regraft.dynamic.calls import Calls
 from regraft.dynamic.codes import assign, holds_tensor, is_named_result, name
+from regraft.dynamic.records import FIXED, fields_of, is_record
 from regraft.dynamic.residual import HostStep, TensorStep
-from regraft.dynamic.results import fields_of, is_record
 from regraft.dynamic.values import SAME, Names, Value, literal
 
 ARITHMETIC = (
@@ -39,6 +39,8 @@ class Assignments(Calls):
                 self.put_scratch(target, base.example, target.attr, value)
             elif self.is_made(base.example):
                 self.put_attribute(target, base.example, target.attr, value)
+            elif base.kind == "record":
+                raise self.no_record(target, type(base.example), FIXED)
             else:
                 raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
 
@@ -121,8 +123,8 @@ class Assignments(Calls):
                 part = self.fresh()
                 self.store_name(part, Value("tensor", example, code, SAME if value.twin is SAME else other))
                 code = name(part)
-            elif example is None and other is None:
-                code = ast.Constant(None)
+            elif literal(example) is not None and type(example) is type(other) and example == other:
+                code = literal(example) or code
             codes.append(ast.keyword(field, code))
         self.hold(whole, value)
         made = ast.Call(self.aliased(type(value.example).__name__, type(value.example)), [], codes)
@@ -145,7 +147,8 @@ class Assignments(Calls):
         known = isinstance(value.example, (tuple, list, torch.Tensor))
         parts = value.parts() if known else []
         starred = [place for place, one in enumerate(target.elts) if isinstance(one, ast.Starred)]
-        unknown = bool(starred) and value.kind == "host" and not (value.fields or self.has_length(value))
+        known_length = value.fields or self.has_length(value) or isinstance(value.code, ast.List)
+        unknown = bool(starred) and value.kind == "host" and not known_length
         if not parts or unknown or (len(parts) + 1 < len(target.elts) if starred else len(parts) != len(target.elts)):
             raise self.refuse(target, "this cannot be unpacked")
         if value.kind == "static":

@@ -30,6 +30,7 @@ from regraft.dynamic.host_batched import batched_source
 from regraft.dynamic.loaded import Report, SplitModel, load_split
 from regraft.dynamic.network import arguments, check_calls, check_form, check_state, inputs, kind, locate
 from regraft.dynamic.record import Recorder, to_numpy
+from regraft.dynamic.records import Mutable
 from regraft.dynamic.regions import partition
 from regraft.dynamic.residual import Region, Step, close_sides, number_sides
 from regraft.dynamic.results import described
@@ -113,11 +114,12 @@ def build(
     started: float,
 ) -> SplitModel | SingleFile:  # fmt: skip
     compiler = options.compiler
-    known = check_calls(model, path, calls)
+    known, followed = check_calls(model, path, calls), time.monotonic()
     specialiser, steps = without(model, known, lambda scratch: specialised(model, calls, options, scratch))
     hidden = {*vars(builtins), "math"} - specialiser.variables
     outside = frozenset({"self", "numpy", *hidden, *specialiser.globals, *specialiser.results})
     steps, regions = partition(steps, outside)
+    analysis = round(time.monotonic() - followed, 2)
     modules = [RegionModule(region, model, specialiser.globals) for region in regions]
     for region in regions:
         region.measured = options.measure and not (options.single_file or options.batched)
@@ -146,7 +148,7 @@ def build(
     )
     scratch = sorted(specialiser.scratch)
     not_left = tuple(".".join(filter(None, one)) for one in scratch)
-    report = Report(len(regions), models, islands, len(sides), 0, (), 0, (), 0.0, not_left=not_left)
+    report = Report(len(regions), models, islands, len(sides), 0, (), 0, (), 0.0, not_left=not_left, analysis=analysis)
     write(directory, host(), manifest, report)
     recorder, state = Recorder(path, regions, modules, classes), State(model)
     found = check(model, SplitModel(directory, report), calls, recorder, steps, sides)
@@ -202,8 +204,11 @@ def specialised(
 ) -> tuple[Specialiser, list[Step]]:
     """The program as it is followed on the first call; on another where something cannot be run on that one."""
     failed: Unrunnable | None = None
-    for first in range(min(len(calls), FOLLOWED)):
+    mutable: set[type] = set()
+    first = 0
+    while first < min(len(calls), FOLLOWED):
         specialiser = Specialiser(model)
+        specialiser.mutable = mutable
         try:
             with stores(model) as specialiser.stored:
                 # where Python raises that a variable has no value, ONNX would compute with anything
@@ -211,6 +216,9 @@ def specialised(
                 return specialiser, steps
         except Unrunnable as problem:
             failed = failed or problem
+            first += 1
+        except Mutable as found:
+            mutable.add(found.kind)
     raise failed or AssertionError("there are calls")
 
 

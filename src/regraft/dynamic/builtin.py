@@ -43,6 +43,8 @@ class Builtins(Decisions):
             operands = [self.bound(node, one) for one in operands]
             code = ast.Call(code.func, [one.code for one in operands], [])
         tensors = [one for one in operands if one.kind == "tensor"]
+        if called == "list" and not operands:
+            return self.listed(node, [])
         if called in ("list", "tuple") and operands and (tensors or operands[0].fields):
             items = self.items(node, operands[0])
             return self.listed(node, items) if called == "list" else self.together(items)
@@ -169,7 +171,8 @@ class Builtins(Decisions):
         if "math" in self.variables:
             raise self.refuse(node, f"math.{called} beside a variable of the name math is not supported")
         function = ast.Attribute(name("math"), called, ast.Load())
-        return self.held_by_host(replace(value, kind="host", code=ast.Call(function, codes[:count], words)))
+        code = ast.Call(function, codes[:count], words)
+        return self.held_by_host(replace(value, kind="host", code=code, among=None))
 
     def compared(self, node: ast.Call, function: Any, args: list[Value], words: dict[str, Value]) -> Value:
         """`torch.equal` and `torch.allclose`: the truth of an operation that compares element by element."""

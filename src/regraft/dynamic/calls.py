@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dataclasses
 import inspect
 from dataclasses import replace
 from typing import Any
@@ -27,8 +28,8 @@ from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.outside import changes_outside
 from regraft.dynamic.probe import observe
+from regraft.dynamic.records import FIXED, fields_of, is_namedtuple, is_record
 from regraft.dynamic.residual import HostStep, reads
-from regraft.dynamic.results import fields_of, is_record
 from regraft.dynamic.values import SAME, Value, fork, literal
 
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
@@ -49,6 +50,12 @@ class Calls(Builtins):
                 if node.func.attr in READING_METHODS:  # weights stay what they are
                     return self.static(getattr(base.example, node.func.attr)())
                 base = replace(base, kind="tensor")
+            if base.kind == "record" and node.func.attr == "_replace":
+                return self.replaced(node, base, self.operands(node)[1])
+            of_class = inspect.getattr_static(type(base.example), node.func.attr, None)
+            if base.kind == "record" and inspect.isfunction(of_class):
+                args, words = self.operands(node, either=True)
+                return self.inline(node, of_class, None, [base, *args], words)
             if base.kind not in ("static", "record"):
                 return self.method(node, base, node.func.attr)
             callee = self.attribute_of(node.func, base)
@@ -69,6 +76,7 @@ class Calls(Builtins):
         if followed is not None:
             return followed
         local = any(self.holds_local(one.example) for one in operands) or self.holds_local(function)
+        changeable = any(one.kind == "record" and not is_namedtuple(type(one.example)) for one in operands)
         code = ast.Call(callee.code, [one.code for one in args], [ast.keyword(w, v.code) for w, v in words.items()])
         known_name = getattr(function, "__name__", "")
         if getattr(builtins, known_name, None) is function:
@@ -80,11 +88,11 @@ class Calls(Builtins):
             return self.joined(node, function, args, words)
         if function in (torch.tensor, torch.as_tensor) and whole:
             return self.result(node, *self.tensor_of(node, args, words))
-        if is_record(function):
+        if is_record(function) and function not in self.mutable:
             return self.record(node, callee, args, words)
         if isinstance(function, torch.nn.Module):
             self.only_scalars(node, operands)
-            if local or self.reads_values(node, function, code):
+            if local or changeable or self.reads_values(node, function, code):
                 return self.inline(node, type(function).forward, function, args, words)
             try:
                 return self.result(node, code, operands)
@@ -111,7 +119,8 @@ class Calls(Builtins):
                 return value
         if getattr(function, "__module__", "") == "math":
             return self.of_numbers(node, known_name, code, operands)
-        followed_only = is_torch(function) or local or unsure or (python and changes_outside(function))
+        only_inside = local or changeable or unsure
+        followed_only = is_torch(function) or only_inside or (python and changes_outside(function))
         if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
             whole_call = None if followed_only else self.unfollowed(node, code, operands)
             return whole_call or self.inline(node, function.__func__, function.__self__, args, words)
@@ -136,12 +145,21 @@ class Calls(Builtins):
             self.dict_update(node, made.example, *args, **words)
             return made
         called = args[1].example if len(args) > 1 else None
+        if function is dataclasses.replace and not is_namedtuple(type(first)):
+            return self.replaced(node, args[0], words)
         if function is setattr and isinstance(first, torch.nn.Module) and type(called) is str:
             self.put_scratch(node, first, called, args[2])
             return self.static(None)
         if function in (getattr, hasattr) and type(called) is str and self.is_scratch(first, called):
             value = self.scratch_value(node, first, called)
             return self.static(True) if function is hasattr else value
+        if args and args[0].kind == "record" and type(called) is str and function in (getattr, hasattr, setattr):
+            if function is setattr:
+                raise self.no_record(node, type(first), FIXED)
+            there = called in args[0].fields or hasattr(type(first), called)
+            if function is hasattr or (not there and len(args) > 2):
+                return self.static(there) if function is hasattr else args[2]
+            return self.field(node, args[0], called)
         if not self.is_made(first) or any(one.kind != "static" for one in args[:2]):
             return None
         if function in (isinstance, type, callable):
@@ -159,6 +177,20 @@ class Calls(Builtins):
             self.put_attribute(node, first, args[1].example, args[2])
             return self.static(None)
         return None
+
+    def replaced(self, node: ast.Call, value: Value, words: dict[str, Value]) -> Value:
+        """Another object of a dataclass or namedtuple, with other values of some fields."""
+        kind = type(value.example)
+        if not (value.kind == "record" or self.is_made(value.example)):
+            raise self.refuse(node, f"a {kind.__name__} that forward did not make is not supported here")
+        given = fields_of(kind) if is_namedtuple(kind) else [one.name for one in dataclasses.fields(kind) if one.init]
+        for key in given:
+            if key not in words:
+                held = self.element(value, key) if value.kind == "record" else self.attribute(node, value.example, key)
+                words = {**words, **({key: held} if held is not None else {})}
+        if kind in self.mutable:
+            return self.construct(node, kind, [], words)
+        return self.record(node, self.static(kind), [], words)
 
     def above(self, node: ast.Call, args: list[Value]) -> Any:
         """What `super()` gives in a method."""
@@ -221,19 +253,22 @@ class Calls(Builtins):
 
     def record(self, node: ast.Call, callee: Value, args: list[Value], words: dict[str, Value]) -> Value:
         """An object of a dataclass, made in forward: known field by field."""
-        fields = fields_of(callee.example)
+        kind = callee.example
+        fields = fields_of(kind)
         given = {**dict(zip(fields, args, strict=False)), **words}
         try:
-            example = callee.example(**{key: one.example for key, one in given.items()})
-            twin = callee.example(**{key: one.other for key, one in given.items()})
+            example = kind(**{key: one.example for key, one in given.items()})
+            twin = kind(**{key: one.other for key, one in given.items()})
         except Exception as problem:
-            raise self.refuse(node, f"cannot be made: {type(problem).__name__}: {problem}") from problem
+            reason = f"cannot be made: {type(problem).__name__}: {problem}"
+            raise self.no_record(node, kind, reason) from problem
         if any(getattr(example, key, given) is not one.example for key, one in given.items()):
-            raise self.refuse(node, f"a {type(example).__name__} does not hold what it is made of")
+            raise self.no_record(node, kind, f"a {kind.__name__} does not hold what it is made of")
         for key in fields:
-            if holds_tensor(getattr(example, key)) and key not in given:
-                raise self.refuse(node, f"{key} of a {type(example).__name__} is a tensor that is not given")
-            given.setdefault(key, self.static(getattr(example, key)))
+            held = getattr(example, key)
+            if key not in given and (holds_tensor(held) or isinstance(held, (list, dict, set))):
+                raise self.no_record(node, kind, f"{key} of a {kind.__name__} is made by its constructor")
+            given.setdefault(key, self.static(held))
         codes = {key: self.held(one) if one.kind == "tensor" else one.code for key, one in given.items()}
         code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
         return Value("record", example, code, twin)

@@ -221,7 +221,8 @@ def unseen(sides: list[Side], taken: set[int]) -> list[Unsplittable]:
             place = f", place {alike.index(number) + 1} of {len(alike)} of this line" if len(alike) > 1 else ""
             found.append(Unsplittable(
                 side.path, side.line,
-                f"no checked input took the side where {side.label}{place}; give an example call that takes it",
+                f"no checked input took the side where {side.label}{place}; give an example call that takes it"
+                ' (or split with unseen="raise", where none can)',
             ))  # fmt: skip
     return found
 

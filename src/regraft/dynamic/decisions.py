@@ -11,6 +11,7 @@ from regraft.dynamic.codes import MUTATORS, method_call, name
 from regraft.dynamic.either import asked_of
 from regraft.dynamic.indexing import Indexing
 from regraft.dynamic.normal import comprehension
+from regraft.dynamic.possible import narrowed, possible
 from regraft.dynamic.residual import Branch, Step, TensorStep, reads
 from regraft.dynamic.values import Names, Value
 
@@ -35,9 +36,9 @@ class Decisions(Indexing):
         if len(node.values) > 2:
             rest.asked = asked(node)  # type: ignore[attr-defined]
         both = isinstance(node.op, ast.And)
-        if first.kind == "static":
-            return self.evaluate(rest) if bool(self.truth(first).example) == both else first
         left = self.truth(first)
+        if left.kind == "static":
+            return self.evaluate(rest) if bool(left.example) == both else first
         self.only_truth(node, first)
         found: list[Value] = []
         pending = self.pending[-1]
@@ -49,8 +50,11 @@ class Decisions(Indexing):
             del pending[before:]
         tensors = all(isinstance(one, TensorStep) for one in steps)
         if tensors and not visible and self.fallible == fallible:  # else it has to be skipped
+            last = found[0]
+            if last.kind == "static" and (asked(node) or type(last.example) is type(left.example) is bool):
+                return left if bool(last.example) == both else self.static(not both)
             self.steps.extend(steps)
-            self.names = {**names, **{key: one for key, one in self.names.items() if one.kind == "either"}}
+            self.names = {**names, **self.names}  # what the first operand says of them holds in the second only
             example = (left.example and found[0].example) if both else (left.example or found[0].example)
             return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
         key = self.fresh()
@@ -193,6 +197,11 @@ class Decisions(Indexing):
             test, holds = test.operand, not holds
         if isinstance(test, ast.Name) and (test.id, holds) in self.implied:
             self.narrow(self.implied[test.id, holds], holds)
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) == holds:
+            for one in test.values:
+                self.narrow(one, holds)
+        for key in reads(test) & self.names.keys():
+            self.names[key] = narrowed(self.names[key], key, test, holds)
         asked = asked_of(test)
         value = self.names.get(asked[0]) if asked is not None else None
         if asked is None or value is None or value.kind != "either":
@@ -212,7 +221,10 @@ class Decisions(Indexing):
             if self.is_known(value):
                 return self.static(bool(value.example))  # weights and what is made of them stay what they are
             return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
-        return self.static(bool(value.example)) if self.has_length(value) else value
+        if self.has_length(value):
+            return self.static(bool(value.example))
+        truths = {bool(one) for one in possible(value) or (False, True)}
+        return value if len(truths) > 1 else self.static(truths.pop())
 
 
 def asked(node: ast.expr) -> bool:

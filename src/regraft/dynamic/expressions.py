@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import inspect
 import operator
 from dataclasses import replace
 from typing import Any
@@ -24,8 +25,9 @@ from regraft.dynamic.either import Either
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.normal import mark
 from regraft.dynamic.objects import BOUND
+from regraft.dynamic.possible import outcomes
+from regraft.dynamic.records import is_record
 from regraft.dynamic.residual import HostStep, TensorStep
-from regraft.dynamic.results import is_record
 from regraft.dynamic.values import SAME, Value, literal, open_sizes
 
 SHAPE_ATTRIBUTES = frozenset({"ndim", "dtype", "device"})
@@ -126,9 +128,7 @@ class Expressions(Either):
                 return self.result(node, ast.Attribute(base.code, node.attr, ast.Load()), [base])
             raise self.refuse(node, f"the attribute {node.attr} of a tensor is not supported")
         if base.kind == "record":
-            if node.attr in base.fields:
-                return self.element(base, node.attr)
-            raise self.refuse(node, f"{type(base.example).__name__} has no field {node.attr} that is known here")
+            return self.field(node, base, node.attr)
         if base.fields and is_named_result(base.example) and node.attr in type(base.example).__match_args__:
             return self.element(base, type(base.example).__match_args__.index(node.attr))
         if base.kind == "host":
@@ -154,6 +154,18 @@ class Expressions(Either):
         except AttributeError as problem:
             raise self.refuse(node, str(problem)) from problem
         return self.static(value, ast.Attribute(base.code, node.attr, ast.Load()))
+
+    def field(self, node: ast.AST, base: Value, called: str) -> Value:
+        """A field of a record, or what its class has under this name."""
+        kind = type(base.example)
+        of_class = inspect.getattr_static(kind, called, self)
+        if called in base.fields:
+            return self.element(base, called)
+        if isinstance(of_class, property) and of_class.fget is not None:
+            return self.inline(node, of_class.fget, None, [base], {})
+        if literal(of_class) is None and not isinstance(of_class, (classmethod, staticmethod)):
+            raise self.no_record(node, kind, f"{kind.__name__} has no field {called} that is known here")
+        return self.static(getattr(kind, called))
 
     def shape(self, base: Value) -> Value:
         """The shape of a tensor, element by element: constants, and sizes that the region or the host looks up."""
@@ -288,7 +300,10 @@ class Expressions(Either):
             table = self.of_masks(node, operands)
             if table is not None:
                 return table
-        return self.result(node, made, operands)
+        among = outcomes(node, parts, operands)
+        if among is not None and len(among) == 1:
+            return self.static(among[0])
+        return replace(self.result(node, made, operands), among=among)
 
     def with_starred(self, node: ast.List | ast.Tuple) -> Value:
         """`[*rows, x]`, which is `[*rows] + [x]`; of what has a known length element by element."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from regraft.dynamic.codes import is_number_tensor, literal_range, name
 from regraft.dynamic.expressions import MODULES, Choice, Expressions
+from regraft.dynamic.possible import possible
 from regraft.dynamic.values import SAME, Value
 from regraft.dynamic.worlds import longer
 
@@ -26,8 +28,7 @@ class Indexing(Expressions):
         code = ast.Subscript(base.code, index.code, ast.Load())
         if base.kind == "static" and isinstance(base.example, MODULES):
             if index.kind != "static":
-                of = base.example
-                raise Choice(node.slice, list(of) if isinstance(of, torch.nn.ModuleDict) else list(range(len(of))))
+                raise Choice(node.slice, chosen_from(base.example, index))
             return self.static(self.run(node, code).example)
         if (
             base.kind == "record" and index.kind == "static"
@@ -93,3 +94,11 @@ class Indexing(Expressions):
                 code, items[dim] = ast.Call(select, [ast.Constant(dim), place], []), ast.Constant(0)
         picked = items[0] if single else ast.Tuple(items, ast.Load())
         return replace(base, code=code), replace(index, code=picked)
+
+
+def chosen_from(modules: Any, index: Value) -> list[Any]:
+    """The keys or places that an index may be."""
+    named, among = isinstance(modules, torch.nn.ModuleDict), possible(index)
+    keys = list(modules) if named else list(range(len(modules)))
+    counted = among is not None and (named or min(among) >= 0)  # else from the end
+    return [one for one in keys if one in among] if counted and among is not None else keys

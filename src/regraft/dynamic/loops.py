@@ -11,6 +11,7 @@ import torch
 from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, held_as, name
 from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.meet import unify
 from regraft.dynamic.normal import changes, first_body, leaves_around, peeled_for, peeled_while
 from regraft.dynamic.residual import HostStep, Loop, Step, leaves, writes
 from regraft.dynamic.statements import Statements, same_constant
@@ -142,8 +143,8 @@ class Loops(Statements):
         """Let the host or regions hold what is under these names, of which nothing is known any more."""
         for key in sorted(keys):
             value = self.names.get(key)
-            if value is not None and value.constant:
-                self.names[key] = replace(value, constant=False)
+            if value is not None:
+                value = self.names[key] = replace(value, constant=False, among=None)
             if (
                 value is not None
                 and value.kind in ("static", "host")
@@ -186,6 +187,8 @@ class Loops(Statements):
             (steps, after), changed = self.changing(
                 lambda: self.apart(lambda: self.iteration(node, around), self.names)  # noqa: B023
             )
+            if not leaves(steps):
+                changed |= unify(self, [([], entry), (steps, after)])
             found = changed - self.varying
             if found & entry.keys():
                 varying |= found
@@ -232,7 +235,7 @@ class Loops(Statements):
             return value
         if new is not None and new.kind == value.kind != "either" and same_type(value, new):
             self.met_lists(new.example, [value.example])
-            return replace(new, constant=False) if value.kind == "host" else value
+            return replace(new, constant=False, among=None) if value.kind == "host" else value
         wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
         if wider is not None:
             return self.hold(key, wider)
@@ -249,7 +252,7 @@ class Loops(Statements):
             if isinstance(node, ast.While):
                 test = self.truth(self.evaluate(node.test))
                 if not (test.kind == "static" and test.example):
-                    stop = replace(test, code=ast.UnaryOp(ast.Not(), test.code))
+                    stop = replace(test, code=ast.UnaryOp(ast.Not(), test.code), among=None)
                     labels = ["the loop ends by its condition", "the loop goes on"]
                     self.decide(node, stop, lambda: self.block([*node.orelse, ast.Break()]), lambda: None, labels)
             self.block(node.body)

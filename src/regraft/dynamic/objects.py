@@ -10,6 +10,7 @@ import ast
 import inspect
 import re
 from abc import ABCMeta, abstractmethod
+from collections.abc import Collection
 from dataclasses import replace
 from types import (
     BuiltinMethodType,
@@ -24,11 +25,12 @@ from typing import Any
 import torch
 
 from regraft.dynamic.codes import name
-from regraft.dynamic.interpreter import Interpreter
+from regraft.dynamic.interpreter import Frame, Interpreter, Local
+from regraft.dynamic.records import Mutable, has_made_init, is_namedtuple, made_init
 from regraft.dynamic.residual import reads
 from regraft.dynamic.results import TAKEN, form_of
 from regraft.dynamic.scratch import Found, is_plain, is_there, take_off
-from regraft.dynamic.values import Value, literal
+from regraft.dynamic.values import Names, Value, literal
 
 Place = tuple[str, Any]  # "attribute" or "item", and its name or key
 BOUND: Any = (MethodType, BuiltinMethodType, MethodWrapperType, super)  # what has a `__self__`
@@ -41,6 +43,7 @@ class Objects(Interpreter):
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
+        self.mutable: Collection[type] = ()  # dataclasses whose objects are followed attribute by attribute
         self.made: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
         self.under_way: list[Value] = []  # objects whose constructors run
         self.results: dict[str, type] = {}  # classes of the objects that forward returns
@@ -89,9 +92,23 @@ class Objects(Interpreter):
     def construct(self, node: ast.AST, kind: type, args: list[Value], words: dict[str, Value]) -> Value:
         made = self.make(kind)
         self.under_way.append(made)
-        self.invoke(node, self.special(node, made.example, "__init__"), args, words)
+        if has_made_init(kind):
+            function, definition, scope = made_init(kind)
+            place = ast.copy_location(ast.Pass(), node)
+            for one in ast.walk(definition):
+                ast.copy_location(one, place)
+            self.local[function] = Local(definition, Frame(self.frame.path, scope, ""))
+            self.inline(node, function, made.example, args, words)
+        else:
+            self.invoke(node, self.special(node, made.example, "__init__"), args, words)
         self.under_way.pop()
         return made
+
+    def no_record(self, node: ast.AST, kind: type, reason: str) -> BaseException:
+        """What to raise where an object cannot be known field by field: it may be, attribute by attribute."""
+        if is_namedtuple(kind) or kind in self.mutable or not self.can_be_made(kind):
+            return self.refuse(node, reason)
+        return Mutable(kind)
 
     def invoke(self, node: ast.AST, method: Any, args: list[Value], words: dict[str, Value]) -> Value:
         """The call of a method of an object that forward makes."""
@@ -107,8 +124,11 @@ class Objects(Interpreter):
 
     # -- places
 
+    def name_of(self, stand_in: Any) -> str:
+        return f"o{self.made[id(stand_in)][0]}"
+
     def places(self, node: ast.AST, stand_in: Any) -> tuple[Place, ...]:
-        found = self.names.get(f"o{self.made[id(stand_in)][0]}")
+        found = self.names.get(self.name_of(stand_in))
         if found is None or found.kind != "static":
             kind = type(stand_in).__name__
             raise self.refuse(node, f"what this {kind} holds differs between the paths that lead here")
@@ -139,12 +159,12 @@ class Objects(Interpreter):
         if place not in places:
             if literal(place[1]) is None:
                 raise self.refuse(node, f"a {type(place[1]).__name__} as a key is not supported")
-            self.note_change(node, f"o{self.made[id(stand_in)][0]}", self.static((*places, place)))
+            self.note_change(node, self.name_of(stand_in), self.static((*places, place)))
         self.note_change(node, self.under(stand_in, place), value)
 
     def take_out(self, node: ast.AST, stand_in: Any, place: Place) -> None:
         left = tuple(one for one in self.places(node, stand_in) if one != place)
-        self.note_change(node, f"o{self.made[id(stand_in)][0]}", self.static(left))
+        self.note_change(node, self.name_of(stand_in), self.static(left))
 
     def note_change(self, node: ast.AST, key: str, value: Value) -> None:
         """A new value for a place, which is no local name: what was evaluated before must not read it."""
@@ -156,11 +176,15 @@ class Objects(Interpreter):
 
     def collect(self) -> None:
         """Forget what the objects hold that nothing holds any more."""
+        self.names = self.live(self.names)
+
+    def live(self, names: Names) -> Names:
+        """Names without those of objects that nothing holds any more."""
         numbers = {number for number, _ in self.made.values()}
         held: dict[int, list[Any]] = {}
         waiting: list[Any] = [one.example for one in self.under_way]
         waiting += [one.example for several in self.pending for one in several or ()]
-        for key, value in self.names.items():
+        for key, value in names.items():
             found = re.match(r"[od](\d+)(_|$)", key)
             if found and int(found[1]) in numbers:
                 held.setdefault(int(found[1]), []).append(value.example)
@@ -179,8 +203,7 @@ class Objects(Interpreter):
             elif isinstance(one, BOUND):
                 waiting.append(one.__self__)
         dead = tuple(f"{kind}{number}_" for number in held.keys() - live for kind in "od")
-        if dead:
-            self.names = {key: value for key, value in self.names.items() if not f"{key}_".startswith(dead)}
+        return {key: value for key, value in names.items() if not (dead and f"{key}_".startswith(dead))}
 
     # -- attributes of modules that are variables of a call
 
@@ -252,7 +275,7 @@ class Objects(Interpreter):
     def put_attribute(self, node: ast.AST, stand_in: Any, called: str, value: Value) -> None:
         self.not_private(node, called)
         of_class = inspect.getattr_static(type(stand_in), called, None)
-        if hasattr(type(of_class), "__set__"):
+        if hasattr(type(of_class), "__set__") and not inspect.ismemberdescriptor(of_class):
             raise self.refuse(
                 node, f"assigning to {called}, which is a property or another descriptor, is not supported"
             )
@@ -306,90 +329,6 @@ class Objects(Interpreter):
             words.append(ast.keyword(key, self.held(part) if part.kind == "tensor" else part.code))
         return Value("host", value.example, ast.Call(name(kind.__name__), [], words), value.twin)
 
-    def native(self, node: ast.AST, owner: Any, called: str, args: list[Value], words: dict[str, Value]) -> Value:
-        """A method that a class has from `dict` or `object`."""
-        handler = getattr(self, f"dict_{called.strip('_')}", None) if isinstance(owner, dict) else None
-        if called == "__init__" and not isinstance(owner, dict) and not args and not words:
-            return self.static(None)
-        if handler is None or (words and called not in ("__init__", "update")):
-            raise self.refuse(node, f"{called} of a {type(owner).__name__} that forward makes is not supported")
-        if called in ("__init__", "update"):
-            return self.dict_update(node, owner, *args, **words)
-        if called in ("keys", "values", "items") and not getattr(node, "at_once", False):
-            raise self.refuse(node, f"{called}() that is kept changes with its dictionary; make a list of it")
-        if args and args[0].kind != "static":
-            raise self.refuse(node, "a key of a dictionary that is known only at run time is not supported")
-        return handler(node, owner, *args)  # type: ignore[no-any-return]
-
-    def dict_update(self, node: ast.AST, owner: Any, *args: Value, **words: Value) -> Value:
-        for one in args:
-            for key, value in self.items_of(node, one).items():
-                self.put_in(node, owner, ("item", key), value)
-        for word, value in words.items():
-            self.put_in(node, owner, ("item", word), value)
-        return self.static(None)
-
-    dict_init = dict_update
-
-    def items_of(self, node: ast.AST, value: Value) -> dict[Any, Value]:
-        """The items of a dictionary that is known or was made."""
-        if self.is_made_dict(value.example):
-            return {
-                key: self.dict_getitem(node, value.example, self.static(key)) for key in self.keys(node, value.example)
-            }
-        if value.kind == "static" and isinstance(value.example, dict):
-            return {key: self.static(one) for key, one in value.example.items()}
-        raise self.refuse(node, "only a dictionary whose keys are known can be taken apart")
-
-    def dict_getitem(self, node: ast.AST, owner: Any, key: Value) -> Value:
-        found = self.look_up(node, owner, ("item", key.example))
-        if found is None:
-            raise self.refuse(node, f"{key.example!r} is no key of this dictionary here")
-        return found
-
-    def dict_get(self, node: ast.AST, owner: Any, key: Value, other: Value | None = None) -> Value:
-        found = self.look_up(node, owner, ("item", key.example))
-        return found if found is not None else other or self.static(None)
-
-    def dict_setitem(self, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
-        self.put_in(node, owner, ("item", key.example), value)
-        return self.static(None)
-
-    def dict_setdefault(self, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
-        if self.look_up(node, owner, ("item", key.example)) is None:
-            self.put_in(node, owner, ("item", key.example), value)
-        return self.dict_getitem(node, owner, key)
-
-    def dict_pop(self, node: ast.AST, owner: Any, key: Value, other: Value | None = None) -> Value:
-        found = self.dict_get(node, owner, key, other) if other is not None else self.dict_getitem(node, owner, key)
-        self.take_out(node, owner, ("item", key.example))
-        return found
-
-    def dict_delitem(self, node: ast.AST, owner: Any, key: Value) -> Value:
-        self.dict_pop(node, owner, key)
-        return self.static(None)
-
-    def dict_contains(self, node: ast.AST, owner: Any, key: Value) -> Value:
-        return self.static(("item", key.example) in self.places(node, owner))
-
-    def dict_len(self, node: ast.AST, owner: Any) -> Value:
-        return self.static(len(self.keys(node, owner)))
-
-    def dict_keys(self, node: ast.AST, owner: Any) -> Value:
-        return self.static(tuple(self.keys(node, owner)))
-
-    def dict_values(self, node: ast.AST, owner: Any) -> Value:
-        return self.together([*self.items_of(node, self.static(owner)).values()])
-
-    def dict_items(self, node: ast.AST, owner: Any) -> Value:
-        items = self.items_of(node, self.static(owner)).items()
-        return self.together([self.together([self.static(key), value]) for key, value in items])
-
-    def dict_copy(self, node: ast.AST, owner: Any) -> Value:
-        made = self.make(dict)
-        self.dict_update(node, made.example, self.static(owner))
-        return made
-
     @abstractmethod
     def together(self, values: list[Value]) -> Value:
         """A tuple of values, as they stand."""
@@ -405,3 +344,7 @@ class Objects(Interpreter):
     @abstractmethod
     def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
         """The function's statements in the place of its call."""
+
+    @abstractmethod
+    def native(self, node: ast.AST, owner: Any, called: str, args: list[Value], words: dict[str, Value]) -> Value:
+        """A method that a class has from `dict` or `object`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import types
 from typing import Any
 
 import numpy
 import torch
+
+from regraft.dynamic.records import fields_of, is_namedtuple
 
 Classes = dict[str, list[str]]  # by name: the form, and the fields of a namedtuple
 
@@ -32,10 +33,6 @@ TAKEN = frozenset({"collections", "types", "hashlib", "json", "Path", "numpy", "
 NO_OBJECTS = (type, torch.Tensor, numpy.ndarray, numpy.generic, types.FunctionType, types.ModuleType)
 
 
-def is_namedtuple(kind: type) -> bool:
-    return issubclass(kind, tuple) and hasattr(kind, "_fields")
-
-
 def form_of(kind: type) -> str | None:
     """What the host's class for it would be made like; None for what needs none."""
     if is_namedtuple(kind):
@@ -44,16 +41,6 @@ def form_of(kind: type) -> str | None:
         return "ordered" if kind is collections.OrderedDict else "mapping"
     plain = kind.__dictoffset__ and not issubclass(kind, (*NO_OBJECTS, dict, tuple, list, Exception))
     return "object" if plain else None
-
-
-def fields_of(kind: type) -> list[str]:
-    """The fields of a namedtuple or of a dataclass."""
-    return list(kind._fields) if is_namedtuple(kind) else [one.name for one in dataclasses.fields(kind)]  # type: ignore[attr-defined]
-
-
-def is_record(kind: Any) -> bool:
-    """Whether it is a class whose objects are made of named fields."""
-    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or is_namedtuple(kind))
 
 
 def described(kind: type) -> list[str]:

@@ -14,6 +14,8 @@ from regraft.dynamic.codes import assign, held_as, name
 from regraft.dynamic.either import Cases
 from regraft.dynamic.expressions import Choice
 from regraft.dynamic.inplace import Changes
+from regraft.dynamic.meet import unify
+from regraft.dynamic.possible import of_all
 from regraft.dynamic.residual import Branch, HostStep, Step, leaves, reads
 from regraft.dynamic.values import Names, Value, literal, opened, same_type
 
@@ -87,8 +89,9 @@ class Statements(Changes):
         ends = []
         for key in choice.keys:
             self.chosen[id(choice.index)] = self.static(key)
-            steps, after = self.branch([node], self.names)
-            arms.append((ast.Compare(index, [ast.Eq()], [ast.Constant(key)]), steps))
+            test = ast.Compare(index, [ast.Eq()], [ast.Constant(key)])
+            steps, after = self.apart(lambda: self.block([node]), self.names, test)
+            arms.append((test, steps))
             ends.append((steps, after))
         del self.chosen[id(choice.index)]
         self.merge(ends)
@@ -104,6 +107,7 @@ class Statements(Changes):
         ends = [(steps, names) for steps, names in ends if not (stay and leaves(steps))]
         if not ends:
             return
+        unify(self, ends)
         joined: Names = {}
         self.met = {}
         for key in dict.fromkeys(key for _, names in ends for key in names):
@@ -160,7 +164,7 @@ class Statements(Changes):
             own = [isinstance(value.code, ast.Name) and value.code.id == key for value in values]
             assign_last(key, [one for one, held in zip(found, own, strict=True) if not held])
             self.met_lists(longest.example, [value.example for value in values])
-            return Value("host", longest.example, name(key), longest.twin)
+            return Value("host", longest.example, name(key), longest.twin, among=of_all(values))
         return Value("lost", None, name(key))
 
     def join_tensors(self, key: str, values: list[Value]) -> Value:
@@ -290,6 +294,10 @@ class Statements(Changes):
             self.store(node.target, self.evaluate(node.value))
 
     def do_Return(self, node: ast.Return) -> None:
+        if self.depth == 0 and isinstance(node.value, ast.IfExp):  # both sides may give what they like
+            sides = [[ast.copy_location(ast.Return(one), node)] for one in (node.value.body, node.value.orelse)]
+            self.do_If(ast.copy_location(ast.If(node.value.test, sides[0], sides[1]), node))  # type: ignore[arg-type]
+            return
         value = self.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
         value = self.display(node, value) if self.depth == 0 else value
         code = self.held(value) if value.kind == "tensor" else value.code

@@ -27,6 +27,7 @@ class Value:
     paths, the constant `instead` on others; beside None also what the host computes) or "lost" (differs in type
     between paths). example: its value in the example. code: the expression for it. twin: its value in the second
     world (worlds.py). constant: no input decides it, here. partial: only some of the paths here assign it.
+    among: the constants of which a value of the host is one, if these are known (possible.py).
     """
 
     kind: str
@@ -36,6 +37,7 @@ class Value:
     constant: bool = False
     partial: bool = False
     instead: Any = None
+    among: tuple[Any, ...] | None = None
 
     @property
     def other(self) -> Any:
