@@ -111,7 +111,8 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
         f"  models {report.models:2}  islands {len(report.islands)}  sides run {report.sides_run}/{report.sides}"
         f"  equal on {report.inputs_checked}  at a threshold {len(report.at_threshold)}"
         + (f"  within rounding {len(report.rounding)}" if report.rounding else "")
-        + f"  analysis {report.analysis:.2f} s, build {report.seconds:5.2f} s (CPU {build:.2f} s), from the cache {again:.2f} s"
+        + f"  analysis {report.analysis:.2f} s, build {report.seconds:5.2f} s (CPU {build:.2f} s),"
+        f" from the cache {again:.2f} s"
         f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)  single file {shown_file(single)}"
         + "".join(f"  {one}" for one in notes),
         flush=True,

@@ -501,3 +501,19 @@ class Detections(Layers):
         if all(len(one["scores"]) == 0 for one in results):
             return None
         return [*results, {"scores": self.a(x)}]
+
+
+class LoopOverNames(Layers):
+    """A loop over variables that it assigns itself."""
+
+    def forward(self, x):
+        first, second, total = x[:, :3], x[:, 3:], 0.0
+        for part in [first, second]:
+            if part.sum() > 0:
+                second = first * 3
+            total = total + part.sum()
+        for place, (part, other) in enumerate(zip((first, second), (second, first), strict=True)):
+            if part.sum() > 1:
+                first = second + place
+            total = total + part.sum() * other.max()
+        return total, first, second

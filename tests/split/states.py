@@ -295,3 +295,34 @@ class LeadsThere(Layers):
         if place == 2:
             return rows[0]
         return rows[place + 1]
+
+
+class Continues(Layers):
+    """What an iteration leaves that `continue` ends."""
+
+    def forward(self, x):
+        turns, y, state, last = 0, x, State(x), None
+        while turns < 3:
+            turns += 1
+            if x[0, turns] > 0:
+                state, last = State(y * 2, turns), self.a(y)
+                y = torch.cat([y, last])
+                continue
+            y = y + 1 if last is None else y - last.mean()
+        return y, state.hidden, state.steps, last
+
+
+class ContinuesInLists(Layers):
+    def forward(self, x):
+        turns, kept = 0, {"rows": None, "count": 0}
+        while turns < 4:
+            turns += 1
+            if self.heads[0](x)[0, 0] > turns - 2:
+                if x[0, 0] > 0:
+                    kept = {"rows": self.a(x), "count": kept["count"] + 1}
+                    continue
+                found = turns
+            else:
+                found = -turns
+            x = x * 0.8
+        return kept["rows"], kept["count"], found

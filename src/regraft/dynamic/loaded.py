@@ -24,7 +24,8 @@ class Report:
     differently, where the value compared lies at its threshold. seconds: the whole build. one_by_one: places of the
     sub-networks that a batch runs through sample by sample. rounding: inputs whose results differ by no more than
     those of the original do where its weights are rounded differently. not_left: attributes of modules that a call of
-    the original leaves behind; here they are variables of the call. analysis: seconds until the sub-networks were known.
+    the original leaves behind; here they are variables of the call. analysis: seconds until the sub-networks
+    were known.
     """
 
     subnetworks: int

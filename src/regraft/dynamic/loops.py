@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -13,8 +13,8 @@ from regraft.dynamic.codes import assign, held_as, name
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.meet import unify
 from regraft.dynamic.normal import changes, first_body, leaves_around, peeled_for, peeled_while
-from regraft.dynamic.residual import HostStep, Loop, Step, leaves, writes
-from regraft.dynamic.statements import Statements, same_constant
+from regraft.dynamic.residual import HostStep, Loop, Step, leaves, reads, writes
+from regraft.dynamic.statements import Statements, same_constant, uncovered
 from regraft.dynamic.values import Names, Value, literal, opened, same_type
 
 OPENED = 4  # times that sizes of tensors in one loop are opened
@@ -23,10 +23,11 @@ UNROLLED = 4096  # iterations of one loop
 
 @dataclass
 class Around:
-    """A loop that is being followed. ends: the paths that leave it early, with what they leave."""
+    """A loop that is being followed, and the paths that leave it early, or an iteration, with what they leave."""
 
     unrolled: bool
-    ends: list[tuple[list[Step], Names]]
+    ends: list[tuple[list[Step], Names]] = field(default_factory=list)
+    next: list[tuple[list[Step], Names]] = field(default_factory=list)
 
 
 class NotSettled(Unsplittable):
@@ -47,13 +48,15 @@ class Loops(Statements):
         if items is None:
             self.host_loop(node, values)
             return
-        around = Around(True, [])
+        around = Around(True)
         ends = around.ends
         if leaves_around(node.orelse):
             raise self.refuse(node, "an else of a loop that leaves the loop around is not supported")
         body = first_body(node)
         if len(items) > UNROLLED:
             raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
+        own = self.assigned(node)  # which the loop changes after it has taken what it runs over
+        items = [self.under_a_name(one) if one.kind != "static" and reads(one.code) & own else one for one in items]
         outer, self.steps = self.steps, []
         loops, self.loops = self.loops, [*self.loops, around]
         self.pending.append(items)  # rows of a tensor are taken one by one
@@ -183,12 +186,12 @@ class Loops(Statements):
                 if self.names[key].kind == "tensor":
                     self.names[key] = self.one_of(self.names[key], [self.names[key]])
             entry = dict(self.names)
-            around = Around(False, [])
+            around = Around(False)
             (steps, after), changed = self.changing(
                 lambda: self.apart(lambda: self.iteration(node, around), self.names)  # noqa: B023
             )
-            if not leaves(steps):
-                changed |= unify(self, [([], entry), (steps, after)])
+            ends = [*around.next, *([] if leaves(steps) else [(steps, after)])]
+            changed |= unify(self, [([], entry), *ends])
             found = changed - self.varying
             if found & entry.keys():
                 varying |= found
@@ -196,10 +199,11 @@ class Loops(Statements):
                 self.settle(node, found)
                 continue
             target = {header[0].id} if header is not None and isinstance(header[0], ast.Name) else set()
-            self.names = {
-                key: value if key in target else self.carried(node, key, value, after.get(key))
-                for key, value in entry.items()
-            }
+            for _, end in ends or [(steps, after)]:
+                self.names = {
+                    key: value if key in target else self.carried(node, key, value, end.get(key))
+                    for key, value in self.names.items()
+                }
             if any(self.names[key].kind == "lost" and one.kind != "lost" for key, one in entry.items()):
                 continue
             if any(
@@ -236,9 +240,11 @@ class Loops(Statements):
         if new is not None and new.kind == value.kind != "either" and same_type(value, new):
             self.met_lists(new.example, [value.example])
             return replace(new, constant=False, among=None) if value.kind == "host" else value
-        wider = opened(value, new) if new is not None and new.kind == value.kind == "tensor" else None
+        also = new is not None and new.kind == value.kind == "either" and same_constant(new.instead, value.instead)
+        grows = new is not None and (also or (new.kind == "tensor" and value.kind in ("tensor", "either")))
+        wider = opened(uncovered(value), uncovered(new)) if new is not None and grows else None
         if wider is not None:
-            return self.hold(key, wider)
+            return replace(self.hold(key, wider), kind=value.kind)
         if key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
             if getattr(node, "peeled", False):
                 return Value("lost", None, name(key))
@@ -266,10 +272,14 @@ class Loops(Statements):
         exhausted: whether it also ends where there are no more items.
         """
         new: Names = {}
-        for key, value in () if leaves(steps) else after.items():
+        again = [*around.next, *([] if leaves(steps) else [(steps, after)])]
+        for key in dict.fromkeys(key for _, names in again for key in names):
             if key not in self.names and self.is_variable(key):
-                apart = self.is_kept_apart(key, value, after) and key not in self.deleted
-                new.update({key: value} if apart else self.join_partial(key, [(steps, value)]))
+                found = [(side, names) for side, names in again if key in names]
+                apart = all(self.is_kept_apart(key, names[key], names) for _, names in found)
+                values = [(side, names[key]) for side, names in found]
+                alone = apart and len(found) == 1 and key not in self.deleted
+                new.update({key: values[0][1]} if alone else self.join_partial(key, values))
         ends = [(side, {**new, **names}) for side, names in around.ends]
         nowhere: list[Step] = []
         if exhausted or not ends:
@@ -286,3 +296,4 @@ class Loops(Statements):
         if self.loops[-1].unrolled:
             raise self.refuse(node, "continue inside with or try, in a loop that is unrolled, is not supported")
         self.steps.append(HostStep(ast.Continue()))
+        self.loops[-1].next.append((self.steps, self.names))

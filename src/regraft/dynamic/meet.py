@@ -9,7 +9,7 @@ from dataclasses import replace
 from regraft.dynamic.codes import assign
 from regraft.dynamic.objects import Objects
 from regraft.dynamic.residual import HostStep, Step, TensorStep, leaves, reads
-from regraft.dynamic.values import Names, Value
+from regraft.dynamic.values import Names, Value, literal
 
 
 def unify(objects: Objects, ends: list[tuple[list[Step], Names]]) -> set[str]:
@@ -53,12 +53,12 @@ def renumber(objects: Objects, steps: list[Step], names: Names, old: object, new
     moved = {key: key[0] + wanted + key[1 + len(number) :] for key in names if re.match(rf"[od]{number}(_|$)", key)}
     made: Names = {}
     for key, value in names.items():
-        if value.kind == "static":
+        if moved.get(key) in objects.varying and value.kind == "static" and literal(value.example) is not None:
+            made[moved[key]] = held_at_the_end(objects, steps, moved[key], replace(value, kind="host"))
+        elif value.kind == "static":
             made[moved.get(key, key)] = objects.static(new) if value.example is old else value
         elif key in moved and isinstance(value.code, ast.Name) and value.kind != "lost":
-            made[moved[key]] = replace(value.named(moved[key]), constant=False)
-            kind = TensorStep if value.kind == "tensor" or key in objects.sizes else HostStep
-            steps.insert(len(steps) - leaves(steps), kind(assign(moved[key], value.code), objects.place))
+            made[moved[key]] = held_at_the_end(objects, steps, moved[key], value, key in objects.sizes)
             objects.open.setdefault(moved[key], set()).update(objects.open.get(key, ()))
             if key in objects.sizes:
                 objects.sizes.add(moved[key])
@@ -67,6 +67,12 @@ def renumber(objects: Objects, steps: list[Step], names: Names, old: object, new
     names.clear()
     names.update(made)
     return {key for key in moved.values() if "_" in key}  # not what it has, which has to be the same
+
+
+def held_at_the_end(objects: Objects, steps: list[Step], key: str, value: Value, size: bool = False) -> Value:
+    kind = TensorStep if value.kind == "tensor" or size else HostStep
+    steps.insert(len(steps) - leaves(steps), kind(assign(key, value.code), objects.place))
+    return replace(value.named(key), constant=False)
 
 
 def renamed(value: Value, moved: dict[str, str]) -> Value:

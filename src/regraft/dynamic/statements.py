@@ -107,7 +107,7 @@ class Statements(Changes):
         ends = [(steps, names) for steps, names in ends if not (stay and leaves(steps))]
         if not ends:
             return
-        unify(self, ends)
+        self.changed |= unify(self, ends)
         joined: Names = {}
         self.met = {}
         for key in dict.fromkeys(key for _, names in ends for key in names):
