@@ -1,6 +1,7 @@
 """State that a call keeps in objects, and constants that decide: some of their sides no input can take."""
 
 import dataclasses
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -326,3 +327,126 @@ class ContinuesInLists(Layers):
                 found = -turns
             x = x * 0.8
         return kept["rows"], kept["count"], found
+
+
+class Counts(NamedTuple):
+    first: int
+    second: int = -1
+
+
+@dataclasses.dataclass
+class Clamped:
+    hidden: torch.Tensor
+    number: int = 0
+
+    def __init__(self, hidden, number=0):
+        self.hidden, self.number = hidden * 2, min(number, 2)
+
+
+@dataclasses.dataclass
+class Keyword:
+    second: object = dataclasses.field(default=None, kw_only=True)
+    first: object = None
+
+
+@dataclasses.dataclass
+class Computes:
+    hidden: torch.Tensor
+    large: bool = False
+    fixed: int = dataclasses.field(init=False, default=4)
+
+    def __post_init__(self):
+        self.large = bool(self.hidden.abs().max() > 1.5)
+
+
+class Subclass(Pair):
+    def __init__(self, first):
+        super().__init__(first, 3)
+
+
+def positive(x):
+    """How many of the first numbers are above 0."""
+    found = 0
+    for place in range(3):
+        if x[0, place] > 0:
+            found += 1
+    return found
+
+
+class AtOnce(Layers):
+    """The right side of an assignment is read before any target changes."""
+
+    def forward(self, x):
+        a, b = 1, 1
+        for place in range(5):
+            if x[0, place] > 0:
+                a, b = b, a + b
+        state, other = (x, 1), (x * 2, 2)
+        if x[0, 5] > 0:
+            state, other = other, state
+        pair, same = Pair(x), Pair(x * 3, 1)
+        pair, same = same, pair
+        before = [a, x]
+        a, before = a + 1, [a, before[1]]
+        return x * a, b, state, other, pair.first, same.second, before
+
+
+class ValueOfAnd(Layers):
+    def forward(self, x):
+        found = positive(x)
+        return (found > 1 and bool(x[0, 3] > 0)) or found == 0, found or 7, x
+
+
+class AskedAndChanged(Layers):
+    def forward(self, x):
+        found = positive(x)
+        if found > 0 and (found := found - 1) > x[0, 3]:
+            if found == 0:
+                return x * 2
+            return x * 3
+        return x + found
+
+
+class MadeInnermost(Layers):
+    def forward(self, x):
+        held, turn = State(x, 1), 0
+        while turn < 3 and x[0, turn] > -1:
+            turn, inner = turn + 1, 0
+            while inner < 2 and x[0, inner + 3] > 0:
+                inner += 1
+                held = State(x * 2, 5)
+        return held.hidden, held.steps
+
+
+class OfRecords(Layers):
+    def forward(self, x):
+        counts = Counts(positive(x), 1)
+        if counts == (0, 1):
+            return x * 2
+        if counts[:1] < (2,) and Counts(0).second == -1:
+            return x * 3
+        return x * counts.second
+
+
+class ByConstructors(Layers):
+    def forward(self, x):
+        clamped, keyword, computed = Clamped(x, positive(x)), Keyword(x, second=1), Computes(x)
+        if computed.large:
+            return clamped.hidden, clamped.number, keyword.first, keyword.second, computed
+        return clamped.number, computed, Subclass(x).second
+
+
+class SignOfZero(Layers):
+    def forward(self, x):
+        zero = 0.0
+        if x[0, 0] > 0:
+            zero = -0.0
+        return x / (x * 0 + zero)
+
+
+class FromTheEnd(Layers):
+    def forward(self, x):
+        place = 2
+        if x[0, 0] > 0:
+            place = -3
+        return self.heads[place](x)

@@ -12,7 +12,7 @@ import torch
 from regraft.dynamic.calls import Calls
 from regraft.dynamic.codes import assign, holds_tensor, is_named_result, name
 from regraft.dynamic.records import FIXED, fields_of, is_record
-from regraft.dynamic.residual import HostStep, TensorStep
+from regraft.dynamic.residual import HostStep, TensorStep, reads, writes
 from regraft.dynamic.values import SAME, Names, Value, literal
 
 ARITHMETIC = (
@@ -49,6 +49,7 @@ class Assignments(Calls):
         """Assign to an element."""
 
     def store_name(self, key: str, value: Value) -> None:
+        self.implied = {one: test for one, test in self.implied.items() if key not in reads(test)}
         if value.kind == "static" and (key not in self.varying or literal(value.example) is None):
             self.names[key] = value
             return
@@ -154,7 +155,7 @@ class Assignments(Calls):
         if value.kind == "static":
             held = [self.static(part) for part, _ in parts]
         elif value.fields:  # element by element, through names of their own where they might clash
-            held = [self.copied(self.element(value, place)) for place in range(len(parts))]
+            held = [self.before_stores(target, self.element(value, place)) for place in range(len(parts))]
         else:
             held = self.taken_apart(value)
         targets = list(target.elts)
@@ -168,6 +169,18 @@ class Assignments(Calls):
                 self.pending[-1].pop(0)
             self.store(element, made)
         self.pending.pop()
+
+    def before_stores(self, target: ast.expr, value: Value) -> Value:
+        """An element of the right side, under a name of its own where the targets may change what it reads."""
+        if value.kind in ("static", "lost"):
+            return value
+        stored = {self.frame.prefix + one for one in writes(target)}
+        others = any(isinstance(one, (ast.Attribute, ast.Subscript)) for one in ast.walk(target))
+        if others or any(key in stored or key.partition("__")[0] in stored for key in reads(value.code)):
+            key = self.fresh()
+            self.store_name(key, value)
+            return self.names[key]
+        return self.copied(value)
 
     def taken_apart(self, value: Value) -> list[Value]:
         """The elements of what one expression gives, under names of their own."""

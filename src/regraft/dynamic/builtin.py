@@ -61,16 +61,21 @@ class Builtins(Decisions):
         if called in ("sum", "max", "min") and len(operands) == 1 and holds_tensor(operands[0].example):
             return self.of_list(node, called, operands[0], code)
         if not tensors:
+            kinds = {type(one.example) for one in operands}
+            if called in ("max", "min") and len(operands) > 1 and bool in kinds and len(kinds) > 1:
+                raise self.refuse(node, f"{called}() of a truth and a number is not supported")
             value = self.run(node, code)
             known = all(one.kind == "static" for one in operands)
-            return self.static(value.example, code) if known else replace(value, kind="host")
+            truths = (False, True) if called in ("bool", "any", "all") else None
+            return self.static(value.example, code) if known else replace(value, kind="host", among=truths)
         if called in READING_BUILTINS and len(operands) == 1:
             if self.is_known(tensors[0]):
                 return self.static(getattr(builtins, called)(tensors[0].example))
             held = method_call(self.held(tensors[0]), "item")
             function = getattr(builtins, called)
             examples = (function(one) for one in (tensors[0].example, tensors[0].other))
-            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples))
+            truths = (False, True) if called == "bool" else None
+            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples), among=truths)
         if called == "len":
             return self.element(self.shape(tensors[0]), 0)
         if called == "enumerate" and len(operands) == 1:

@@ -15,7 +15,6 @@ from regraft.dynamic.builtin import COMPARISONS, Builtins
 from regraft.dynamic.codes import (
     MUTATORS,
     held_as,
-    holds_tensor,
     is_single,
     is_torch,
     method_call,
@@ -28,7 +27,7 @@ from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.outside import changes_outside
 from regraft.dynamic.probe import observe
-from regraft.dynamic.records import FIXED, fields_of, is_namedtuple, is_record
+from regraft.dynamic.records import FIXED, fields_of, holds_what_it_is_given, is_namedtuple, is_record
 from regraft.dynamic.residual import HostStep, reads
 from regraft.dynamic.values import SAME, Value, fork, literal
 
@@ -53,7 +52,8 @@ class Calls(Builtins):
             if base.kind == "record" and node.func.attr == "_replace":
                 return self.replaced(node, base, self.operands(node)[1])
             of_class = inspect.getattr_static(type(base.example), node.func.attr, None)
-            if base.kind == "record" and inspect.isfunction(of_class):
+            method = base.kind == "record" and node.func.attr not in base.fields
+            if method and inspect.isfunction(of_class):
                 args, words = self.operands(node, either=True)
                 return self.inline(node, of_class, None, [base, *args], words)
             if base.kind not in ("static", "record"):
@@ -255,6 +255,8 @@ class Calls(Builtins):
         """An object of a dataclass, made in forward: known field by field."""
         kind = callee.example
         fields = fields_of(kind)
+        if not holds_what_it_is_given(kind):
+            raise self.no_record(node, kind, f"a {kind.__name__} does not hold what it is made of")
         given = {**dict(zip(fields, args, strict=False)), **words}
         try:
             example = kind(**{key: one.example for key, one in given.items()})
@@ -266,7 +268,7 @@ class Calls(Builtins):
             raise self.no_record(node, kind, f"a {kind.__name__} does not hold what it is made of")
         for key in fields:
             held = getattr(example, key)
-            if key not in given and (holds_tensor(held) or isinstance(held, (list, dict, set))):
+            if key not in given and literal(held) is None and not callable(held):
                 raise self.no_record(node, kind, f"{key} of a {kind.__name__} is made by its constructor")
             given.setdefault(key, self.static(held))
         codes = {key: self.held(one) if one.kind == "tensor" else one.code for key, one in given.items()}
@@ -350,7 +352,8 @@ class Calls(Builtins):
             if called in READING_METHODS:
                 example, other = (getattr(one, called)() for one in (base.example, base.other))
                 self.met_lists(example, [other])
-                return Value("host", example, method_call(self.held(base), called), other)
+                truths = (False, True) if type(example) is bool else None  # the tensor's type says so
+                return Value("host", example, method_call(self.held(base), called), other, among=truths)
             self.only_scalars(node, [*args, *words.values()])
             code = ast.Call(
                 ast.Attribute(base.code, called, ast.Load()), [one.code for one in args],

@@ -99,7 +99,7 @@ def holds_tensor(value: Any) -> bool:
     if isinstance(value, dict):
         return any(holds_tensor(item) for item in value.values())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(holds_tensor(item) for item in vars(value).values())
+        return any(holds_tensor(getattr(value, one.name, None)) for one in dataclasses.fields(value))
     return isinstance(value, torch.Tensor)
 
 

@@ -11,7 +11,7 @@ from regraft.dynamic.codes import MUTATORS, method_call, name
 from regraft.dynamic.either import asked_of
 from regraft.dynamic.indexing import Indexing
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.possible import narrowed, possible
+from regraft.dynamic.possible import is_truth, narrowed, possible
 from regraft.dynamic.residual import Branch, Step, TensorStep, reads
 from regraft.dynamic.values import Names, Value
 
@@ -49,14 +49,16 @@ class Decisions(Indexing):
         if pending is not None:
             del pending[before:]
         tensors = all(isinstance(one, TensorStep) for one in steps)
-        if tensors and not visible and self.fallible == fallible:  # else it has to be skipped
-            last = found[0]
-            if last.kind == "static" and (asked(node) or type(last.example) is type(left.example) is bool):
+        last = found[0]
+        one_type = asked(node) or type(left.example) is type(last.example)
+        if tensors and not visible and self.fallible == fallible and one_type:  # else it has to be skipped
+            if last.kind == "static" and (asked(node) or (type(last.example) is bool and is_truth(left))):
                 return left if bool(last.example) == both else self.static(not both)
             self.steps.extend(steps)
             self.names = {**names, **self.names}  # what the first operand says of them holds in the second only
             example = (left.example and found[0].example) if both else (left.example or found[0].example)
-            return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]))
+            truths = (False, True) if is_truth(left) and is_truth(found[0]) else None
+            return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]), among=truths)
         key = self.fresh()
 
         def keep(value: Value) -> None:
@@ -71,7 +73,8 @@ class Decisions(Indexing):
         sides = [asked_for, lambda: keep(skipped)]
         labels = ["the condition holds", ""] if both else ["", "the condition does not hold"]
         value = self.decided(node, left, key, sides if both else sides[::-1], labels)
-        self.implied[key, both] = left.code
+        if not reads(left.code) & visible:
+            self.implied[key, both] = left.code
         return value
 
     def only_truth(self, node: ast.BoolOp, value: Value) -> None:
@@ -82,10 +85,10 @@ class Decisions(Indexing):
             )
 
     def operand(self, node: ast.BoolOp, rest: ast.expr) -> Value:
-        """The last operand, of which only the truth is known."""
+        """The last operand; of a tensor its truth."""
         value = self.evaluate(rest)
         self.only_truth(node, value)
-        return self.truth(value)
+        return value if value.kind in ("static", "host") and not asked(node) else self.truth(value)
 
     def as_bool(self, value: Value) -> Value:
         """The truth of a value of the host, where it may be a number or a container."""
@@ -93,7 +96,8 @@ class Decisions(Indexing):
             return self.static(bool(value.example))
         if type(value.example) is bool:
             return value
-        return Value("host", bool(value.example), ast.Call(name("bool"), [value.code], []), bool(value.other))
+        code = ast.Call(name("bool"), [value.code], [])
+        return Value("host", bool(value.example), code, bool(value.other), among=(False, True))
 
     def on_IfExp(self, node: ast.IfExp) -> Value:
         test = self.truth(self.evaluate(node.test))
@@ -220,7 +224,11 @@ class Decisions(Indexing):
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
             if self.is_known(value):
                 return self.static(bool(value.example))  # weights and what is made of them stay what they are
-            return Value("host", bool(value.example), method_call(self.held(value), "item"), bool(value.other))
+            among = (False, True) if value.example.dtype is torch.bool else None
+            code = method_call(self.held(value), "item")
+            return Value("host", bool(value.example), code, bool(value.other), among=among)
+        if value.kind == "record":
+            return self.static(self.made_truth(value.code, value.example))
         if self.has_length(value):
             return self.static(bool(value.example))
         truths = {bool(one) for one in possible(value) or (False, True)}

@@ -61,9 +61,9 @@ class Dictionaries(Objects):
         self.put_in(node, owner, ("item", key.example), value)
         return self.static(None)
 
-    def dict_setdefault(self, node: ast.AST, owner: Any, key: Value, value: Value) -> Value:
+    def dict_setdefault(self, node: ast.AST, owner: Any, key: Value, value: Value | None = None) -> Value:
         if self.look_up(node, owner, ("item", key.example)) is None:
-            self.put_in(node, owner, ("item", key.example), value)
+            self.put_in(node, owner, ("item", key.example), value or self.static(None))
         return self.dict_getitem(node, owner, key)
 
     def dict_pop(self, node: ast.AST, owner: Any, key: Value, other: Value | None = None) -> Value:

@@ -15,6 +15,7 @@ import torch
 from regraft.dynamic.codes import (
     assign,
     held_as,
+    holds_tensor,
     is_named_result,
     is_single,
     method_call,
@@ -26,7 +27,7 @@ from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.normal import mark
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.possible import outcomes
-from regraft.dynamic.records import is_record
+from regraft.dynamic.records import is_namedtuple, is_record
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Value, literal, open_sizes
 
@@ -130,7 +131,7 @@ class Expressions(Either):
         if base.kind == "record":
             return self.field(node, base, node.attr)
         if base.fields and is_named_result(base.example) and node.attr in type(base.example).__match_args__:
-            return self.element(base, type(base.example).__match_args__.index(node.attr))
+            return self.whole(node, node.attr, self.element(base, type(base.example).__match_args__.index(node.attr)))
         if base.kind == "host":
             raise self.refuse(node, f"the attribute {node.attr} of a value known only at run time is not supported")
         if self.is_made(base.example):
@@ -160,7 +161,7 @@ class Expressions(Either):
         kind = type(base.example)
         of_class = inspect.getattr_static(kind, called, self)
         if called in base.fields:
-            return self.element(base, called)
+            return self.whole(node, called, self.element(base, called))
         if isinstance(of_class, property) and of_class.fget is not None:
             return self.inline(node, of_class.fget, None, [base], {})
         if literal(of_class) is None and not isinstance(of_class, (classmethod, staticmethod)):
@@ -187,6 +188,8 @@ class Expressions(Either):
         code = [*value.fields.values()][place] if isinstance(place, int) else value.fields[place]
         if isinstance(code, ast.Constant):
             return self.static(code.value)
+        if isinstance(code, ast.UnaryOp) and isinstance(code.operand, ast.Constant):  # a number below 0
+            return self.static(ast.literal_eval(code))
         if isinstance(code, ast.Name) and code.id in self.names:
             return self.names[code.id]
         if isinstance(code, ast.Name) and code.id in self.globals:
@@ -240,6 +243,8 @@ class Expressions(Either):
             if asked is not None:
                 return asked
             operands = self.as_tensors(node, operands)
+        if any(one.kind == "record" for one in operands) and not isinstance(node, ast.Tuple):
+            return self.of_records(node, operands)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and operands[0].kind == "tensor":
             operands = [self.truth(operands[0])]
         if isinstance(node, ast.Slice):
@@ -270,6 +275,9 @@ class Expressions(Either):
             numbers = [one for one in operands if one.kind == "host" and isinstance(one.example, (int, float))]
             if numbers and not any(one.example is None for one in operands):
                 return replace(self.run(node, made), kind="host")  # `flag is True`
+            if not any(one.kind == "static" and not isinstance(one.example, torch.Tensor) and
+                       (one.example is None or literal(one.example) is None) for one in operands):  # fmt: skip
+                raise self.refuse(node, "whether two values known only at run time are one object is not supported")
             return self.static(self.run(node, made).example)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and self.is_made(operands[0].example):
             return self.static(not self.made_truth(node, operands[0].example))
@@ -301,9 +309,36 @@ class Expressions(Either):
             if table is not None:
                 return table
         among = outcomes(node, parts, operands)
+        if among is None and (isinstance(node, ast.Compare) or isinstance(getattr(node, "op", None), ast.Not)):
+            among = (False, True)  # what the host computes; a tensor has none
         if among is not None and len(among) == 1:
             return self.static(among[0])
         return replace(self.result(node, made, operands), among=among)
+
+    def of_records(self, node: ast.expr, operands: list[Value]) -> Value:
+        """What an operator gives for a record: a namedtuple of no tensors is a tuple, and none is None."""
+        none = any(one.kind == "static" and one.example is None for one in operands)
+        if none and isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            return self.static(isinstance(node.ops[0], ast.IsNot))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return self.static(not self.truth(operands[0]).example)
+        for one in operands:
+            if one.kind == "record" and (not is_namedtuple(type(one.example)) or holds_tensor(one.example)):
+                raise self.refuse(node, f"an operator on a {type(one.example).__name__} is not supported")
+        identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        if identity or not isinstance(node, (ast.BinOp, ast.Compare)):
+            raise self.refuse(node, "a list of objects, or whether one is another, is not supported")
+        keys = [self.fresh() for _ in operands]
+        for key, one in zip(keys, operands, strict=True):
+            parts = [self.element(one, place) for place in one.fields] if one.kind == "record" else []
+            self.store_name(self.frame.prefix + key, self.together(parts) if one.kind == "record" else one)
+        names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
+        made = copy.copy(node)
+        if isinstance(made, ast.BinOp):
+            made.left, made.right = names
+        elif isinstance(made, ast.Compare):
+            made.left, made.comparators = names[0], list(names[1:])
+        return self.evaluate(made)
 
     def with_starred(self, node: ast.List | ast.Tuple) -> Value:
         """`[*rows, x]`, which is `[*rows] + [x]`; of what has a known length element by element."""
@@ -405,4 +440,4 @@ class Expressions(Either):
             return value
         if "tensor" in kinds and not (value.example is None and value.other is None):
             raise self.refuse(node, f"gives a {type(value.example).__name__} from tensors, which is not supported")
-        return value if "host" in kinds else self.static(value.example, code)
+        return value if kinds & {"host", "record"} else self.static(value.example, code)

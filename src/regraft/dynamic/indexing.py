@@ -11,6 +11,7 @@ import torch
 from regraft.dynamic.codes import is_number_tensor, literal_range, name
 from regraft.dynamic.expressions import MODULES, Choice, Expressions
 from regraft.dynamic.possible import possible
+from regraft.dynamic.records import is_namedtuple
 from regraft.dynamic.values import SAME, Value
 from regraft.dynamic.worlds import longer
 
@@ -20,12 +21,18 @@ class Indexing(Expressions):
 
     def on_Subscript(self, node: ast.Subscript) -> Value:
         base = self.as_tensor(node, self.evaluate(node.value), "TypeError")
+        if base.kind == "record" and is_namedtuple(type(base.example)):
+            base = self.together([self.element(base, place) for place in base.fields])
         index = self.chosen.get(id(node.slice)) or self.number_name(self.evaluate(node.slice))
         if self.is_made(base.example):
             return self.invoke(node, self.special(node, base.example, "__getitem__"), [index], {})
         if index.kind == "static" and type(index.example) is int and self.holds_made(base.example):
-            return self.element(base, range(len(base.example))[index.example])
+            return self.whole(node, ast.unparse(node), self.element(base, range(len(base.example))[index.example]))
         code = ast.Subscript(base.code, index.code, ast.Load())
+        if isinstance(base.example, (list, tuple, dict)) and index.kind != "static" and index.example is not None:
+            several = base.example.values() if isinstance(base.example, dict) else base.example
+            if len({*map(type, several)}) > 1:
+                raise self.refuse(node, "an element of a list whose elements have different types is not supported")
         if base.kind == "static" and isinstance(base.example, MODULES):
             if index.kind != "static":
                 raise Choice(node.slice, chosen_from(base.example, index))
@@ -37,11 +44,13 @@ class Indexing(Expressions):
             same = [place for place in base.fields if found is not None and getattr(base.example, place) is found]
             if same:
                 return self.element(base, same[0])
+        if base.kind == "record":
+            raise self.refuse(node, f"an index of a {type(base.example).__name__} is not supported here")
         if base.kind == "host":
             if index.kind == "tensor":
                 raise self.refuse(node, "a container is indexed by a tensor")
             if isinstance(base.code, ast.Tuple) and isinstance(index.example, int) and index.kind == "static":
-                return self.element(base, index.example)
+                return self.whole(node, ast.unparse(node), self.element(base, index.example))
             if isinstance(base.code, ast.Tuple) and isinstance(index.code, ast.Slice) and index.kind == "static":
                 places = self.run(node, ast.Subscript(literal_range(base), index.code, ast.Load())).example
                 made = ast.Tuple([base.code.elts[place] for place in places], ast.Load())
@@ -100,5 +109,6 @@ def chosen_from(modules: Any, index: Value) -> list[Any]:
     """The keys or places that an index may be."""
     named, among = isinstance(modules, torch.nn.ModuleDict), possible(index)
     keys = list(modules) if named else list(range(len(modules)))
-    counted = among is not None and (named or min(among) >= 0)  # else from the end
-    return [one for one in keys if one in among] if counted and among is not None else keys
+    if among is None:
+        return keys
+    return [one for one in among if one in keys or (not named and type(one) is int and -len(keys) <= one < 0)]

@@ -191,7 +191,9 @@ class Loops(Statements):
                 lambda: self.apart(lambda: self.iteration(node, around), self.names)  # noqa: B023
             )
             ends = [*around.next, *([] if leaves(steps) else [(steps, after)])]
-            changed |= unify(self, [([], entry), *ends])
+            unified = unify(self, [([], entry), *ends])
+            self.changed |= unified
+            changed |= unified
             found = changed - self.varying
             if found & entry.keys():
                 varying |= found
@@ -245,7 +247,7 @@ class Loops(Statements):
         wider = opened(uncovered(value), uncovered(new)) if new is not None and grows else None
         if wider is not None:
             return replace(self.hold(key, wider), kind=value.kind)
-        if key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
+        if new is not None or key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
             if getattr(node, "peeled", False):
                 return Value("lost", None, name(key))
             raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next", NotSettled)

@@ -26,7 +26,7 @@ import torch
 
 from regraft.dynamic.codes import name
 from regraft.dynamic.interpreter import Frame, Interpreter, Local
-from regraft.dynamic.records import Mutable, has_made_init, is_namedtuple, made_init
+from regraft.dynamic.records import Mutable, init_owner, is_namedtuple, made_init
 from regraft.dynamic.residual import reads
 from regraft.dynamic.results import TAKEN, form_of
 from regraft.dynamic.scratch import Found, is_plain, is_there, take_off
@@ -92,15 +92,7 @@ class Objects(Interpreter):
     def construct(self, node: ast.AST, kind: type, args: list[Value], words: dict[str, Value]) -> Value:
         made = self.make(kind)
         self.under_way.append(made)
-        if has_made_init(kind):
-            function, definition, scope = made_init(kind)
-            place = ast.copy_location(ast.Pass(), node)
-            for one in ast.walk(definition):
-                ast.copy_location(one, place)
-            self.local[function] = Local(definition, Frame(self.frame.path, scope, ""))
-            self.inline(node, function, made.example, args, words)
-        else:
-            self.invoke(node, self.special(node, made.example, "__init__"), args, words)
+        self.invoke(node, self.special(node, made.example, "__init__"), args, words)
         self.under_way.pop()
         return made
 
@@ -113,8 +105,18 @@ class Objects(Interpreter):
     def invoke(self, node: ast.AST, method: Any, args: list[Value], words: dict[str, Value]) -> Value:
         """The call of a method of an object that forward makes."""
         if inspect.ismethod(method):
-            return self.inline(node, method.__func__, method.__self__, args, words)
+            owner = init_owner(type(method.__self__), method.__func__)
+            function = method.__func__ if owner is None else self.made_init(node, owner)
+            return self.inline(node, function, method.__self__, args, words)
         return self.native(node, method.__self__, method.__name__, args, words)
+
+    def made_init(self, node: ast.AST, kind: type) -> Any:
+        """The constructor that `dataclass` wrote, with statements to follow."""
+        function, definition, scope = made_init(kind)
+        for one in ast.walk(definition):
+            ast.copy_location(one, node)
+        self.local[function] = Local(definition, Frame(self.frame.path, scope, ""))
+        return function
 
     def special(self, node: ast.AST, stand_in: Any, called: str) -> Any:
         """A method such as `__getitem__`, which is looked up in the class."""
@@ -298,7 +300,9 @@ class Objects(Interpreter):
                 if one.kind == "lost" or (one.kind == "static" and literal(one.example) is None):
                     raise self.refuse(node, "a dictionary holds something here that the host cannot make")
             code = ast.Dict(codes, [self.held(one) if one.kind == "tensor" else one.code for one in items])
-            return replace(self.run(node, code), kind="host") if items else Value("host", {}, code, {})
+            examples = ({key: one.example for key, one in zip(keys, items, strict=True)},
+                        {key: one.other for key, one in zip(keys, items, strict=True)})  # fmt: skip
+            return Value("host", examples[0], code, examples[1])
         if value.kind == "record":
             return self.as_result(node, value, {key: self.element(value, key) for key in value.fields})
         if value.kind == "static" and self.is_made(value.example):

@@ -27,9 +27,12 @@ def possible(value: Value) -> Constants | None:
     """What a value is one of, for whatever input, at this point of the program; None where that is not known."""
     if value.kind == "static":
         return (value.example,) if literal(value.example) is not None else None
-    if value.kind != "host":
-        return None
-    return value.among or ((False, True) if type(value.example) is bool else None)
+    return value.among if value.kind == "host" else None
+
+
+def is_truth(value: Value) -> bool:
+    """Whether it is True or False, whatever the input: that of the example says nothing."""
+    return all(type(one) is bool for one in possible(value) or (None,))
 
 
 def distinct(several: Iterable[Any]) -> Constants | None:

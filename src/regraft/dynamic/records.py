@@ -31,10 +31,27 @@ def fields_of(kind: type) -> list[str]:
     return list(kind._fields) if is_namedtuple(kind) else [one.name for one in dataclasses.fields(kind)]  # type: ignore[attr-defined]
 
 
-def has_made_init(kind: type) -> bool:
-    """Whether `dataclass` wrote its constructor, of which there is no source."""
-    owner = next(one for one in kind.__mro__ if "__init__" in vars(one))
-    return "__dataclass_params__" in vars(owner) and vars(owner)["__dataclass_params__"].init
+def init_owner(kind: Any, init: Any) -> Any:
+    """The dataclass whose constructor this is, where `dataclass` wrote it and there is no source."""
+    for one in kind.__mro__:
+        if vars(one).get("__init__") is init and "__dataclass_params__" in vars(one):
+            return one if init.__code__.co_filename == "<string>" else None
+    return None
+
+
+def holds_what_it_is_given(kind: Any) -> bool:
+    """Whether an object's fields are the arguments, or their defaults, and it has nothing else; for all arguments.
+
+    Outputs in the manner of transformers, which are dictionaries too, are taken for such.
+    """
+    if is_namedtuple(kind):
+        return str(kind.__new__.__code__.co_filename).startswith("<")
+    if issubclass(kind, dict):
+        return True
+    plain = all(one.init and not one.kw_only for one in dataclasses.fields(kind))
+    names = list(inspect.signature(kind.__init__).parameters)[1:]
+    whole = plain and names == fields_of(kind) and not hasattr(kind, "__post_init__")
+    return whole and kind.__new__ is object.__new__ and init_owner(kind, kind.__init__) is not None
 
 
 def made_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any]]:

@@ -360,4 +360,4 @@ def uncovered(value: Value) -> Value:
 def same_constant(left: Any, right: Any) -> bool:
     if left is right:
         return True
-    return literal(left) is not None and type(left) is type(right) and bool(left == right)
+    return literal(left) is not None and type(left) is type(right) and repr(left) == repr(right)

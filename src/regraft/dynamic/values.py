@@ -110,11 +110,11 @@ def opened(value: Value, other: Value) -> Value | None:
 
 def literal(value: Any) -> ast.expr | None:
     """The source text of a constant that needs no import; None where there is none."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        if isinstance(value, float) and not math.isfinite(value):
+    if value is None or type(value) in (bool, int, float, str):
+        if type(value) is float and not math.isfinite(value):
             return infinite(value)
         return ast.parse(repr(value), mode="eval").body
-    if isinstance(value, (tuple, list)):
+    if type(value) in (tuple, list, torch.Size):
         items = [literal(item) for item in value]
         if all(item is not None for item in items):
             make = ast.Tuple if isinstance(value, tuple) else ast.List
