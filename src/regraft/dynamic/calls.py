@@ -27,7 +27,7 @@ from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.outside import changes_outside
 from regraft.dynamic.probe import observe
-from regraft.dynamic.records import FIXED, fields_of, holds_what_it_is_given, is_namedtuple, is_record
+from regraft.dynamic.records import is_namedtuple, is_record
 from regraft.dynamic.residual import HostStep, reads
 from regraft.dynamic.values import SAME, Value, fork, literal
 
@@ -153,13 +153,9 @@ class Calls(Builtins):
         if function in (getattr, hasattr) and type(called) is str and self.is_scratch(first, called):
             value = self.scratch_value(node, first, called)
             return self.static(True) if function is hasattr else value
-        if args and args[0].kind == "record" and type(called) is str and function in (getattr, hasattr, setattr):
-            if function is setattr:
-                raise self.no_record(node, type(first), FIXED)
-            there = called in args[0].fields or hasattr(type(first), called)
-            if function is hasattr or (not there and len(args) > 2):
-                return self.static(there) if function is hasattr else args[2]
-            return self.field(node, args[0], called)
+        asked = self.asked_of_record(node, function, args, words)
+        if asked is not None:
+            return asked
         if not self.is_made(first) or any(one.kind != "static" for one in args[:2]):
             return None
         if function in (isinstance, type, callable):
@@ -177,20 +173,6 @@ class Calls(Builtins):
             self.put_attribute(node, first, args[1].example, args[2])
             return self.static(None)
         return None
-
-    def replaced(self, node: ast.Call, value: Value, words: dict[str, Value]) -> Value:
-        """Another object of a dataclass or namedtuple, with other values of some fields."""
-        kind = type(value.example)
-        if not (value.kind == "record" or self.is_made(value.example)):
-            raise self.refuse(node, f"a {kind.__name__} that forward did not make is not supported here")
-        given = fields_of(kind) if is_namedtuple(kind) else [one.name for one in dataclasses.fields(kind) if one.init]
-        for key in given:
-            if key not in words:
-                held = self.element(value, key) if value.kind == "record" else self.attribute(node, value.example, key)
-                words = {**words, **({key: held} if held is not None else {})}
-        if kind in self.mutable:
-            return self.construct(node, kind, [], words)
-        return self.record(node, self.static(kind), [], words)
 
     def above(self, node: ast.Call, args: list[Value]) -> Any:
         """What `super()` gives in a method."""
@@ -250,30 +232,6 @@ class Calls(Builtins):
             else:
                 raise self.refuse(word, "a call with ** of something that is not known is not supported")
         return args, words
-
-    def record(self, node: ast.Call, callee: Value, args: list[Value], words: dict[str, Value]) -> Value:
-        """An object of a dataclass, made in forward: known field by field."""
-        kind = callee.example
-        fields = fields_of(kind)
-        if not holds_what_it_is_given(kind):
-            raise self.no_record(node, kind, f"a {kind.__name__} does not hold what it is made of")
-        given = {**dict(zip(fields, args, strict=False)), **words}
-        try:
-            example = kind(**{key: one.example for key, one in given.items()})
-            twin = kind(**{key: one.other for key, one in given.items()})
-        except Exception as problem:
-            reason = f"cannot be made: {type(problem).__name__}: {problem}"
-            raise self.no_record(node, kind, reason) from problem
-        if any(getattr(example, key, given) is not one.example for key, one in given.items()):
-            raise self.no_record(node, kind, f"a {kind.__name__} does not hold what it is made of")
-        for key in fields:
-            held = getattr(example, key)
-            if key not in given and literal(held) is None and not callable(held):
-                raise self.no_record(node, kind, f"{key} of a {kind.__name__} is made by its constructor")
-            given.setdefault(key, self.static(held))
-        codes = {key: self.held(one) if one.kind == "tensor" else one.code for key, one in given.items()}
-        code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
-        return Value("record", example, code, twin)
 
     def settled(self, node: ast.Call, code: ast.Call) -> Value | None:
         """What a function of known arguments gives, where that cannot change afterwards."""

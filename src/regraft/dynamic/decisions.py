@@ -12,6 +12,7 @@ from regraft.dynamic.either import asked_of
 from regraft.dynamic.indexing import Indexing
 from regraft.dynamic.normal import comprehension
 from regraft.dynamic.possible import is_truth, narrowed, possible
+from regraft.dynamic.records import is_namedtuple
 from regraft.dynamic.residual import Branch, Step, TensorStep, reads
 from regraft.dynamic.values import Names, Value
 
@@ -228,7 +229,8 @@ class Decisions(Indexing):
             code = method_call(self.held(value), "item")
             return Value("host", bool(value.example), code, bool(value.other), among=among)
         if value.kind == "record":
-            return self.static(self.made_truth(value.code, value.example))
+            named = is_namedtuple(type(value.example))
+            return self.static(bool(value.fields) if named else self.made_truth(value.code, value.example))
         if self.has_length(value):
             return self.static(bool(value.example))
         truths = {bool(one) for one in possible(value) or (False, True)}

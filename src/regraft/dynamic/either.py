@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from regraft.dynamic.codes import assign, held_as, method_call, name
-from regraft.dynamic.dictionaries import Dictionaries
+from regraft.dynamic.fields import Fields
 from regraft.dynamic.residual import Branch, HostStep
 from regraft.dynamic.values import Value, open_sizes
 
@@ -21,7 +21,7 @@ class Cases(Exception):
         self.key = key
 
 
-class Either(Dictionaries):
+class Either(Fields):
     """The host holds the tensor or the constant, as the original does; operations get a tensor."""
 
     def asked_for_none(self, node: ast.expr, operands: list[Value]) -> Value | None:

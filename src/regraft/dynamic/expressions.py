@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
-import inspect
 import operator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,6 @@ import torch
 from regraft.dynamic.codes import (
     assign,
     held_as,
-    holds_tensor,
     is_named_result,
     is_single,
     method_call,
@@ -27,7 +25,7 @@ from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.normal import mark
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.possible import outcomes
-from regraft.dynamic.records import is_namedtuple, is_record
+from regraft.dynamic.records import is_record
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Value, literal, open_sizes
 
@@ -155,18 +153,6 @@ class Expressions(Either):
         except AttributeError as problem:
             raise self.refuse(node, str(problem)) from problem
         return self.static(value, ast.Attribute(base.code, node.attr, ast.Load()))
-
-    def field(self, node: ast.AST, base: Value, called: str) -> Value:
-        """A field of a record, or what its class has under this name."""
-        kind = type(base.example)
-        of_class = inspect.getattr_static(kind, called, self)
-        if called in base.fields:
-            return self.whole(node, called, self.element(base, called))
-        if isinstance(of_class, property) and of_class.fget is not None:
-            return self.inline(node, of_class.fget, None, [base], {})
-        if literal(of_class) is None and not isinstance(of_class, (classmethod, staticmethod)):
-            raise self.no_record(node, kind, f"{kind.__name__} has no field {called} that is known here")
-        return self.static(getattr(kind, called))
 
     def shape(self, base: Value) -> Value:
         """The shape of a tensor, element by element: constants, and sizes that the region or the host looks up."""
@@ -314,31 +300,6 @@ class Expressions(Either):
         if among is not None and len(among) == 1:
             return self.static(among[0])
         return replace(self.result(node, made, operands), among=among)
-
-    def of_records(self, node: ast.expr, operands: list[Value]) -> Value:
-        """What an operator gives for a record: a namedtuple of no tensors is a tuple, and none is None."""
-        none = any(one.kind == "static" and one.example is None for one in operands)
-        if none and isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
-            return self.static(isinstance(node.ops[0], ast.IsNot))
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            return self.static(not self.truth(operands[0]).example)
-        for one in operands:
-            if one.kind == "record" and (not is_namedtuple(type(one.example)) or holds_tensor(one.example)):
-                raise self.refuse(node, f"an operator on a {type(one.example).__name__} is not supported")
-        identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
-        if identity or not isinstance(node, (ast.BinOp, ast.Compare)):
-            raise self.refuse(node, "a list of objects, or whether one is another, is not supported")
-        keys = [self.fresh() for _ in operands]
-        for key, one in zip(keys, operands, strict=True):
-            parts = [self.element(one, place) for place in one.fields] if one.kind == "record" else []
-            self.store_name(self.frame.prefix + key, self.together(parts) if one.kind == "record" else one)
-        names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
-        made = copy.copy(node)
-        if isinstance(made, ast.BinOp):
-            made.left, made.right = names
-        elif isinstance(made, ast.Compare):
-            made.left, made.comparators = names[0], list(names[1:])
-        return self.evaluate(made)
 
     def with_starred(self, node: ast.List | ast.Tuple) -> Value:
         """`[*rows, x]`, which is `[*rows] + [x]`; of what has a known length element by element."""
