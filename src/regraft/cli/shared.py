@@ -160,7 +160,7 @@ def print_verdict(verdict: Verdict) -> None:
     colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
     status = paint(verdict.status, fg=colour, bold=True)
     click.echo(f"{verdict.file} {verdict.definition}: {status}" + (f": {verdict.reason}" if verdict.reason else ""))
-    for key in ("models", "dtypes", "lines that are enough", "reproducer"):
+    for key in ("models", "dtypes", "reproducer"):
         value = verdict.evidence.get(key)
         if value:
             click.echo(f"  {key}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}")

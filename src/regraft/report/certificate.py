@@ -27,8 +27,6 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
             lines += ["", f"**{one.definition}** is {one.status}: {one.reason}"]
         if one.evidence.get("given up"):
             lines += ["", f"**{one.definition}** gives up: {_joined(one.evidence['given up'])}"]
-        if one.evidence.get("lines that are enough"):
-            lines += ["", f"Enough for it: the changes of lines {_joined(one.evidence['lines that are enough'])}"]
         if one.evidence.get("reproducer"):
             lines += ["", f"Shown by `python {one.evidence['reproducer']}`"]
     return "\n".join(lines)

@@ -106,11 +106,6 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
     return tuple(found + gone)
 
 
-def definition_lines(tree: ast.Module) -> frozenset[int]:
-    """Every line of a top-level definition, decorators included."""
-    return frozenset(line for chunk in _chunks(tree).values() for line in range(chunk.first, chunk.last + 1))
-
-
 def executable_lines(code: CodeType) -> frozenset[int]:
     """Return every line of a module's code object, nested functions included, that the interpreter can run."""
     lines = {line for _, _, line in code.co_lines() if line}
@@ -174,7 +169,7 @@ def _module_change(
 
 
 def _outside(tree: ast.Module, lines: list[bytes]) -> tuple[list[bytes], list[int]]:
-    inside = definition_lines(tree)
+    inside = {line for chunk in _chunks(tree).values() for line in range(chunk.first, chunk.last + 1)}
     numbers = [n for n in range(1, len(lines) + 1) if n not in inside]
     return [lines[n - 1] for n in numbers], numbers
 

@@ -16,14 +16,13 @@ from typing import Any
 
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.process import Exit, run_child
-from regraft.verify.reproduce import reproduce
+from regraft.verify.reproduce import write_reproducer
 from regraft.verify.types import INTERNAL, LEVELS, MODULE, Status, Verdict, VerifyError
 
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
 _FINISH = 0.9  # of the time on the clock, after which the child saves what it has
 _DEPTH = 3
-_FEWEST = 60.0  # seconds to find out which patches are enough for a difference
 MEMORY_LIMIT = 8 * 1024**3
 HALVES = ("bfloat16", "float16")
 
@@ -213,10 +212,7 @@ def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str
     status, reason = _decide(change, result, record, fallen)
     evidence = _evidence(change, result, record)
     if status == "refuted":
-        failure = record.get("failure", {})
-        evidence["reproducer"], lines = reproduce(job.original, job.changed, failure, reason, job.python, _FEWEST)
-        if lines:
-            evidence["lines that are enough"] = list(lines)
+        evidence["reproducer"] = write_reproducer(job.original, job.changed, record.get("failure", {}), reason)
     return Verdict(file, change.definition, change.lines, status, reason, evidence)
 
 
