@@ -177,10 +177,13 @@ class Assignments(Calls):
         stored = {self.frame.prefix + one for one in writes(target)}
         others = any(isinstance(one, (ast.Attribute, ast.Subscript)) for one in ast.walk(target))
         if others or any(key in stored or key.partition("__")[0] in stored for key in reads(value.code)):
-            key = self.fresh()
-            self.store_name(key, value)
-            return self.names[key]
+            return self.under_a_name(value)
         return self.copied(value)
+
+    def under_a_name(self, value: Value) -> Value:
+        key = self.fresh()
+        self.store_name(key, value)
+        return self.names[key]
 
     def taken_apart(self, value: Value) -> list[Value]:
         """The elements of what one expression gives, under names of their own."""
@@ -200,11 +203,7 @@ class Assignments(Calls):
         return self.hold(key, Value(held, example, name(key), twin))
 
     def copied(self, value: Value) -> Value:
-        if isinstance(value.code, ast.Name) and value.kind != "static":
-            key = self.fresh()
-            self.store_name(key, value)
-            return self.names[key]
-        return value
+        return self.under_a_name(value) if isinstance(value.code, ast.Name) and value.kind != "static" else value
 
     def keep(self, key: str, value: Value) -> None:
         self.store_name(key, value)

@@ -12,6 +12,7 @@ import torch
 from regraft.dynamic.codes import holds_tensor, is_named_result, method_call, name, plain
 from regraft.dynamic.decisions import Decisions
 from regraft.dynamic.normal import mark
+from regraft.dynamic.possible import TRUTHS
 from regraft.dynamic.values import SAME, Value
 from regraft.dynamic.worlds import longer
 
@@ -66,16 +67,16 @@ class Builtins(Decisions):
                 raise self.refuse(node, f"{called}() of a truth and a number is not supported")
             value = self.run(node, code)
             known = all(one.kind == "static" for one in operands)
-            truths = (False, True) if called in ("bool", "any", "all") else None
-            return self.static(value.example, code) if known else replace(value, kind="host", among=truths)
+            among = TRUTHS if called in ("bool", "any", "all") else None
+            return self.static(value.example, code) if known else replace(value, kind="host", among=among)
         if called in READING_BUILTINS and len(operands) == 1:
             if self.is_known(tensors[0]):
                 return self.static(getattr(builtins, called)(tensors[0].example))
             held = method_call(self.held(tensors[0]), "item")
             function = getattr(builtins, called)
             examples = (function(one) for one in (tensors[0].example, tensors[0].other))
-            truths = (False, True) if called == "bool" else None
-            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples), among=truths)
+            among = TRUTHS if called == "bool" else None
+            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples), among=among)
         if called == "len":
             return self.element(self.shape(tensors[0]), 0)
         if called == "enumerate" and len(operands) == 1:

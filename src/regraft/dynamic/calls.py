@@ -26,6 +26,7 @@ from regraft.dynamic.interpreter import Local, NotRun
 from regraft.dynamic.local import as_definition, inside, stand_in
 from regraft.dynamic.objects import BOUND
 from regraft.dynamic.outside import changes_outside
+from regraft.dynamic.possible import TRUTHS
 from regraft.dynamic.probe import observe
 from regraft.dynamic.records import is_namedtuple, is_record
 from regraft.dynamic.residual import HostStep, reads
@@ -51,11 +52,10 @@ class Calls(Builtins):
                 base = replace(base, kind="tensor")
             if base.kind == "record" and node.func.attr == "_replace":
                 return self.replaced(node, base, self.operands(node)[1])
-            of_class = inspect.getattr_static(type(base.example), node.func.attr, None)
-            method = base.kind == "record" and node.func.attr not in base.fields
-            if method and inspect.isfunction(of_class):
+            method = self.method_of_record(base, node.func.attr) if base.kind == "record" else None
+            if method is not None:
                 args, words = self.operands(node, either=True)
-                return self.inline(node, of_class, None, [base, *args], words)
+                return self.inline(node, method, None, [base, *args], words)
             if base.kind not in ("static", "record"):
                 return self.method(node, base, node.func.attr)
             callee = self.attribute_of(node.func, base)
@@ -310,8 +310,8 @@ class Calls(Builtins):
             if called in READING_METHODS:
                 example, other = (getattr(one, called)() for one in (base.example, base.other))
                 self.met_lists(example, [other])
-                truths = (False, True) if type(example) is bool else None  # the tensor's type says so
-                return Value("host", example, method_call(self.held(base), called), other, among=truths)
+                among = TRUTHS if type(example) is bool else None  # the tensor's type says so
+                return Value("host", example, method_call(self.held(base), called), other, among=among)
             self.only_scalars(node, [*args, *words.values()])
             code = ast.Call(
                 ast.Attribute(base.code, called, ast.Load()), [one.code for one in args],

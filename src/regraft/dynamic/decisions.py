@@ -11,7 +11,7 @@ from regraft.dynamic.codes import MUTATORS, method_call, name
 from regraft.dynamic.either import asked_of
 from regraft.dynamic.indexing import Indexing
 from regraft.dynamic.normal import comprehension
-from regraft.dynamic.possible import is_truth, narrowed, possible
+from regraft.dynamic.possible import TRUTHS, is_truth, narrowed, possible
 from regraft.dynamic.records import is_namedtuple
 from regraft.dynamic.residual import Branch, Step, TensorStep, reads
 from regraft.dynamic.values import Names, Value
@@ -57,9 +57,9 @@ class Decisions(Indexing):
                 return left if bool(last.example) == both else self.static(not both)
             self.steps.extend(steps)
             self.names = {**names, **self.names}  # what the first operand says of them holds in the second only
-            example = (left.example and found[0].example) if both else (left.example or found[0].example)
-            truths = (False, True) if is_truth(left) and is_truth(found[0]) else None
-            return Value("host", example, ast.BoolOp(node.op, [left.code, found[0].code]), among=truths)
+            example = (left.example and last.example) if both else (left.example or last.example)
+            among = TRUTHS if is_truth(left) and is_truth(last) else None
+            return Value("host", example, ast.BoolOp(node.op, [left.code, last.code]), among=among)
         key = self.fresh()
 
         def keep(value: Value) -> None:
@@ -98,7 +98,7 @@ class Decisions(Indexing):
         if type(value.example) is bool:
             return value
         code = ast.Call(name("bool"), [value.code], [])
-        return Value("host", bool(value.example), code, bool(value.other), among=(False, True))
+        return Value("host", bool(value.example), code, bool(value.other), among=TRUTHS)
 
     def on_IfExp(self, node: ast.IfExp) -> Value:
         test = self.truth(self.evaluate(node.test))
@@ -225,7 +225,7 @@ class Decisions(Indexing):
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
             if self.is_known(value):
                 return self.static(bool(value.example))  # weights and what is made of them stay what they are
-            among = (False, True) if value.example.dtype is torch.bool else None
+            among = TRUTHS if value.example.dtype is torch.bool else None
             code = method_call(self.held(value), "item")
             return Value("host", bool(value.example), code, bool(value.other), among=among)
         if value.kind == "record":
@@ -233,7 +233,7 @@ class Decisions(Indexing):
             return self.static(bool(value.fields) if named else self.made_truth(value.code, value.example))
         if self.has_length(value):
             return self.static(bool(value.example))
-        truths = {bool(one) for one in possible(value) or (False, True)}
+        truths = {bool(one) for one in possible(value) or TRUTHS}
         return value if len(truths) > 1 else self.static(truths.pop())
 
 

@@ -24,7 +24,7 @@ from regraft.dynamic.either import Either
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.normal import mark
 from regraft.dynamic.objects import BOUND
-from regraft.dynamic.possible import outcomes
+from regraft.dynamic.possible import TRUTHS, outcomes
 from regraft.dynamic.records import is_record
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Value, literal, open_sizes
@@ -296,7 +296,7 @@ class Expressions(Either):
                 return table
         among = outcomes(node, parts, operands)
         if among is None and (isinstance(node, ast.Compare) or isinstance(getattr(node, "op", None), ast.Not)):
-            among = (False, True)  # what the host computes; a tensor has none
+            among = TRUTHS  # what the host computes; a tensor has none
         if among is not None and len(among) == 1:
             return self.static(among[0])
         return replace(self.result(node, made, operands), among=among)

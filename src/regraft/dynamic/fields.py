@@ -68,6 +68,15 @@ class Fields(Dictionaries):
             raise self.no_record(node, kind, f"{kind.__name__} has no field {called} that is known here")
         return self.static(getattr(kind, called))
 
+    def method_of_record(self, base: Value, called: str) -> Any:
+        """A function that a record's class has under this name; None where it has none, or a field is called so."""
+        of_class = inspect.getattr_static(type(base.example), called, None)
+        return of_class if inspect.isfunction(of_class) and called not in base.fields else None
+
+    def as_tuple(self, value: Value) -> Value:
+        """A namedtuple as the tuple that it is."""
+        return self.together([self.element(value, place) for place in value.fields])
+
     def asked_of_record(
         self, node: ast.AST, function: Any, args: list[Value], words: dict[str, Value]
     ) -> Value | None:
@@ -87,19 +96,19 @@ class Fields(Dictionaries):
             if function in (isinstance, type):
                 return self.static(function(*(one.example for one in args)))
             if is_namedtuple(type(first)) and function in (len, tuple, list):
+                if function is len:
+                    return self.static(len(args[0].fields))
                 parts = [self.element(args[0], place) for place in args[0].fields]
-                whole = self.listed(node, parts) if function is list else self.together(parts)
-                return self.static(len(parts)) if function is len else whole
+                return self.listed(node, parts) if function is list else self.together(parts)
         return None
 
     def of_records(self, node: ast.expr, operands: list[Value]) -> Value:
         """What an operator gives for a record: a namedtuple of no tensors is a tuple, and none is None."""
-        none = any(one.kind == "static" and one.example is None for one in operands)
-        if none and isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
-            return self.static(isinstance(node.ops[0], ast.IsNot))
+        identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        if identity and any(one.kind == "static" and one.example is None for one in operands):
+            return self.static(isinstance(node.ops[0], ast.IsNot))  # type: ignore[attr-defined]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.static(not self.truth(operands[0]).example)
-        identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
         if identity or not isinstance(node, (ast.BinOp, ast.Compare)):
             raise self.refuse(node, "a list of objects, or whether one is another, is not supported")
         for one in operands:
@@ -107,8 +116,7 @@ class Fields(Dictionaries):
                 raise self.refuse(node, f"an operator on a {type(one.example).__name__} is not supported")
         keys = [self.fresh() for _ in operands]
         for key, one in zip(keys, operands, strict=True):
-            parts = [self.element(one, place) for place in one.fields] if one.kind == "record" else []
-            self.store_name(self.frame.prefix + key, self.together(parts) if one.kind == "record" else one)
+            self.store_name(self.frame.prefix + key, self.as_tuple(one) if one.kind == "record" else one)
         names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
         made = copy.copy(node)
         if isinstance(made, ast.BinOp):

@@ -22,7 +22,7 @@ class Indexing(Expressions):
     def on_Subscript(self, node: ast.Subscript) -> Value:
         base = self.as_tensor(node, self.evaluate(node.value), "TypeError")
         if base.kind == "record" and is_namedtuple(type(base.example)):
-            base = self.together([self.element(base, place) for place in base.fields])
+            base = self.as_tuple(base)
         index = self.chosen.get(id(node.slice)) or self.number_name(self.evaluate(node.slice))
         if self.is_made(base.example):
             return self.invoke(node, self.special(node, base.example, "__getitem__"), [index], {})

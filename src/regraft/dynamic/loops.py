@@ -145,15 +145,10 @@ class Loops(Statements):
     def settle(self, node: ast.AST, keys: set[str]) -> None:
         """Let the host or regions hold what is under these names, of which nothing is known any more."""
         for key in sorted(keys):
-            value = self.names.get(key)
-            if value is not None:
-                value = self.names[key] = replace(value, constant=False, among=None)
-            if (
-                value is not None
-                and value.kind in ("static", "host")
-                and not isinstance(value.code, ast.Name)
-                and not value.fields
-            ):
+            if key not in self.names:
+                continue
+            value = self.names[key] = replace(self.names[key], constant=False, among=None)
+            if value.kind in ("static", "host") and not isinstance(value.code, ast.Name) and not value.fields:
                 if value.kind == "static" and literal(value.example) is None:
                     raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
                 self.steps.append(HostStep(assign(key, value.code)))
@@ -187,13 +182,7 @@ class Loops(Statements):
                     self.names[key] = self.one_of(self.names[key], [self.names[key]])
             entry = dict(self.names)
             around = Around(False)
-            (steps, after), changed = self.changing(
-                lambda: self.apart(lambda: self.iteration(node, around), self.names)  # noqa: B023
-            )
-            ends = [*around.next, *([] if leaves(steps) else [(steps, after)])]
-            unified = unify(self, [([], entry), *ends])
-            self.changed |= unified
-            changed |= unified
+            (steps, after, ends), changed = self.changing(lambda: self.followed(node, around, entry))  # noqa: B023
             found = changed - self.varying
             if found & entry.keys():
                 varying |= found
@@ -224,8 +213,17 @@ class Loops(Statements):
         self.varying -= varying
         if not leaves(steps):  # what a `del` in the body took away
             self.names = {key: value for key, value in self.names.items() if key in after or key not in self.deleted}
-        self.leave(node, around, steps, after, header is not None)
+        self.leave(node, around, ends, header is not None)
         self.steps.append(Loop(steps, header))
+
+    def followed(
+        self, node: ast.While | ast.For, around: Around, entry: Names
+    ) -> tuple[list[Step], Names, list[tuple[list[Step], Names]]]:
+        """One iteration: its steps, the names at its end, and all paths that lead from it to the next one."""
+        steps, after = self.apart(lambda: self.iteration(node, around), self.names)
+        ends = [*around.next, *([] if leaves(steps) else [(steps, after)])]
+        unify(self, [([], entry), *ends])
+        return steps, after, ends
 
     def carried(self, node: ast.AST, key: str, value: Value, new: Value | None) -> Value:
         """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
@@ -268,20 +266,19 @@ class Loops(Statements):
             self.loops = outer
             self.looping -= 1
 
-    def leave(self, node: ast.AST, around: Around, steps: list[Step], after: Names, exhausted: bool) -> None:
-        """The names after a loop of an unknown number of iterations, given those at the end of one.
+    def leave(self, node: ast.AST, around: Around, again: list[tuple[list[Step], Names]], exhausted: bool) -> None:
+        """The names after a loop of an unknown number of iterations, given the paths from one to the next.
 
         exhausted: whether it also ends where there are no more items.
         """
         new: Names = {}
-        again = [*around.next, *([] if leaves(steps) else [(steps, after)])]
         for key in dict.fromkeys(key for _, names in again for key in names):
             if key not in self.names and self.is_variable(key):
                 found = [(side, names) for side, names in again if key in names]
-                apart = all(self.is_kept_apart(key, names[key], names) for _, names in found)
                 values = [(side, names[key]) for side, names in found]
-                alone = apart and len(found) == 1 and key not in self.deleted
-                new.update({key: values[0][1]} if alone else self.join_partial(key, values))
+                alone = len(found) == 1 and self.is_kept_apart(key, values[0][1], found[0][1])
+                apart = alone and key not in self.deleted
+                new.update({key: values[0][1]} if apart else self.join_partial(key, values))
         ends = [(side, {**new, **names}) for side, names in around.ends]
         nowhere: list[Step] = []
         if exhausted or not ends:

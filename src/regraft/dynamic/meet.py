@@ -8,17 +8,16 @@ from dataclasses import replace
 
 from regraft.dynamic.codes import assign
 from regraft.dynamic.objects import Objects
-from regraft.dynamic.residual import HostStep, Step, TensorStep, leaves, reads
+from regraft.dynamic.residual import HostStep, Step, TensorStep, at_the_end, reads
 from regraft.dynamic.values import Names, Value, literal
 
 
-def unify(objects: Objects, ends: list[tuple[list[Step], Names]]) -> set[str]:
-    """Let all paths call the objects as the first one does that are its own, by the same names; gives what it assigns.
+def unify(objects: Objects, ends: list[tuple[list[Step], Names]]) -> None:
+    """Let all paths call the objects as the first one does that are its own, by the same names.
 
     An object is a path's own if the other one lacks it. What refers to it there does so afterwards, too: only its
     number differs.
     """
-    assigned: set[str] = set()
     first = objects.live(ends[0][1])
     for steps, names in ends[1:]:
         kept = objects.live(names)
@@ -26,8 +25,7 @@ def unify(objects: Objects, ends: list[tuple[list[Step], Names]]) -> set[str]:
             names.clear()
             names.update(kept)
         while (key := counterpart(objects, first, names)) is not None:
-            assigned |= renumber(objects, steps, names, names[key].example, first[key].example)
-    return assigned
+            renumber(objects, steps, names, names[key].example, first[key].example)
 
 
 def counterpart(objects: Objects, first: Names, names: Names) -> str | None:
@@ -48,7 +46,7 @@ def within(objects: Objects, names: Names, stand_in: object) -> bool:
     return any(objects.holds_made(one) and not objects.is_made(one) for one in held)
 
 
-def renumber(objects: Objects, steps: list[Step], names: Names, old: object, new: object) -> set[str]:
+def renumber(objects: Objects, steps: list[Step], names: Names, old: object, new: object) -> None:
     number, wanted = objects.name_of(old)[1:], objects.name_of(new)[1:]
     moved = {key: key[0] + wanted + key[1 + len(number) :] for key in names if re.match(rf"[od]{number}(_|$)", key)}
     made: Names = {}
@@ -66,12 +64,12 @@ def renumber(objects: Objects, steps: list[Step], names: Names, old: object, new
             made[moved.get(key, key)] = renamed(value, moved)
     names.clear()
     names.update(made)
-    return {key for key in moved.values() if "_" in key}  # not what it has, which has to be the same
+    objects.changed |= {key for key in moved.values() if "_" in key}  # not what it has, which has to be the same
 
 
 def held_at_the_end(objects: Objects, steps: list[Step], key: str, value: Value, size: bool = False) -> Value:
     kind = TensorStep if value.kind == "tensor" or size else HostStep
-    steps.insert(len(steps) - leaves(steps), kind(assign(key, value.code), objects.place))
+    at_the_end(steps, kind(assign(key, value.code), objects.place))
     return replace(value.named(key), constant=False)
 
 

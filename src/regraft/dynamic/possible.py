@@ -15,6 +15,7 @@ from regraft.dynamic.values import SAME, Value, literal
 
 Constants = tuple[Any, ...]
 
+TRUTHS: Constants = (False, True)
 MOST = 16  # constants that one value may be
 TRIED = 256  # combinations of these in one expression
 PLAIN = (

@@ -106,6 +106,11 @@ def leaves(steps: list[Step]) -> bool:
     return isinstance(last, Branch) and last.arms[-1][0] is None and all(leaves(body) for _, body in last.arms)
 
 
+def at_the_end(steps: list[Step], step: Step) -> None:
+    """Add a step to a path, before it leaves."""
+    steps.insert(len(steps) - leaves(steps), step)
+
+
 def number_sides(steps: list[Step]) -> list[Side]:
     """Number the arms of all branches, in the order of the host's text; a line that was unrolled has several."""
     sides: list[Side] = []

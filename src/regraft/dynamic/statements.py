@@ -16,7 +16,7 @@ from regraft.dynamic.expressions import Choice
 from regraft.dynamic.inplace import Changes
 from regraft.dynamic.meet import unify
 from regraft.dynamic.possible import of_all
-from regraft.dynamic.residual import Branch, HostStep, Step, leaves, reads
+from regraft.dynamic.residual import Branch, HostStep, Step, at_the_end, leaves, reads
 from regraft.dynamic.values import Names, Value, literal, opened, same_type
 
 GRADIENTS = (torch.no_grad, torch.enable_grad, torch.inference_mode, torch.set_grad_enabled)
@@ -36,10 +36,6 @@ class Statements(Changes):
             if leaves(self.steps):
                 return
             self.statement(statement)
-
-    def branch(self, statements: list[ast.stmt], names: Names) -> tuple[list[Step], Names]:
-        """Specialise statements apart: their steps, and the names after them."""
-        return self.apart(lambda: self.block(statements), names)
 
     def statement(self, node: ast.stmt) -> None:
         handler = getattr(self, f"do_{type(node).__name__}", None)
@@ -107,7 +103,7 @@ class Statements(Changes):
         ends = [(steps, names) for steps, names in ends if not (stay and leaves(steps))]
         if not ends:
             return
-        self.changed |= unify(self, ends)
+        unify(self, ends)
         joined: Names = {}
         self.met = {}
         for key in dict.fromkeys(key for _, names in ends for key in names):
@@ -281,11 +277,6 @@ class Statements(Changes):
             self.store(target, value)
         self.pending.pop()
 
-    def under_a_name(self, value: Value) -> Value:
-        key = self.fresh()
-        self.store_name(key, value)
-        return self.names[key]
-
     def do_FunctionDef(self, node: ast.FunctionDef) -> None:
         self.store_name(self.frame.prefix + node.name, self.made_function(node, node))
 
@@ -347,7 +338,7 @@ def bases(key: str) -> set[str]:
 def assign_last(key: str, found: list[tuple[list[Step], Value]]) -> None:
     """Let the host hold each path's value under a name, at the path's end."""
     for steps, value in found:
-        steps.insert(len(steps) - leaves(steps), HostStep(assign(key, value.code)))
+        at_the_end(steps, HostStep(assign(key, value.code)))
 
 
 def uncovered(value: Value) -> Value:
