@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regraft.bench.measure import compare
-from regraft.ops import attention
+from regraft.ops import attention, rounded_softmax
 
 Operation = Callable[..., Tensor]
 
@@ -51,6 +51,10 @@ def hand_log_softmax(x: Tensor) -> Tensor:
     return torch.log(torch.softmax(x, dim=-1))
 
 
+def hand_round_trip(x: Tensor) -> Tensor:
+    return functional.softmax(x, dim=-1, dtype=torch.float32).to(x.dtype)
+
+
 def hand_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(query.shape[-1])
     return torch.matmul(functional.softmax(scores, dim=-1), value)
@@ -60,7 +64,7 @@ def kernel_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return attention(query, key, value, divisor=math.sqrt(query.shape[-1]))
 
 
-WIDE, SQUARE = ((8, 256, 1024),), ((4, 8, 256, 256),)
+WIDE, SQUARE, SCORES = ((8, 256, 1024),), ((4, 8, 256, 256),), ((1, 12, 512, 512),)
 CASES: tuple[tuple[str, Operation, Operation, tuple[tuple[int, ...], ...]], ...] = (
     ("layer-norm", hand_layer_norm, lambda x: functional.layer_norm(x, x.shape[-1:]), WIDE),
     ("gelu, tanh", hand_gelu_tanh, lambda x: functional.gelu(x, approximate="tanh"), WIDE),
@@ -68,6 +72,7 @@ CASES: tuple[tuple[str, Operation, Operation, tuple[tuple[int, ...], ...]], ...]
     ("silu", hand_silu, functional.silu, WIDE),
     ("exp-softmax", hand_softmax, lambda x: functional.softmax(x, dim=-1), SQUARE),
     ("log-softmax", hand_log_softmax, lambda x: functional.log_softmax(x, dim=-1), SQUARE),
+    ("softmax-round-trip, bf16", hand_round_trip, lambda x: rounded_softmax(x, -1, x.dtype), SCORES),
     ("attention, T = 512", hand_attention, kernel_attention, ((1, 12, 512, 64),) * 3),
     ("attention, T = 2048", hand_attention, kernel_attention, ((1, 12, 2048, 64),) * 3),
 )
@@ -90,17 +95,18 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, float32, one thread,")
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, float32 but for bf16, one thread,")
     print(f"{rounds} rounds, {datetime.now(timezone.utc):%Y-%m-%d}; original ÷ kernel, median and its 95% interval\n")
-    print(f"{'rule':22}{'inference':>22}{'with backward':>22}")
+    print(f"{'rule':26}{'inference':>22}{'with backward':>22}")
     for name, original, kernel, shapes in CASES:
         cells = []
         for training in (False, True):
-            inputs = tuple(torch.randn(shape, requires_grad=training) for shape in shapes)
+            dtype = torch.bfloat16 if "bf16" in name else torch.float32
+            inputs = tuple(torch.randn(shape, dtype=dtype, requires_grad=training) for shape in shapes)
             both = (timed(one, inputs, training) for one in (original, kernel))
             speed = compare(*both, rounds, torch.device("cpu")).speed
             cells.append(f"{speed.median:.2f} ({speed.low:.2f}-{speed.high:.2f})")
-        print(f"{name:22}{cells[0]:>22}{cells[1]:>22}", flush=True)
+        print(f"{name:26}{cells[0]:>22}{cells[1]:>22}", flush=True)
 
 
 if __name__ == "__main__":

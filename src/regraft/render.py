@@ -155,7 +155,7 @@ class Renderer:
         if value.origin == "global":
             return self._global(value)
         found = value.attribute()
-        if found is not None and not self._in_root(value):
+        if found is not None and not (self._in_root(value) and self._is_written(value)):
             return f"{self.value(found[0])}.{found[1]}"
         if self._in_root(value):
             return self._splice(value)
@@ -215,6 +215,11 @@ class Renderer:
             return False
         span = self.imports.source.span(node.expr)
         return self.root_span.start <= span.start and span.end <= self.root_span.end
+
+    @staticmethod
+    def _is_written(value: Value) -> bool:
+        """Whether an attribute stands in the text; `x.type_as(y)` reads `y.dtype` without a word of it."""
+        return value.node is not None and isinstance(value.node.expr, ast.Attribute)
 
     def repeat(self, value: Value) -> str | None:
         """The text of a number's computation, which gives the same where the call stands; None when it may not."""

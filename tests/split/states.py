@@ -450,3 +450,13 @@ class FromTheEnd(Layers):
         if x[0, 0] > 0:
             place = -3
         return self.heads[place](x)
+
+
+class WholeOrNot(Layers):
+    """A number of which the host asks what it is."""
+
+    def forward(self, x):
+        known = 2 if x[0, 0] > 0 else 3
+        if isinstance(known, int) and not isinstance(known, (float, bool)):
+            return x * 2**known
+        return x

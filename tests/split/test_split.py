@@ -374,6 +374,8 @@ REFUSED = {
     "Fraction": "is read inside a call", "Product": "anything but numbers",
     "Nonlocals": "nonlocal", "Ended": "its function has ended", "Late": "known only at run time",
     "Outer": "changes a tensor of that one", "Looks": "an attribute of a function", "Swaps": "changes in a loop",
+    "Elements": "changed in place, and other names may hold it", "Power": "where the exponent is negative",
+    "Largest": "numbers of several types", "Asked": "ask isinstance()",
     "Pops": "a list changes within", "Renames": "x changes within", "Views": "that is kept", "Parts": "y__0 is also",
     "OfClass": "differs from class to class", "Promotes": "keeps the type", "Halves": "change a tensor's type",
     "LaterAlias": "y is changed in place", "LaterList": "y is changed in place", "LaterTuple": "y is changed in place",

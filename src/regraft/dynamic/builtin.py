@@ -12,7 +12,7 @@ import torch
 from regraft.dynamic.codes import holds_tensor, is_named_result, method_call, name, plain
 from regraft.dynamic.decisions import Decisions
 from regraft.dynamic.normal import mark
-from regraft.dynamic.possible import TRUTHS
+from regraft.dynamic.possible import TRUTHS, possible
 from regraft.dynamic.values import SAME, Value
 from regraft.dynamic.worlds import longer
 
@@ -62,9 +62,10 @@ class Builtins(Decisions):
         if called in ("sum", "max", "min") and len(operands) == 1 and holds_tensor(operands[0].example):
             return self.of_list(node, called, operands[0], code)
         if not tensors:
-            kinds = {type(one.example) for one in operands}
-            if called in ("max", "min") and len(operands) > 1 and bool in kinds and len(kinds) > 1:
-                raise self.refuse(node, f"{called}() of a truth and a number is not supported")
+            if called in ("max", "min", "sum") and self.of_several_types(operands):
+                raise self.refuse(node, f"{called}() of numbers of several types is not supported: make them all float")
+            if called in ("isinstance", "type") and operands[0].kind == "host":
+                return self.type_of_number(node, called, operands, code)
             value = self.run(node, code)
             known = all(one.kind == "static" for one in operands)
             among = TRUTHS if called in ("bool", "any", "all") else None
@@ -84,6 +85,31 @@ class Builtins(Decisions):
         if called in ("isinstance", "hasattr", "type"):
             return self.static(self.run(node, code).example)
         raise self.refuse(node, f"{called}() of a tensor is not supported")
+
+    def of_several_types(self, operands: list[Value]) -> bool:
+        """Whether data decide of which type the largest, smallest or sum of these numbers is."""
+        first = operands[0].example
+        several = [*first] if len(operands) == 1 and isinstance(first, (list, tuple)) else [one.example for one in operands]
+        kinds = {type(one) for one in several}
+        known = all(one.kind == "static" for one in operands)
+        return not known and kinds <= {bool, int, float} and len(kinds) > 1
+
+    def type_of_number(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
+        """What a number of the host is an instance of, which its example does not say: the host asks."""
+        kinds = {type(one) for one in possible(operands[0]) or (operands[0].example, 0, 0.0)}
+        if len(kinds) == 1 or not kinds <= {bool, int, float}:
+            return self.static(self.run(node, code).example)
+        if called == "type" or operands[1].kind != "static":
+            raise self.refuse(node, "the type of a number that data decide is not known here: ask isinstance()")
+        wanted = operands[1].example
+        named = {f"{one.__name__}": one for one in (bool, int, float)}
+        several = wanted if isinstance(wanted, tuple) else (wanted,)
+        if not all(one in named.values() for one in several):
+            raise self.refuse(node, "isinstance() of a number takes int, float and bool only")
+        kind = ast.Tuple([name(one.__name__) for one in several], ast.Load())
+        value = Value("host", None, ast.Call(name("isinstance"), [operands[0].code, kind], []), among=TRUTHS)
+        examples = [isinstance(one, wanted) for one in (operands[0].example, operands[0].other)]
+        return replace(value, example=examples[0], twin=examples[1])
 
     def of_list(self, node: ast.Call, called: str, several: Value, code: ast.expr) -> Value:
         """`sum`, `max` or `min` of tensors in a list of the host."""

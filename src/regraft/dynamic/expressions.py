@@ -24,7 +24,7 @@ from regraft.dynamic.either import Either
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.normal import mark
 from regraft.dynamic.objects import BOUND
-from regraft.dynamic.possible import TRUTHS, outcomes
+from regraft.dynamic.possible import TRUTHS, outcomes, possible
 from regraft.dynamic.records import is_record
 from regraft.dynamic.residual import HostStep, TensorStep
 from regraft.dynamic.values import SAME, Value, literal, open_sizes
@@ -294,6 +294,10 @@ class Expressions(Either):
             table = self.of_masks(node, operands)
             if table is not None:
                 return table
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and operands[1].kind == "host":
+            whole = all(isinstance(one.example, int) for one in operands)
+            if whole and min(possible(operands[1]) or (-1,)) < 0:
+                raise self.refuse(node, "a power of whole numbers is none where the exponent is negative: make one a float")
         among = outcomes(node, parts, operands)
         if among is None and (isinstance(node, ast.Compare) or isinstance(getattr(node, "op", None), ast.Not)):
             among = TRUTHS  # what the host computes; a tensor has none

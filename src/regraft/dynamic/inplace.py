@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.dynamic.assign import Assignments
-from regraft.dynamic.codes import plain, tensors_in
+from regraft.dynamic.codes import holds_tensor, plain, tensors_in
 from regraft.dynamic.residual import HostStep, reads
 from regraft.dynamic.values import Value, same_type
 
@@ -50,6 +50,9 @@ class Changes(Assignments):
                 raise self.refuse(node, "an augmented assignment that would change a tensor's type or shape")
             self.replace_all(key, same, value)
             return
+        if key is None and holds_tensor(old.example):
+            text = ast.unparse(read)
+            raise self.refuse(node, f"{text} is changed in place, and other names may hold it: write {text} = {text} ...")
         self.store(target, self.evaluate(made_of(node, read)))
 
     def put(self, target: ast.Subscript, value: Value) -> None:

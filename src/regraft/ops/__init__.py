@@ -95,6 +95,11 @@ from regraft.ops.rotary import (
     rotary_pair_reference,
     rotary_reference,
 )
+from regraft.ops.rounded_softmax import (
+    rounded_softmax,
+    rounded_softmax_implementation,
+    rounded_softmax_reference,
+)
 from regraft.ops.row_softmax import row_softmax, row_softmax_implementation, row_softmax_reference
 from regraft.ops.softmax import softmax, softmax_implementation, softmax_reference
 
@@ -127,6 +132,7 @@ __all__ = [
     "rolled_rotary",
     "rotary",
     "rotary_pair",
+    "rounded_softmax",
     "row_softmax",
     "softmax",
     "te_rotary",
@@ -159,6 +165,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "rolled_rotary": rotary_reference,
         "rotary": rotary_reference,
         "rotary_pair": rotary_pair_reference,
+        "rounded_softmax": rounded_softmax_reference,
         "row_softmax": row_softmax_reference,
         "softmax": softmax_reference,
         "te_rotary": te_rotary_reference,
@@ -191,6 +198,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "rolled_rotary": rolled_rotary_implementation,
         "rotary": rotary_implementation,
         "rotary_pair": rotary_pair_implementation,
+        "rounded_softmax": rounded_softmax_implementation,
         "row_softmax": row_softmax_implementation,
         "softmax": softmax_implementation,
         "te_rotary": te_rotary_implementation,
