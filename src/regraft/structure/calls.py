@@ -226,6 +226,29 @@ def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call
     return value
 
 
+def maybe_layer(frame: Frame, callee: Value, made: Value, expr: ast.Call) -> Value:
+    """`norm_layer(dim)`: what a parameter makes whose default is a class of `torch.nn`; it may be anything else."""
+    usual = _usual(frame, callee)
+    if usual:
+        lines = (expr.lineno, expr.end_lineno or expr.lineno)
+        made.layers = tuple(Layer(one, guard=frame.guard, lines=lines) for one in (usual, ""))
+    return made
+
+
+def _usual(frame: Frame, callee: Value) -> str:
+    """The class of `torch.nn` that a value is, unless the caller says otherwise; "" where there is none."""
+    name: str | None = None
+    if callee.origin == "global":
+        name = callee.name
+    elif callee in frame.defaults:
+        name = frame.scope.names.resolve(frame.defaults[callee])
+    else:
+        either = callee.node.args.values() if callee.node is not None and callee.node.op == "py.bool" else ()
+        several = (*(one for _, one in callee.options), *either)
+        return next(filter(None, (_usual(frame, one) for one in several)), "")
+    return name if name is not None and frame.scope.table.layer(name) is not None else ""
+
+
 def enumerate_args(positional: Sequence[Value]) -> list[tuple[str, Value]]:
     return [(str(index), value) for index, value in enumerate(positional)]
 

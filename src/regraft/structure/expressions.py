@@ -170,14 +170,14 @@ def _call(frame: Frame, expr: ast.expr) -> Value:
     if callee.layers:
         return calls.layer_call(frame, callee, arguments, expr) if arguments else _starred(frame, expr, callee)
     if arguments is None:
-        return _starred(frame, expr, callee)
+        return calls.maybe_layer(frame, callee, _starred(frame, expr, callee), expr)
     if callee.origin == "global":
         return _global_call(frame, expr, callee, arguments)
     if callee in frame.local:
         found = _inlined(frame, expr, frame.local[callee], frame.local[callee].name, arguments, closure=True)
         if found is not None:
             return found
-    return calls.call(frame, callee, arguments, expr, callee.name)
+    return calls.maybe_layer(frame, callee, calls.call(frame, callee, arguments, expr, callee.name), expr)
 
 
 def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value | None:

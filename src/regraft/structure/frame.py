@@ -101,6 +101,7 @@ class Frame:
         self.active: tuple[ast.AST, ...] = ()  # functions that are being inlined
         self.returns: list[tuple[Guard, Value]] = []  # of the innermost of them
         self.dicts: dict[Value, dict[str, Value]] = {}  # dictionaries that are written out with names for keys
+        self.defaults: dict[Value, ast.expr] = {}  # of parameters, where they are names
         self.local: dict[Value, Function] = {}  # functions that this one defines
         self.lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard] | None = None
 

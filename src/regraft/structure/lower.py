@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from regraft.names import dotted, imported, walk
 from regraft.structure import calls, guards
@@ -38,6 +38,9 @@ def lower_function(
     for parameter in everything:
         if parameter is not None:
             frame.bind(parameter.arg, _parameter(frame, parameter))
+    for parameter, default in defaults(arguments):
+        if isinstance(default, ast.Name | ast.Attribute):
+            frame.defaults[frame.env[parameter.arg].value] = default
     block(frame, function.body)
     frame.forget_unused_joins()
     index: dict[str, list[Node]] = {}
@@ -57,6 +60,15 @@ def lower_function(
         tuple(node for node in frame.nodes if calls.writes(node)),
         frame.entered,
     )
+
+
+def defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
+    """The parameters that have a default, and the default."""
+    places = [*arguments.posonlyargs, *arguments.args]
+    yield from zip(places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if default is not None:
+            yield one, default
 
 
 def local_names(function: Function) -> frozenset[str]:

@@ -22,6 +22,7 @@ from regraft.source import SourceFile
 from regraft.structure.calls import CASTS, LIBRARY_OPS, OPERATOR_OPS, computes
 from regraft.structure.expressions import ACTIVATION_TABLES, ACTIVATIONS
 from regraft.structure.frame import Function
+from regraft.structure.lower import defaults
 from regraft.structure.model import Layer
 from regraft.structure.module import Module
 from regraft.structure.optable import table
@@ -250,7 +251,7 @@ def _meets(layer: Layer, need: Need) -> bool:
 
 
 def _words_of(source: SourceFile, function: Function) -> frozenset[bytes]:
-    """Every word of a function's body, its docstring left out."""
+    """Every word of a function's body, its docstring left out, and the names that its parameters have for defaults."""
     body = function.body
     first = body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(body) > 1:
@@ -259,7 +260,9 @@ def _words_of(source: SourceFile, function: Function) -> frozenset[bytes]:
     text = source.text[start:end]
     if not text.isascii():  # Python normalises identifiers
         text = unicodedata.normalize("NFKC", text.decode()).encode()
-    return frozenset(text.translate(_SPACED).split())
+    named = (one for _, one in defaults(function.args) if isinstance(one, ast.Name | ast.Attribute))
+    words = [(one.id if isinstance(one, ast.Name) else one.attr).encode() for one in named]
+    return frozenset(words).union(text.translate(_SPACED).split())
 
 
 @dataclass(frozen=True, slots=True)
