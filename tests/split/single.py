@@ -327,6 +327,17 @@ class Backwards(nn.Module):
         return total
 
 
+class Within(nn.Module):
+    """A side that raises within one that is taken; nothing else differs between them."""
+
+    def forward(self, x):
+        y = x * 2
+        if x[0, 0] > 0:
+            if x[0, 1] > 2:
+                raise ValueError("too large")
+        return y
+
+
 REFUSED = {
     TwoTypes: r"a number \(float\)|float", TwoStructures: "tuple of 2", TwoDtypes: "float64",
     Maybe: "None", Ways: "'down'", Runaway: "runs over it", Twice: "held twice",

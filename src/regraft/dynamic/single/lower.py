@@ -147,9 +147,10 @@ class Lowering:
             check_aliases(one, templates)
         check_items(names, templates)
         made: list[str] = []
-        if any(map(holes, templates.values())) or len(present) < len(found):
+        fails = len(present) < len(found) or any(inner.risky for inner, _ in found)
+        if fails or any(map(holes, templates.values())):
             count = close(found, templates)
-            graph.risky = graph.risky or any(inner.risky for inner, _ in found)
+            graph.risky = graph.risky or fails
             made = graph.several("If", [test], count, then_branch=found[0][0], else_branch=found[1][0])
         result = {key: filled(one, made) for key, one in templates.items()}
         return {**result, **{key: result[first] for key, first in second.items()}}
