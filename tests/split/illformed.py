@@ -556,12 +556,49 @@ class Power(Base):
         count = 0
         for row in x:
             count = count + 1 if row.sum() > 0 else count
-        return x * 2 ** -count
+        return x * 2**-count
 
 
-class Largest(Base):
+class Positive(Base):
     def forward(self, x):
         return x * max(x.sum().item(), 0)
+
+
+class OneOfTwo(Base):
+    def forward(self, x):
+        low, high = x[0, 0].abs(), x[0, 1].abs()
+        best = x[0, 2] * 1
+        if x[0, 0] > 0:
+            best = max(low, high)
+        best += 1
+        return best, low, high
+
+
+class OneRow(Base):
+    def forward(self, x):
+        rows = x[0][x[0] > -100]
+        return float(rows) if rows.numel() == 1 else x
+
+
+class Squeezed(Base):
+    def forward(self, x):
+        rows = x[x[:, 0] < 100]
+        flat = rows.squeeze()
+        if x[0, 1] > 0:
+            return flat
+        return rows.squeeze(0), rows.std(0)
+
+
+class Flag(Base):
+    def forward(self, x):
+        large = x[0, 0] > 100 and x[0, 1] > 0
+        return x, large
+
+
+class FlagAsked(Base):
+    def forward(self, x):
+        large = x[0, 0] < 100 or x[0, 1] > 0
+        return x if isinstance(large, bool) else x * 2
 
 
 class Asked(Base):

@@ -332,7 +332,7 @@ class Within(nn.Module):
 
     def forward(self, x):
         y = x * 2
-        if x[0, 0] > 0:
+        if x[0, 0] > 0:  # noqa: SIM102
             if x[0, 1] > 2:
                 raise ValueError("too large")
         return y

@@ -452,6 +452,27 @@ class FromTheEnd(Layers):
         return self.heads[place](x)
 
 
+class OnlyOne(Layers):
+    """A place that is read where there is one."""
+
+    def forward(self, x):
+        places = (x[:, 0] > 1).nonzero()
+        if len(places) == 1:
+            return x[places.item()]
+        return x[0]
+
+
+class OnlyTruth(Layers):
+    """The value of `and` and `or` of tensors, of which the truth is asked."""
+
+    def forward(self, x):
+        done, turns = False, 0
+        while not done and turns < 4:
+            done = x[0, turns] > 0 and x[0, turns + 1] > 0
+            turns += 1
+        return x * turns, not done
+
+
 class WholeOrNot(Layers):
     """A number of which the host asks what it is."""
 

@@ -63,7 +63,7 @@ class Builtins(Decisions):
             return self.of_list(node, called, operands[0], code)
         if not tensors:
             if called in ("max", "min", "sum") and self.of_several_types(operands):
-                raise self.refuse(node, f"{called}() of numbers of several types is not supported: make them all float")
+                raise self.refuse(node, f"{called}() of numbers of several types is not supported: make all float")
             if called in ("isinstance", "type") and operands[0].kind == "host":
                 return self.type_of_number(node, called, operands, code)
             value = self.run(node, code)
@@ -74,10 +74,9 @@ class Builtins(Decisions):
             if self.is_known(tensors[0]):
                 return self.static(getattr(builtins, called)(tensors[0].example))
             held = method_call(self.held(tensors[0]), "item")
-            function = getattr(builtins, called)
-            examples = (function(one) for one in (tensors[0].example, tensors[0].other))
+            example, other = self.read(node, tensors[0], getattr(builtins, called))
             among = TRUTHS if called == "bool" else None
-            return Value("host", next(examples), ast.Call(name(called), [held], []), next(examples), among=among)
+            return Value("host", example, ast.Call(name(called), [held], []), other, among=among)
         if called == "len":
             return self.element(self.shape(tensors[0]), 0)
         if called == "enumerate" and len(operands) == 1:
@@ -89,13 +88,16 @@ class Builtins(Decisions):
     def of_several_types(self, operands: list[Value]) -> bool:
         """Whether data decide of which type the largest, smallest or sum of these numbers is."""
         first = operands[0].example
-        several = [*first] if len(operands) == 1 and isinstance(first, (list, tuple)) else [one.example for one in operands]
+        of_one = len(operands) == 1 and isinstance(first, (list, tuple))
+        several = [*first] if of_one else [one.example for one in operands]
         kinds = {type(one) for one in several}
         known = all(one.kind == "static" for one in operands)
         return not known and kinds <= {bool, int, float} and len(kinds) > 1
 
     def type_of_number(self, node: ast.Call, called: str, operands: list[Value], code: ast.Call) -> Value:
         """What a number of the host is an instance of, which its example does not say: the host asks."""
+        if operands[0].truth:
+            raise self.refuse(node, "of the value of `and` or `or`, which may be a tensor, only the truth is known")
         kinds = {type(one) for one in possible(operands[0]) or (operands[0].example, 0, 0.0)}
         if len(kinds) == 1 or not kinds <= {bool, int, float}:
             return self.static(self.run(node, code).example)
@@ -153,7 +155,7 @@ class Builtins(Decisions):
             codes = [self.held(one), self.held(best)]
             chosen = ast.Call(where, [ast.Compare(codes[0], [sign], [codes[1]]), *codes], [])
             best = self.result(node, chosen, [one, best])
-        return best
+        return self.one_of(best, several)  # one of them itself, which `+=` would change
 
     def extreme_of_numbers(self, node: ast.Call, called: str, several: list[Value]) -> Value:
         """The same where some are, or may be, numbers of Python: a decision, which gives one or the other."""

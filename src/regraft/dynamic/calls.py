@@ -308,7 +308,7 @@ class Calls(Builtins):
             if called == "item" and self.is_known(base):
                 return self.static(base.example.item())
             if called in READING_METHODS:
-                example, other = (getattr(one, called)() for one in (base.example, base.other))
+                example, other = self.read(node, base, lambda one: getattr(one, called)())
                 self.met_lists(example, [other])
                 among = TRUTHS if type(example) is bool else None  # the tensor's type says so
                 return Value("host", example, method_call(self.held(base), called), other, among=among)

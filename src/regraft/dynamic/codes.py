@@ -106,3 +106,12 @@ def holds_tensor(value: Any) -> bool:
 def is_torch(function: Any) -> bool:
     module = getattr(function, "__module__", None) or getattr(type(function), "__module__", "") or ""
     return str(module).partition(".")[0] == "torch" or function in vars(torch).values()
+
+
+def parts_of(code: ast.expr) -> Iterator[ast.expr]:
+    """The expressions whose values a tuple, list, dictionary or record has, at any depth; else the one given."""
+    inner = {ast.Tuple: "elts", ast.List: "elts", ast.Dict: "values", ast.Call: "keywords"}.get(type(code), "")
+    if not inner:
+        yield code
+    for one in getattr(code, inner, ()):
+        yield from parts_of(one.value if isinstance(one, ast.keyword) else one)

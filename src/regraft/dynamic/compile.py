@@ -33,6 +33,8 @@ def signature(region: Region, module: RegionModule) -> dict[str, Any]:
         given = [tuple(torch.as_tensor(one) for one in module(*sample)) for sample in region.samples]
     found: dict[str, Any] = {}
     for kind, names, samples in (("inputs", region.inputs, region.samples), ("outputs", region.outputs, given)):
+        if any(len({one.ndim for one in each}) > 1 for each in zip(*samples, strict=True)):
+            raise Unsplittable(*region.place, f"{text(region)}: sizes decide how many dimensions there are")
         found[kind] = [
             {
                 "name": key,

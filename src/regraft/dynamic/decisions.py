@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -40,6 +41,7 @@ class Decisions(Indexing):
         left = self.truth(first)
         if left.kind == "static":
             return self.evaluate(rest) if bool(left.example) == both else first
+        left = replace(left, truth=first.truth or first.kind == "tensor")
         self.only_truth(node, first)
         found: list[Value] = []
         pending = self.pending[-1]
@@ -59,7 +61,9 @@ class Decisions(Indexing):
             self.names = {**names, **self.names}  # what the first operand says of them holds in the second only
             example = (left.example and last.example) if both else (left.example or last.example)
             among = TRUTHS if is_truth(left) and is_truth(last) else None
-            return Value("host", example, ast.BoolOp(node.op, [left.code, last.code]), among=among)
+            value = Value("host", example, ast.BoolOp(node.op, [left.code, last.code]), among=among)
+            unsure = not asked(node) and (left.truth or last.truth)
+            return replace(self.held_by_host(value), truth=True) if unsure else value
         key = self.fresh()
 
         def keep(value: Value) -> None:
@@ -89,7 +93,9 @@ class Decisions(Indexing):
         """The last operand; of a tensor its truth."""
         value = self.evaluate(rest)
         self.only_truth(node, value)
-        return value if value.kind in ("static", "host") and not asked(node) else self.truth(value)
+        if value.kind in ("static", "host") and not asked(node):
+            return value
+        return replace(self.truth(value), truth=not asked(node))
 
     def as_bool(self, value: Value) -> Value:
         """The truth of a value of the host, where it may be a number or a container."""

@@ -297,7 +297,7 @@ class Expressions(Either):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and operands[1].kind == "host":
             whole = all(isinstance(one.example, int) for one in operands)
             if whole and min(possible(operands[1]) or (-1,)) < 0:
-                raise self.refuse(node, "a power of whole numbers is none where the exponent is negative: make one a float")
+                raise self.refuse(node, "a power of whole numbers is none if the exponent is negative: use a float")
         among = outcomes(node, parts, operands)
         if among is None and (isinstance(node, ast.Compare) or isinstance(getattr(node, "op", None), ast.Not)):
             among = TRUTHS  # what the host computes; a tensor has none

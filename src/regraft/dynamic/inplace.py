@@ -52,7 +52,7 @@ class Changes(Assignments):
             return
         if key is None and holds_tensor(old.example):
             text = ast.unparse(read)
-            raise self.refuse(node, f"{text} is changed in place, and other names may hold it: write {text} = {text} ...")
+            raise self.refuse(node, f"{text} is changed in place, and other names may hold it: write {text} = ...")
         self.store(target, self.evaluate(made_of(node, read)))
 
     def put(self, target: ast.Subscript, value: Value) -> None:

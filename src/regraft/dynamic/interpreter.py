@@ -219,6 +219,9 @@ class Interpreter(ABC):
         if isinstance(seen.result, list):
             depends = numbers or any(self.is_ragged(one.example) for one in used)
             self.met_lists(seen.result, [[] if depends else twin])
+        pairs = zip(tensors_in([seen.result]), tensors_in([twin]), strict=False)
+        if twin is not SAME and any(one.ndim != other.ndim for one, other in pairs):
+            raise self.refuse(node, "sizes decide how many dimensions there are, which is not supported")
         made = (
             seen.constant and twin is SAME and not any(one.kind == "host" for one in used)
         )  # of numbers, it is as they are
@@ -318,8 +321,26 @@ class Interpreter(ABC):
     def number(self, value: Value) -> Value:
         """A tensor of one element as the host's number."""
         code = method_call(self.held(value), "item")
-        example, other = value.example.item(), value.other.item()
+        example, other = self.read(value.code, value, torch.Tensor.item)
         return Value("host", example, code, SAME if example == other else other)
+
+    def read(self, node: ast.AST, value: Value, function: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """What Python reads of a tensor, in both worlds; the same where the second one's sizes do not fit."""
+        try:
+            example = function(value.example)
+        except Exception as problem:
+            reason = f"cannot be run on the example: {type(problem).__name__}: {problem}"
+            raise self.refuse(node, reason, Unrunnable) from problem
+        try:
+            return example, function(value.other)
+        except Exception:  # noqa: BLE001  (another number of rows than `if len(rows) == 1` lets through)
+            return example, example
+
+    def one_of(self, value: Value, values: list[Value]) -> Value:
+        """A value that is one tensor or another, by the path taken; it shares the memory of all."""
+        value = replace(value, example=value.example.view_as(value.example))
+        self.shared.append([value.example, *(one.example for one in values)])
+        return value
 
     def waiting(self) -> Iterator[Value]:
         """What the expressions around this one have evaluated, but not used yet."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.dynamic.assign import part_name
-from regraft.dynamic.codes import assign, held_as, name
+from regraft.dynamic.codes import assign, held_as, name, parts_of
 from regraft.dynamic.either import Cases
 from regraft.dynamic.expressions import Choice
 from regraft.dynamic.inplace import Changes
@@ -160,7 +160,8 @@ class Statements(Changes):
             own = [isinstance(value.code, ast.Name) and value.code.id == key for value in values]
             assign_last(key, [one for one, held in zip(found, own, strict=True) if not held])
             self.met_lists(longest.example, [value.example for value in values])
-            return Value("host", longest.example, name(key), longest.twin, among=of_all(values))
+            truth = any(value.truth for value in values)
+            return Value("host", longest.example, name(key), longest.twin, among=of_all(values), truth=truth)
         return Value("lost", None, name(key))
 
     def join_tensors(self, key: str, values: list[Value]) -> Value:
@@ -216,11 +217,6 @@ class Statements(Changes):
         if new.kind == "either" and not same_constant(value.instead, new.instead):
             return False
         return uncovered(new).kind == uncovered(value).kind and same_type(value, new)
-
-    def one_of(self, value: Value, values: list[Value]) -> Value:
-        """A value that is one tensor or another, by the path taken; it shares the memory of all."""
-        self.shared.append([one.example for one in values])
-        return replace(value, example=value.example.view_as(value.example))
 
     # -- statements
 
@@ -299,9 +295,16 @@ class Statements(Changes):
             if outside:
                 kind = type(self.globals[outside[0]]).__name__
                 raise self.refuse(node, f"returns a {kind} within a tuple or list, which the host cannot make")
+            if any(isinstance(one, ast.Name) and self.is_truth_only(one.id) for one in parts_of(code)):
+                raise self.refuse(
+                    node, "of the value of `and` or `or`, which may be a tensor, only the truth is known"
+                )
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Return(self.as_number(code)))))
             return
         self.keep(f"{self.frame.prefix}result", replace(value, code=code))
+
+    def is_truth_only(self, key: str) -> bool:
+        return key in self.names and self.names[key].truth
 
     def as_number(self, code: ast.expr) -> ast.expr:
         """Sizes that regions compute, as Python numbers."""

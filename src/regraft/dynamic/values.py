@@ -27,7 +27,8 @@ class Value:
     paths, the constant `instead` on others; beside None also what the host computes) or "lost" (differs in type
     between paths). example: its value in the example. code: the expression for it. twin: its value in the second
     world (worlds.py). constant: no input decides it, here. partial: only some of the paths here assign it.
-    among: the constants of which a value of the host is one, if these are known (possible.py).
+    among: the constants of which a value of the host is one, if these are known (possible.py). truth: the host's truth
+    of what may be a tensor in the original (`a and b`).
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Value:
     partial: bool = False
     instead: Any = None
     among: tuple[Any, ...] | None = None
+    truth: bool = False
 
     @property
     def other(self) -> Any:
