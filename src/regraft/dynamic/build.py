@@ -28,7 +28,16 @@ from regraft.dynamic.explore import Explorer, RegionModule
 from regraft.dynamic.host import host_source
 from regraft.dynamic.host_batched import batched_source
 from regraft.dynamic.loaded import Report, SplitModel, load_split
-from regraft.dynamic.network import arguments, check_calls, check_form, check_state, inputs, kind, locate
+from regraft.dynamic.network import (
+    arguments,
+    check_calls,
+    check_form,
+    check_state,
+    inputs,
+    kind,
+    locate,
+    texts_of,
+)
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.records import Mutable
 from regraft.dynamic.regions import partition
@@ -41,6 +50,7 @@ from regraft.dynamic.single import single_file as as_file
 from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
 from regraft.dynamic.stored import find, keep, key_of
+from regraft.dynamic.unpacked import Packed, unpacked
 
 FOLLOWED = 8  # example calls that are tried
 PERTURBED = 40  # inputs that are run for samples of other sizes
@@ -87,33 +97,35 @@ def split(
         raise ValueError("single files are for ONNX Runtime; leave the compiler out")
     if single_file and batched:
         raise ValueError("a single file takes one sample")
-    path, parameters = locate(model)
+    path = locate(model)
     check_form(path, example_inputs)
-    calls = [arguments(model, path, call) for call in example_inputs]
+    given = [arguments(model, path, call) for call in example_inputs]
+    if model.training:
+        raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
+    network, calls, packed = unpacked(model, path, given)
     if len({kind(call) for call in calls}) > 1:
         raise Unsplittable(
             path, 0, "the example calls differ in types, dimensions or constants, which is not supported"
         )
     if batched and not all(has_samples(one) for one in calls[0].values() if isinstance(one, torch.Tensor)):
         raise Unsplittable(path, 0, "batches need example calls of one sample: inputs whose first dimension is 1")
-    if model.training:
-        raise Unsplittable(path, 0, "the network is in training mode; call eval() first")
-    key = key_of(model, calls, (repr(chosen),)) if cache else None
+    key = key_of(model, given, (repr(chosen),)) if cache else None
     stored = find(key) if key is not None else None
     if stored is not None:
         with contextlib.suppress(ValueError, OSError, KeyError):  # a damaged entry is built again
             return load_split(stored / FILE if single_file else stored)
-    made = build(model, path, parameters, calls, chosen, started)
+    made = build(network, path, calls, packed, chosen, started)
+    made.packed = packed
     if key is not None:
         keep(key, made.directory)
     return made
 
 
 def build(
-    model: torch.nn.Module, path: str, parameters: list[str], calls: list[dict[str, Any]], options: Options,
+    model: torch.nn.Module, path: str, calls: list[dict[str, Any]], packed: Packed | None, options: Options,
     started: float,
 ) -> SplitModel | SingleFile:  # fmt: skip
-    compiler = options.compiler
+    compiler, parameters = options.compiler, texts_of(model)
     known, followed = check_calls(model, path, calls), time.monotonic()
     specialiser, steps = without(model, known, lambda scratch: specialised(model, calls, options, scratch))
     hidden = {*vars(builtins), "math"} - specialiser.variables
@@ -140,6 +152,7 @@ def build(
         "compiler": compiler.name,
         "versions": versions,
         "inputs": inputs(calls),
+        "arguments": dataclasses.asdict(packed) if packed is not None else None,
         "regions": entries,
         **artifacts.manifest(),
     }
@@ -188,7 +201,7 @@ def build(
     write(directory, host(), manifest, report)
     if one is None:
         return SplitModel(directory, report, folder)
-    note(one, report=dataclasses.asdict(report))
+    note(one, report=dataclasses.asdict(report), arguments=manifest["arguments"])
     onnx.save(one, directory / FILE)
     return SingleFile(directory / FILE, report, folder)
 

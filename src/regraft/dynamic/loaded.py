@@ -12,6 +12,7 @@ from typing import Any
 from regraft.dynamic.artifacts import digest
 from regraft.dynamic.record import to_numpy, to_torch
 from regraft.dynamic.single import SingleFile
+from regraft.dynamic.unpacked import Packed
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class SplitModel:
 
     def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
         self.directory, self.report, self._scratch = directory, report, scratch
+        self.packed: Packed | None = None  # with it a call gives what the original takes, else its parts by name
         spec = importlib.util.spec_from_file_location("regraft_split_host", directory / "host.py")
         if spec is None or spec.loader is None:
             raise ValueError(f"{directory} holds no host")
@@ -56,6 +58,8 @@ class SplitModel:
         self.host = module.Host(directory)
 
     def __call__(self, *args: Any, **words: Any) -> Any:
+        if self.packed is not None:
+            args, words = (), self.packed.parts(args, words)
         return to_torch(
             self.host.forward(*map(to_numpy, args), **{key: to_numpy(value) for key, value in words.items()})
         )
@@ -70,12 +74,19 @@ def load_split(directory: str | Path) -> SplitModel | SingleFile:
     if Path(directory).is_file():
         made = SingleFile(Path(directory))
         made.report = report_of(made.facts["report"])
+        made.packed = packed_as(made.facts["arguments"])
         return made
     manifest = json.loads((Path(directory) / "manifest.json").read_text("utf-8"))
     host = (Path(directory) / "host.py").read_bytes()
     if digest(host) != manifest["host"]:
         raise ValueError("host.py is not the file that the manifest describes")
-    return SplitModel(Path(directory), report_of(manifest["report"]))
+    split = SplitModel(Path(directory), report_of(manifest["report"]))
+    split.packed = packed_as(manifest["arguments"])
+    return split
+
+
+def packed_as(fields: dict[str, Any] | None) -> Packed | None:
+    return None if fields is None else Packed(**fields)
 
 
 def report_of(fields: dict[str, Any]) -> Report:

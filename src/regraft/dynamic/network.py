@@ -16,8 +16,8 @@ from regraft.dynamic.scratch import Attribute, stores
 from regraft.dynamic.state import State
 
 
-def locate(model: torch.nn.Module) -> tuple[str, list[str]]:
-    """The file of the network's forward, and its parameters."""
+def locate(model: torch.nn.Module) -> str:
+    """The file of the network's forward."""
     if not isinstance(model, torch.nn.Module):
         raise Unsplittable("<model>", 0, f"the model is a {type(model).__name__}, not a torch.nn.Module")
     if isinstance(model, torch.jit.ScriptModule):
@@ -34,8 +34,13 @@ def locate(model: torch.nn.Module) -> tuple[str, list[str]]:
         raise Unsplittable(
             path, forward.__code__.co_firstlineno, "modules with hooks or a replaced forward cannot be split"
         )
-    texts = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
-    return path, texts
+    return path
+
+
+def texts_of(model: torch.nn.Module) -> list[str]:
+    """The parameters of a network's forward, as it writes them."""
+    parameters = list(inspect.signature(inspect.unwrap(type(model).forward)).parameters.values())[1:]
+    return [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
 
 
 def check_form(path: str, calls: Any) -> None:

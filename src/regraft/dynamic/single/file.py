@@ -23,6 +23,7 @@ from regraft.dynamic.single.inline import Regions
 from regraft.dynamic.single.join import name_of
 from regraft.dynamic.single.lower import Lowering
 from regraft.dynamic.single.values import Const, Items, Listed, Names, Number, Sequence, Tensor, Value, described
+from regraft.dynamic.unpacked import Packed
 
 LIMIT = 2**31 - 2**20  # bytes of a file of Protocol Buffers
 NESTED = 30  # graphs within graphs, which Protocol Buffers read
@@ -132,6 +133,7 @@ class SingleFile:
 
     def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
+        self.packed: Packed | None = None
         try:
             self.session = session_of(str(path))
         except Exception as problem:
@@ -142,6 +144,8 @@ class SingleFile:
         self.given = [one.name for one in self.session.get_outputs()]
 
     def __call__(self, *args: Any, **words: Any) -> Any:
+        if self.packed is not None:
+            args, words = (), self.packed.parts(args, words)
         call = {**dict(zip(self.inputs, args, strict=False)), **words}
         if len(args) > len(self.inputs) or not set(self.wanted) <= set(call) <= set(self.inputs):
             raise TypeError(f"the network takes {', '.join(self.inputs)}")

@@ -1,0 +1,177 @@
+"""Arguments that hold tensors in lists, tuples and dictionaries: a network that takes them one by one."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regraft.dynamic.codes import holds_tensor
+from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.values import literal
+
+Template = dict[str, Any]  # {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
+
+
+def unpacked(
+    model: nn.Module, path: str, calls: list[dict[str, Any]]
+) -> tuple[nn.Module, list[dict[str, Any]], Packed | None]:
+    """The network, its calls, and how arguments that hold tensors are put together; without any, as they are.
+
+    The network that takes the parts puts the arguments together and calls the original.
+    """
+    packed = [key for key, one in calls[0].items() if holds_tensor(one) and not isinstance(one, torch.Tensor)]
+    if not packed:
+        return model, calls, None
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    taken = {key for key in calls[0] if key not in packed}
+    templates: dict[str, Template] = {}
+    for key in packed:
+        try:
+            templates[key] = template(key, calls[0][key], taken)
+        except TypeError as problem:
+            raise Unsplittable(path, line, str(problem)) from problem
+    made = []
+    for number, call in enumerate(calls):
+        check_unchanged(model, path, line, number, call, templates)
+        try:
+            made.append(parts(templates, call))
+        except ValueError as problem:
+            raise Unsplittable(path, line, f"example call {number}: {problem}") from problem
+    return taking_parts(model, f"{path}, arguments", line, templates), made, Packed(list(calls[0]), templates)
+
+
+@dataclass(frozen=True)
+class Packed:
+    """The names of a network's arguments, in order, and how those are put together that hold tensors."""
+
+    names: list[str]
+    templates: dict[str, Template]
+
+    def parts(self, args: tuple[Any, ...], words: dict[str, Any]) -> dict[str, Any]:
+        """A call's arguments one by one. Raises TypeError or ValueError where they do not fit."""
+        call = {**dict(zip(self.names, args, strict=False)), **words}
+        twice = len(args) + len(words) > len(call)
+        if twice or len(args) > len(self.names) or not self.templates.keys() <= call.keys() <= set(self.names):
+            raise TypeError(f"the network takes {', '.join(self.names)}")
+        return parts(self.templates, call)
+
+
+def template(name: str, value: Any, taken: set[str]) -> Template:
+    """How a value is put together from leaves, whose names join those taken. Raises TypeError if it cannot be."""
+    if isinstance(value, torch.Tensor):
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        return {"leaf": name}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [template(f"{name}_{place}", one, taken) for place, one in enumerate(value)]}
+    if type(value) is dict and all(isinstance(key, str) for key in value):
+        named = {key: f"{name}_{key}" if key.isidentifier() else f"{name}_{place}" for place, key in enumerate(value)}
+        return {"dict": {key: template(named[key], one, taken) for key, one in value.items()}}
+    text = text_of(value)
+    if text is None:
+        raise TypeError(f"argument {name}: a {type(value).__name__} is not supported as an input")
+    return {"value": text}
+
+
+def parts(templates: dict[str, Template], call: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call one by one. Raises ValueError where they are put together otherwise."""
+    found: dict[str, Any] = {}
+    for key, value in call.items():
+        if key in templates:
+            take(key, templates[key], value, found)
+        else:
+            found[key] = value
+    return found
+
+
+def take(name: str, template: Template, value: Any, found: dict[str, Any]) -> None:
+    ((kind, inner),) = template.items()
+    if kind == "leaf":
+        found[inner] = value
+    elif kind == "value":
+        if text_of(value) != inner:
+            raise ValueError(f"{name} is {value!r}; the network was split for {inner}")
+    elif kind == "dict":
+        if type(value) is not dict or list(value) != list(inner):
+            raise ValueError(f"{name} is not a dictionary with the keys {', '.join(inner)}, in this order")
+        for key, one in inner.items():
+            take(f"{name}[{key!r}]", one, value[key], found)
+    else:
+        if type(value).__name__ != kind or len(value) != len(inner):
+            raise ValueError(f"{name} is not a {kind} of {len(inner)}")
+        for place, one in enumerate(inner):
+            take(f"{name}[{place}]", one, value[place], found)
+
+
+def check_unchanged(
+    model: nn.Module, path: str, line: int, number: int, call: dict[str, Any], templates: dict[str, Template]
+) -> None:
+    """Refuse what changes a list or dictionary that it is given: the caller would see it."""
+    before = {key: shown(call[key]) for key in templates}
+    with torch.no_grad():
+        try:
+            model(**call)
+        except Exception as problem:
+            reason = f"the example call fails: {type(problem).__name__}: {problem}"
+            raise Unsplittable(path, line, reason) from problem
+    changed = [key for key in templates if shown(call[key]) != before[key]]
+    if changed:
+        raise Unsplittable(path, line, f"example call {number}: forward changes what its argument {changed[0]} holds")
+
+
+def shown(value: Any) -> Any:
+    """What a structure holds, and which objects."""
+    if isinstance(value, dict):
+        return [(key, shown(one)) for key, one in value.items()]
+    return [*map(shown, value)] if isinstance(value, list | tuple) else id(value)
+
+
+def written(template: Template) -> str:
+    """The expression that puts a value together from its leaves."""
+    ((kind, inner),) = template.items()
+    if kind in ("leaf", "value"):
+        return str(inner)
+    if kind == "dict":
+        return "{" + ", ".join(f"{key!r}: {written(one)}" for key, one in inner.items()) + "}"
+    items = "".join(f"{written(one)}, " for one in inner)
+    return f"[{items}]" if kind == "list" else f"({items})"
+
+
+def leaves(template: Template) -> list[str]:
+    ((kind, inner),) = template.items()
+    if kind in ("leaf", "value"):
+        return [inner] if kind == "leaf" else []
+    return [leaf for one in (inner.values() if kind == "dict" else inner) for leaf in leaves(one)]
+
+
+def taking_parts(model: nn.Module, file: str, line: int, templates: dict[str, Template]) -> nn.Module:
+    """A network of the same name that calls `model`; its source stands in no file, at the line of the original's."""
+    own = list(inspect.signature(type(model).forward).parameters.values())[1:]
+    given = [leaf for one in own if one.name in templates for leaf in leaves(templates[one.name])]
+    plain = [one for one in own if one.name not in templates]
+    given += [one.name for one in plain if one.default is one.empty]
+    given += [f"{one.name}={one.default!r}" for one in plain if one.default is not one.empty]
+    words = (f"{one.name}={written(templates[one.name]) if one.name in templates else one.name}" for one in own)
+    text = (
+        "\n" * max(line - 5, 0) + f"class {type(model).__name__}(Module):\n"
+        "    def __init__(self, network):\n        super().__init__()\n        self.network = network\n"
+        f"    def forward(self, {', '.join(given)}):\n        return self.network({', '.join(words)})\n"
+    )
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"Module": nn.Module, "__name__": type(model).__module__}
+    exec(compile(text, file, "exec"), scope)
+    made: nn.Module = scope[type(model).__name__](model).eval()
+    return made
+
+
+def text_of(value: Any) -> str | None:
+    """A constant as text; None where it is none."""
+    code = literal(value)
+    return None if code is None else ast.unparse(code)
