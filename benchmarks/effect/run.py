@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regraft.bench.measure import compare
-from regraft.ops import attention, rounded_softmax
+from regraft.ops import REFERENCES, attention, grouped_experts, rounded_softmax
 
 Operation = Callable[..., Tensor]
 
@@ -64,6 +64,19 @@ def kernel_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return attention(query, key, value, divisor=math.sqrt(query.shape[-1]))
 
 
+NUMBER, CHOSEN, ROWS = 64, 8, 512
+EXPERTS = torch.rand(ROWS, NUMBER, generator=torch.Generator().manual_seed(0)).topk(CHOSEN)
+
+
+def hand_experts(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    made: Tensor = REFERENCES["grouped_experts"](x, EXPERTS[1], EXPERTS[0], gate_up, down, functional.silu, NUMBER)
+    return made
+
+
+def kernel_experts(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    return grouped_experts(x, EXPERTS[1], EXPERTS[0], gate_up, down, functional.silu, NUMBER)
+
+
 WIDE, SQUARE, SCORES = ((8, 256, 1024),), ((4, 8, 256, 256),), ((1, 12, 512, 512),)
 CASES: tuple[tuple[str, Operation, Operation, tuple[tuple[int, ...], ...]], ...] = (
     ("layer-norm", hand_layer_norm, lambda x: functional.layer_norm(x, x.shape[-1:]), WIDE),
@@ -73,6 +86,7 @@ CASES: tuple[tuple[str, Operation, Operation, tuple[tuple[int, ...], ...]], ...]
     ("exp-softmax", hand_softmax, lambda x: functional.softmax(x, dim=-1), SQUARE),
     ("log-softmax", hand_log_softmax, lambda x: functional.log_softmax(x, dim=-1), SQUARE),
     ("softmax-round-trip, bf16", hand_round_trip, lambda x: rounded_softmax(x, -1, x.dtype), SCORES),
+    ("experts, 8 of 64", hand_experts, kernel_experts, ((ROWS, 256), (NUMBER, 256, 256), (NUMBER, 256, 128))),
     ("attention, T = 512", hand_attention, kernel_attention, ((1, 12, 512, 64),) * 3),
     ("attention, T = 2048", hand_attention, kernel_attention, ((1, 12, 2048, 64),) * 3),
 )
@@ -95,7 +109,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, float32 but for bf16, one thread,")
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, float32, one thread,")
     print(f"{rounds} rounds, {datetime.now(timezone.utc):%Y-%m-%d}; original ÷ kernel, median and its 95% interval\n")
     print(f"{'rule':26}{'inference':>22}{'with backward':>22}")
     for name, original, kernel, shapes in CASES:

@@ -7,7 +7,13 @@ from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Unsplittable", "load_split", "optimize", "restore", "split"]
-_ROOMS = {"Unsplittable": "dynamic", "load_split": "dynamic", "optimize": "live", "restore": "live", "split": "dynamic"}
+_ROOMS = {
+    "Unsplittable": "dynamic",
+    "load_split": "dynamic",
+    "optimize": "live",
+    "restore": "live",
+    "split": "dynamic",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -51,6 +51,7 @@ from regraft.ops.gated_activation import (
     gated_activation_implementation,
     gated_activation_reference,
 )
+from regraft.ops.grouped_experts import grouped_experts, grouped_experts_implementation
 from regraft.ops.layer_norm import layer_norm, layer_norm_implementation, layer_norm_reference
 from regraft.ops.linear_batch_norm import (
     linear_batch_norm,
@@ -116,6 +117,7 @@ __all__ = [
     "experts",
     "flash_attention",
     "gated_activation",
+    "grouped_experts",
     "implementation",
     "is_gelu",
     "layer_norm",
@@ -151,6 +153,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "experts": experts_reference,
         "flash_attention": flash_attention_reference,
         "gated_activation": gated_activation_reference,
+        "grouped_experts": experts_reference,
         "layer_norm": layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
         "linear_cross_entropy": linear_cross_entropy_reference,
@@ -184,6 +187,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "experts": experts_implementation,
         "flash_attention": flash_attention_implementation,
         "gated_activation": gated_activation_implementation,
+        "grouped_experts": grouped_experts_implementation,
         "layer_norm": layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
         "linear_cross_entropy": linear_cross_entropy_implementation,
