@@ -139,3 +139,33 @@ def test_a_subclass_of_a_class_with_its_own_name(package: Path) -> None:
     (package / "sub" / "m.py").write_text(MODEL.replace("import Base", "import Base as B").replace(
         "class Model(Base)", "class Base(B)"))  # fmt: skip
     assert rules(package / "sub" / "m.py") == FOUND
+
+
+PASSED = """\
+from pk.apply import applied
+
+
+def model(x, scale):
+    def inner(x):
+        if scale is None:
+            return x
+        return torch.softmax(x * scale, -1)
+    return applied(inner, x, 2)
+
+
+def here(x, scale):
+    def inner(x):
+        return torch.softmax(x * scale, -1)
+    return inner(x)
+"""
+
+
+def test_a_local_function_that_another_file_calls_is_not_followed(package: Path) -> None:
+    (package / "apply.py").write_text("def applied(fn, x, scale):\n    return fn(x)\n")
+    path = package / "uses.py"
+    path.write_text("import torch\n" + "\n" * 60 + PASSED)
+    source = read(path)
+    assert isinstance(source, SourceFile)
+    found = {one.name: one.bodies[0] for one in Module(source).structures()}
+    assert [one.op for one in found["model"].nodes if one.op in ("softmax", "call")] == ["call"]
+    assert [one.op for one in found["here"].nodes if one.op in ("softmax", "call")] == ["softmax"]

@@ -173,7 +173,7 @@ def _call(frame: Frame, expr: ast.expr) -> Value:
         return calls.maybe_layer(frame, callee, _starred(frame, expr, callee), expr)
     if callee.origin == "global":
         return _global_call(frame, expr, callee, arguments)
-    if callee in frame.local:
+    if callee in frame.local and frame.sees(frame.local[callee]):
         found = _inlined(frame, expr, frame.local[callee], frame.local[callee].name, arguments, closure=True)
         if found is not None:
             return found

@@ -103,6 +103,7 @@ class Frame:
         self.dicts: dict[Value, dict[str, Value]] = {}  # dictionaries that are written out with names for keys
         self.defaults: dict[Value, ast.expr] = {}  # of parameters, where they are names
         self.local: dict[Value, Function] = {}  # functions that this one defines
+        self.around: dict[ast.AST, tuple[ast.AST, ...]] = {}  # what was being inlined where they are defined
         self.lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard] | None = None
 
     # values
@@ -127,6 +128,12 @@ class Frame:
         if found is None:
             found = self.globals[name] = self.value("global", kind, name)
         return found
+
+    def sees(self, function: Function) -> bool:
+        """Whether a local function that is called here sees the names of here: no other function stands between."""
+        around = self.around[function]
+        between = self.active[len(around) :]
+        return self.active[: len(around)] == around and all(one in self.around for one in between)
 
     def path(self, path: str) -> Value:
         """The value of `self.a.b`, which stays the same until the function stores to it."""

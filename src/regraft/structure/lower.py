@@ -270,7 +270,7 @@ def _definition(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     value = calls.glue(frame, "py.lambda", captured(frame, [statement]), statement).output
     if isinstance(statement, ast.FunctionDef):
-        frame.local[value] = statement
+        frame.local[value], frame.around[statement] = statement, frame.active
     frame.bind(statement.name, value)
     return FALSE
 
