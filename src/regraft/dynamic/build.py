@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import dataclasses
 import functools
+import importlib
 import itertools
 import json
 import tempfile
@@ -126,7 +127,9 @@ def build(
     started: float,
 ) -> SplitModel | SingleFile:  # fmt: skip
     compiler, parameters = options.compiler, texts_of(model)
-    known, followed = check_calls(model, path, calls), time.monotonic()
+    known = check_calls(model, path, calls)
+    importlib.import_module("torch._dynamo")  # torch loads it at the first use of a mode, which is no analysis
+    followed = time.monotonic()
     specialiser, steps = without(model, known, lambda scratch: specialised(model, calls, options, scratch))
     hidden = {*vars(builtins), "math"} - specialiser.variables
     outside = frozenset({"self", "numpy", *hidden, *specialiser.globals, *specialiser.results})
