@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from typing import Any
 
 import pytest
@@ -120,6 +121,7 @@ def test_names_that_the_parts_would_have_are_taken() -> None:
         (Changes, [({"image": torch.ones(2)},)], "changes what its argument batch holds"),
         (Changes, [({"image": torch.ones(2), "other": {1, 2}},)], "argument batch_other: a set is not supported"),
         (Changes, [({"image": torch.ones(2), 3: 1},)], "argument batch: a dict is not supported"),
+        (Changes, [(UserDict(image=torch.ones(2)),)] * 2, "argument batch: a UserDict is not supported"),
         (Detector, [call(), (call()[0], [torch.ones(1, 4)])], "example call 1: rows is not a list of 2"),
         (Detector, [({}, [torch.ones(1, 4)])], "the example call fails: KeyError"),
     ],

@@ -41,10 +41,8 @@ class Specialiser(Loops):
             if isinstance(value, torch.Tensor):
                 self.inputs.append(value)
                 self.hold(key, Value("tensor", value, name(key), self.resized([one[key] for one in calls])))
-            elif literal(value) is not None:
-                self.names[key] = Value("static", value, literal(value) or name(key))
             else:
-                raise self.refuse(definition, f"argument {key}: a {type(value).__name__} is not supported as an input")
+                self.names[key] = Value("static", value, literal(value) or name(key))
         self.block(definition.body)
         if not leaves(self.steps):
             self.steps.append(HostStep(ast.Return(ast.Constant(None))))

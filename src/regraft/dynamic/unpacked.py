@@ -25,10 +25,14 @@ def unpacked(
 
     The network that takes the parts puts the arguments together and calls the original.
     """
-    packed = [key for key, one in calls[0].items() if holds_tensor(one) and not isinstance(one, torch.Tensor)]
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    others = {key: one for key, one in calls[0].items() if not isinstance(one, torch.Tensor)}
+    packed = [key for key, one in others.items() if holds_tensor(one) or type(one) is dict]
+    for key, one in others.items():
+        if key not in packed and text_of(one) is None:
+            raise Unsplittable(path, line, unsupported(key, one))
     if not packed:
         return model, calls, None
-    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     taken = {key for key in calls[0] if key not in packed}
     templates: dict[str, Template] = {}
     for key in packed:
@@ -76,7 +80,7 @@ def template(name: str, value: Any, taken: set[str]) -> Template:
         return {"dict": {key: template(named[key], one, taken) for key, one in value.items()}}
     text = text_of(value)
     if text is None:
-        raise TypeError(f"argument {name}: a {type(value).__name__} is not supported as an input")
+        raise TypeError(unsupported(name, value))
     return {"value": text}
 
 
@@ -167,8 +171,13 @@ def taking_parts(model: nn.Module, file: str, line: int, templates: dict[str, Te
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     scope: dict[str, Any] = {"Module": nn.Module, "__name__": type(model).__module__}
     exec(compile(text, file, "exec"), scope)
-    made: nn.Module = scope[type(model).__name__](model).eval()
+    made: nn.Module = scope[type(model).__name__](model)
+    made.training = False  # `eval()` would reach into the model
     return made
+
+
+def unsupported(name: str, value: Any) -> str:
+    return f"argument {name}: a {type(value).__name__} is not supported as an input"
 
 
 def text_of(value: Any) -> str | None:
