@@ -11,6 +11,7 @@ from functools import cached_property
 
 from regraft.found import Holds, Skips, Test
 from regraft.layout import Layout, indent_unit, indentation, without_parentheses
+from regraft.names import defaults
 from regraft.render import Renderer
 from regraft.source import Edit, Span
 from regraft.structure import guards
@@ -246,13 +247,10 @@ class GuardedRewriter(Rewriter):
         if value is None or value.origin != "param":
             return False
         arguments = self.match.body.node.args
-        everything = [*arguments.posonlyargs, *arguments.args]
-        defaults = [*zip(everything[::-1], arguments.defaults[::-1], strict=False)]
-        defaults += [
-            (one, default) for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default
-        ]
-        constant = any(one.arg == value.name and isinstance(default, ast.Constant) for one, default in defaults)
-        annotated = (one.annotation for one in (*everything, *arguments.kwonlyargs) if one.arg == value.name)
+        usual = {one.arg: default for one, default in defaults(arguments)}
+        constant = isinstance(usual.get(value.name), ast.Constant)
+        everything = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        annotated = (one.annotation for one in everything if one.arg == value.name)
         return constant or any(one is not None and "bool" in ast.unparse(one) for one in annotated)
 
     def _changes(self, time: int) -> bool:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
+from regraft.names import defaults
 from regraft.structure.model import MISSING
 from regraft.structure.optable import table
 
@@ -43,7 +44,8 @@ def _ops() -> Mapping[str, ast.FunctionDef]:
 
 
 def _parameters(arguments: ast.arguments) -> dict[str, object]:
-    places = [*arguments.posonlyargs, *arguments.args]
-    defaults: list[ast.expr | None] = [*([None] * (len(places) - len(arguments.defaults))), *arguments.defaults]
-    pairs = [*zip(places, defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-    return {one.arg: ast.literal_eval(default) if default is not None else MISSING for one, default in pairs}
+    found: dict[str, object] = dict.fromkeys(
+        (one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)), MISSING
+    )
+    found.update((one.arg, ast.literal_eval(default)) for one, default in defaults(arguments))
+    return found

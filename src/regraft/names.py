@@ -175,6 +175,15 @@ def _alias(value: ast.expr, bound: Mapping[str, set[str]]) -> str:
     return Names({name: found for name, found in known.items() if found}, {}).resolve(value) or ""
 
 
+def defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
+    """The parameters that have a default, and the default."""
+    places = [*arguments.posonlyargs, *arguments.args]
+    yield from zip(places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if default is not None:
+            yield one, default
+
+
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in body:
         if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):

@@ -51,7 +51,7 @@ from regraft.dynamic.single import single_file as as_file
 from regraft.dynamic.specialise import Specialiser
 from regraft.dynamic.state import State
 from regraft.dynamic.stored import find, keep, key_of
-from regraft.dynamic.unpacked import Packed, unpacked
+from regraft.dynamic.unpacked import Packed, check_unchanged, unpacked
 
 FOLLOWED = 8  # example calls that are tried
 PERTURBED = 40  # inputs that are run for samples of other sizes
@@ -115,6 +115,8 @@ def split(
     if stored is not None:
         with contextlib.suppress(ValueError, OSError, KeyError):  # a damaged entry is built again
             return load_split(stored / FILE if single_file else stored)
+    if packed is not None:
+        check_unchanged(model, path, given, packed)
     made = build(network, path, calls, packed, chosen, started)
     made.packed = packed
     if key is not None:

@@ -50,8 +50,12 @@ class Changes(Assignments):
                 raise self.refuse(node, "an augmented assignment that would change a tensor's type or shape")
             self.replace_all(key, same, value)
             return
-        of_list = isinstance(read, ast.Subscript) and not isinstance(self.evaluate(read.value).example, torch.Tensor)
-        if key is None and of_list and holds_tensor(old.example):
+        if (
+            key is None
+            and isinstance(read, ast.Subscript)
+            and holds_tensor(old.example)
+            and not isinstance(self.evaluate(read.value).example, torch.Tensor)
+        ):
             text = ast.unparse(read)
             raise self.refuse(node, f"{text} is changed in place, and other names may hold it: write {text} = ...")
         self.store(target, self.evaluate(made_of(node, read)))

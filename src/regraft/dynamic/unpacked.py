@@ -42,7 +42,6 @@ def unpacked(
             raise Unsplittable(path, line, str(problem)) from problem
     made = []
     for number, call in enumerate(calls):
-        check_unchanged(model, path, line, number, call, templates)
         try:
             made.append(parts(templates, call))
         except ValueError as problem:
@@ -114,20 +113,21 @@ def take(name: str, template: Template, value: Any, found: dict[str, Any]) -> No
             take(f"{name}[{place}]", one, value[place], found)
 
 
-def check_unchanged(
-    model: nn.Module, path: str, line: int, number: int, call: dict[str, Any], templates: dict[str, Template]
-) -> None:
+def check_unchanged(model: nn.Module, path: str, calls: list[dict[str, Any]], packed: Packed) -> None:
     """Refuse what changes a list or dictionary that it is given: the caller would see it."""
-    before = {key: shown(call[key]) for key in templates}
-    with torch.no_grad():
-        try:
-            model(**call)
-        except Exception as problem:
-            reason = f"the example call fails: {type(problem).__name__}: {problem}"
-            raise Unsplittable(path, line, reason) from problem
-    changed = [key for key in templates if shown(call[key]) != before[key]]
-    if changed:
-        raise Unsplittable(path, line, f"example call {number}: forward changes what its argument {changed[0]} holds")
+    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    for number, call in enumerate(calls):
+        before = {key: shown(call[key]) for key in packed.templates}
+        with torch.no_grad():
+            try:
+                model(**call)
+            except Exception as problem:
+                reason = f"the example call fails: {type(problem).__name__}: {problem}"
+                raise Unsplittable(path, line, reason) from problem
+        changed = [key for key in packed.templates if shown(call[key]) != before[key]]
+        if changed:
+            reason = f"example call {number}: forward changes what its argument {changed[0]} holds"
+            raise Unsplittable(path, line, reason)
 
 
 def shown(value: Any) -> Any:

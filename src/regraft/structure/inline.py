@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
-from regraft.names import walk
+from regraft.names import defaults, walk
 from regraft.structure import guards
 from regraft.structure.frame import Frame, Function, Scope
 from regraft.structure.model import Value
@@ -110,21 +110,10 @@ def _bind(frame: Frame, function: Function, arguments: Arguments, receiver: Valu
         if name in bound or name not in everything:
             return None
         bound[name] = value
-    defaults = dict(
-        zip(
-            (one.arg for one in parameters[len(parameters) - len(function.args.defaults) :]),
-            function.args.defaults,
-            strict=True,
-        )
-    )
-    defaults.update(
-        (one.arg, default)
-        for one, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-        if default is not None
-    )
+    usual = {one.arg: default for one, default in defaults(function.args)}
     for name in everything - bound.keys():
-        if name not in defaults:
+        if name not in usual:
             return None
-        default = defaults[name]
+        default = usual[name]
         bound[name] = frame.constant(default.value) if isinstance(default, ast.Constant) else frame.value("unknown")
     return bound

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from regraft.names import dotted, imported, walk
+from regraft.names import defaults, dotted, imported, walk
 from regraft.structure import calls, guards
 from regraft.structure.containers import loop_element, unpack
 from regraft.structure.expressions import captured, condition, lower
@@ -60,15 +60,6 @@ def lower_function(
         tuple(node for node in frame.nodes if calls.writes(node)),
         frame.entered,
     )
-
-
-def defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
-    """The parameters that have a default, and the default."""
-    places = [*arguments.posonlyargs, *arguments.args]
-    yield from zip(places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True)
-    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        if default is not None:
-            yield one, default
 
 
 def local_names(function: Function) -> frozenset[str]:

@@ -17,12 +17,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from regraft.names import walk
+from regraft.names import defaults, walk
 from regraft.source import SourceFile
 from regraft.structure.calls import CASTS, LIBRARY_OPS, OPERATOR_OPS, computes
 from regraft.structure.expressions import ACTIVATION_TABLES, ACTIVATIONS
 from regraft.structure.frame import Function
-from regraft.structure.lower import defaults
 from regraft.structure.model import Layer
 from regraft.structure.module import Module
 from regraft.structure.optable import table
