@@ -99,6 +99,14 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ran.append("rotary")
         return launch(*inputs)
 
+    rms_norm = importlib.import_module("regraft.ops.rms_norm")
+    apply = rms_norm._AddRmsNorm.apply
+
+    def added(*inputs: object) -> object:
+        ran.append("_AddRmsNorm")
+        return apply(*inputs)
+
     monkeypatch.setattr(liger.LigerKernel, "__call__", counted)
+    monkeypatch.setattr(rms_norm._AddRmsNorm, "apply", staticmethod(added))
     monkeypatch.setattr(rotary, "launch_rotary", turned)
     return ran

@@ -33,6 +33,7 @@ from regraft.dsl.syntax import (
     Transformation,
     Var,
 )  # fmt: skip
+from regraft.ops import rms_norm
 from regraft.pattern import alternatives, variables
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
@@ -49,11 +50,22 @@ BY_NAME: Mapping[str, tuple[Any, ...]] = {
 TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
 STRUCTURAL = frozenset(
-    {"used_once", "called_once", "distinct", "feeds", "attends"}
-)  # about the place of a match, not about values
+    {"used_once", "called_once", "distinct", "feeds", "attends", "rms_norm"}
+)  # about the place of a match, not about values; `OwnNorm` is an RMSNorm
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
 DTYPES = (torch.float32, torch.bfloat16)
 REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)  # arguments that do not fit together
+
+
+class OwnNorm(nn.Module):
+    """What a rule that speaks of layers of any class is run with."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return rms_norm(x, weight=self.weight.to(x.dtype), eps=1e-5)
 
 
 Drawn = Mapping[str, Callable[[tuple[int, ...]], Any]]
@@ -240,7 +252,8 @@ class Chooser:
     def layer(self, node: Node) -> nn.Module:
         """A layer with what the rule's text fixes of it; the rest is drawn by the parameters' names."""
         apply = self.random.choice((node.apply, *node.alternatives)) if node.alternatives else node.apply
-        made = evaluate(apply.callee, {})
+        named = evaluate(apply.callee, {})
+        made = OwnNorm if named is nn.Module else named
         parameters = list(inspect.signature(made).parameters.values())
         given = {**dict(zip([one.name for one in parameters], apply.args, strict=False))}
         given.update(apply.keywords)

@@ -13,6 +13,8 @@ from regraft.dsl.syntax import Apply, Const, Operand, Predicate, Ref, Var
 from regraft.structure import guards
 from regraft.structure.calls import own_op
 from regraft.structure.model import MISSING, Node, Structure, Value
+from regraft.structure.module import Module
+from regraft.structure.norms import is_rms_norm
 from regraft.structure.rank import rank
 from regraft.uses import METADATA
 
@@ -33,18 +35,19 @@ _OPERATORS: Mapping[type[ast.operator], str] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """What conditions are asked of: the values of a match's variables, and the structure they are in."""
+    """What conditions are asked of: the values of a match's variables, and the structure and file they are in."""
 
     bindings: Mapping[str, Value]
     structure: Structure
+    module: Module
 
     def value(self, operand: Operand) -> Value | None:
         return self.bindings.get(operand.name) if isinstance(operand, Var) else None
 
 
-def unmet(predicate: Predicate, bindings: Mapping[str, Value], structure: Structure) -> str:
+def unmet(predicate: Predicate, bindings: Mapping[str, Value], structure: Structure, module: Module) -> str:
     """Why the condition does not hold; "" when it does."""
-    return PREDICATES[predicate.name][2](predicate.args, Scope(bindings, structure))
+    return PREDICATES[predicate.name][2](predicate.args, Scope(bindings, structure, module))
 
 
 def fixed(operand: Operand, value: Value) -> bool:
@@ -203,6 +206,14 @@ def _feeds(args: Arguments, scope: Scope) -> str:
     return f"{_show_var(args[0])} is not given to {show(args[1])}"
 
 
+def _rms_norm(args: Arguments, scope: Scope) -> str:
+    """A layer of the model's own class that is an RMSNorm by its `forward`, however it is called."""
+    value = scope.value(args[0])
+    layers = value.layers if value is not None else ()
+    norms = bool(layers) and all(is_rms_norm(scope.module, one.type) for one in layers)
+    return "" if norms else f"{_show_var(args[0])} is no RMSNorm"
+
+
 # Steps from scores to weights that a postponed tensor follows without its elements, in place or not.
 _POSTPONED = frozenset({
     "add", "sub", "mul", "div", "masked_fill", "where", "to", "type", "view", "reshape", "flatten", "unflatten",
@@ -274,4 +285,5 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "stored": (1, 1, _stored),
     "feeds": (2, 2, _feeds),
     "attends": (1, 1, _attends),
+    "rms_norm": (1, 1, _rms_norm),
 }

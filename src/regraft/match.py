@@ -9,7 +9,7 @@ from dataclasses import replace
 from regraft.conditions import fixed, show, unmet
 from regraft.dsl.syntax import Attr, Const, Operand, Predicate, Var, Wildcard
 from regraft.found import Assumes, Condition, Holds, Match, NoMatch, Skips, Test
-from regraft.pattern import RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode, variables
+from regraft.pattern import OWN_CLASS, RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode, variables
 from regraft.structure import guards
 from regraft.structure.calls import changes_input, computes
 from regraft.structure.guards import Atom
@@ -41,6 +41,11 @@ def called(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
     for predicate in where:
         if predicate.name == "feeds" and any(one in pattern.producers for one in variables(predicate.args[0])):
             yield show(predicate.args[1])
+
+
+def layers_of(where: tuple[Predicate, ...]) -> tuple[str, ...]:
+    """Norms that layers of the model's own classes have to be for the conditions on them to hold."""
+    return ("rms_norm",) if any(predicate.name == "rms_norm" for predicate in where) else ()
 
 
 def led_to(where: tuple[Predicate, ...]) -> tuple[str, ...]:
@@ -159,7 +164,7 @@ class _Matcher:
         if node.op != "call" and not private and changes_input(node.op, node.args):
             self._fail(depth, f"{describe(node)} changes its input in place", node.expr)
             return
-        if wanted.name and wanted.op != "call" and not wanted.is_glue:
+        if wanted.name and not wanted.is_glue and (wanted.op != "call" or wanted.name == OWN_CLASS):
             reason, bindings = self._layer(wanted, node, bindings)
             if reason:
                 self._fail(depth, reason, node.expr)
@@ -189,7 +194,8 @@ class _Matcher:
         if node.layer is None:
             return f"{describe(node)} is a function where a {wanted.name} layer is wanted", bindings
         found = {layer.type for layer in node.layer.layers}
-        if found != {wanted.name} and not (wanted.layer in self.pattern.whole and _may_be(node, wanted)):
+        fits = found == {wanted.name} or wanted.name == OWN_CLASS
+        if not fits and not (wanted.layer in self.pattern.whole and _may_be(node, wanted)):
             return f"the layer is {', '.join(sorted(found))} where {wanted.name} is wanted", bindings
         if not wanted.layer:
             return "", bindings
@@ -362,7 +368,7 @@ class _Matcher:
         names = [name for operand in predicate.args for name in variables(operand)]
         if names and match.bindings.keys().isdisjoint(names):
             return None  # it speaks of another alternative, or of a node that is not there
-        reason = unmet(predicate, match.bindings, self.structure)
+        reason = unmet(predicate, match.bindings, self.structure, self.module)
         return (reason, match.root.expr) if reason else None
 
 
@@ -392,7 +398,14 @@ def _named(node: Node, wanted: PatternNode) -> bool:
     if wanted.op != "call":
         return not wanted.is_glue or not wanted.name or node.spelling == wanted.name
     name = wanted.name
+    if name == OWN_CLASS:
+        return node.layer is not None and node.args.keys() == {"0"} and all(map(_is_own, node.layer.layers))
     return node.spelling == name or (node.layer is not None and any(one.type == name for one in node.layer.layers))
+
+
+def _is_own(layer: Layer) -> bool:
+    """Whether a layer is of a class that PyTorch does not have."""
+    return bool(layer.type) and not layer.choice and table().layer(layer.type) is None
 
 
 def _chosen(node: Node, op: str) -> bool:

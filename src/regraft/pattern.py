@@ -194,6 +194,8 @@ def _layer_patterns(rule: RuleSyntax) -> Iterator[tuple[str, tuple[LayerPattern,
 def _layer_pattern(apply: Apply, chosen: bool, at: Position | None) -> LayerPattern:
     if not isinstance(apply.callee, Ref):
         _fail("a layer needs a type and one variable: torch.nn.Linear(...) -> $linear", at)
+    if apply.callee.path == OWN_CLASS and not apply.args and not apply.keywords and not chosen:
+        return LayerPattern(OWN_CLASS, ())
     layer_type = table().layer(apply.callee.path)
     if layer_type is None:
         _fail(f"{apply.callee.path} is not a layer of torch.nn", at)
@@ -225,7 +227,7 @@ def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern])
     given = (*target.args, *(operand for _, operand in target.keywords)) if ours else ()
     whole = frozenset(one.name for one in given if isinstance(one, Var) and one.name in layers)
     for made in nodes:
-        if made.chosen and made.layer not in whole:
+        if (made.chosen or made.name == OWN_CLASS) and made.layer not in whole:
             _fail(f"${made.layer} may be of several types: an op of Regraft has to be given it", transformation.at)
     needed = (node for node in nodes if node.required and node.layer not in whole)
     ops = frozenset(node.op for node in needed) - {"call", *RUN_TIME_TESTS}
@@ -286,6 +288,10 @@ def _check_connected(
 
 # Operations whose presence in a layer chosen at run time can be tested there.
 RUN_TIME_TESTS = {"gelu": "regraft.ops.is_gelu"}
+
+
+# A layer of any class that is not PyTorch's own.
+OWN_CLASS = "torch.nn.Module"
 
 
 class _Compiler:
@@ -383,6 +389,7 @@ class _Compiler:
             layer_type = table().layer(layer.type)
             op = layer_type.op if layer_type and layer_type.op else "call"
             inputs = layer_inputs(layer_type) if layer_type and layer_type.op else ("input",)
+            inputs = ("0",) if layer.type == OWN_CLASS else inputs  # nothing is known of its parameters
             if len(args) != len(inputs) or keywords:
                 _fail(f"the call of a {layer.type} layer takes {', '.join(inputs)}", at)
             given = tuple(zip(inputs, args, strict=True))

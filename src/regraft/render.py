@@ -44,20 +44,24 @@ class Renderer:
     used: set[str] = field(default_factory=set)
     spliced: list[Node] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)
+    root: Node | None = None  # whose place the call takes; None: the last output's
     time: int = 0  # when the call runs; 0: when the root did
     runs: Callable[[Node], bool] = lambda _: True  # whether a node runs where the call does
     read: list[tuple[int, Value]] = field(default_factory=list)  # attributes, with how many expressions precede them
 
     def __post_init__(self) -> None:
-        self.time = self.time or self.match.root.time
+        self.time = self.time or self._place().time
         for node in self.match.nodes:
             self.mentioned.update(one.id for one in ast.walk(node.expr) if isinstance(one, ast.Name))
+
+    def _place(self) -> Node:
+        return self.root or self.match.root
 
     def in_order(self) -> bool:
         """Whether the call evaluates what it repeats, and reads attributes, in the order of the original."""
         times = [node.time for node in self.spliced]
         late = any(
-            other.effect and other.time <= value.born and other.statement is self.match.root.statement
+            other.effect and other.time <= value.born and other.statement is self._place().statement
             for position, value in self.read
             for node in self.spliced[position:]
             for other in self._within(node)
@@ -209,9 +213,9 @@ class Renderer:
 
     def _in_root(self, value: Value) -> bool:
         node = value.node
-        if self.time != self.match.root.time:
+        if self.time != self._place().time:
             return False  # the call stands elsewhere
-        if node is None or node.statement is not self.match.root.statement or not isinstance(node.expr, ast.expr):
+        if node is None or node.statement is not self._place().statement or not isinstance(node.expr, ast.expr):
             return False
         span = self.imports.source.span(node.expr)
         return self.root_span.start <= span.start and span.end <= self.root_span.end

@@ -15,8 +15,8 @@ from regraft import source as text
 from regraft.bodies import BodyMatch, BodyPattern, compile_body, find_bodies, rewrite_body
 from regraft.found import Match, NoMatch
 from regraft.imports import Imports
-from regraft.match import called, find, led_to
-from regraft.pattern import RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
+from regraft.match import called, find, layers_of, led_to
+from regraft.pattern import OWN_CLASS, RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
 from regraft.render import Withheld
 from regraft.rewrite import Mode, Patch, rewrite
 from regraft.rules import Rule, RuleProblem
@@ -48,11 +48,17 @@ class CompiledRule:
     def needs(self) -> tuple[Needs, ...]:
         """For each pattern the nodes that it cannot match without."""
         return tuple(
-            frozenset(_need(node) for node in one.nodes if node.required and not node.is_glue)
+            frozenset(_need(node) for node in one.nodes if _is_seen(node))
             | {Need("call", name) for name in called(one, self.rule.syntax.where)}
             | {Need(op) for op in led_to(self.rule.syntax.where)}
+            | {Need("class", name) for name in layers_of(self.rule.syntax.where)}
             for one in self.patterns
         )
+
+
+def _is_seen(node: PatternNode) -> bool:
+    """Whether a function that has the node shows it by a word."""
+    return node.required and not node.is_glue and node.name != OWN_CLASS
 
 
 def _need(node: PatternNode) -> Need:

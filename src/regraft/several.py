@@ -1,8 +1,7 @@
 """Rewriting a match with several outputs: one call gives them all before the first of their statements.
 
-q = self.q(x) * scale                      q, k = kernel(x, self.q, self.k)
-y = self.k(x)                 becomes      q = q * scale
-                                           y = k
+q = self.q(x)                              q, k = kernel(x, self.q, self.k)
+y = self.k(x) * scale         becomes      y = k * scale
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ class SeveralRewriter(Rewriter):
         roots = self.match.roots
         for root in roots:
             self._check_root(root)
-        self._check_effects()
+        own = self._assigned(roots[0])
+        self._check_between(roots[0].time if own else roots[0].statement.time)
         statements = list(dict.fromkeys(root.statement for root in roots))
         for node in self.match.nodes:
             if node.statement not in statements:
@@ -36,19 +36,22 @@ class SeveralRewriter(Rewriter):
         whole = self._own_lines(first, self.source.span(first.node))
         indent = indentation(self.source, whole.start)
         adjacent = self._all_assigned(statements)
-        names = [target_name(one.node) or "" for one in statements] if adjacent else self._new_names()
+        names = [target_name(one.node) or "" for one in statements] if adjacent else self._new_names(own)
         span = Span(whole.start + len(indent), self.source.span(first.node).end)
-        renderer = Renderer(self.match, self.imports, span, (), {}, time=first.time + 1)
+        if own:
+            self._check_comments(self.source.span(first.node), roots[0])
+        renderer = Renderer(self.match, self.imports, span, (), {}, root=roots[0], time=0 if own else first.time + 1)
         head = f"{', '.join(names)} = "
         call = renderer.call(self.match.pattern.target, Layout(self.source, span, indent, head).call)
-        if renderer.spliced:
-            raise self._withheld("the input of the layers has no name", roots[0])
+        if not renderer.in_order():
+            raise self._withheld("the kernel would evaluate its arguments in another order", roots[0])
         line = f"{head}{call}"
         if adjacent:
             edits = [Edit(self.source.span(first.node), line), *(self._deletion(one) for one in statements[1:])]
         else:
-            edits = [Edit(Span(span.start, span.start), f"{line}{self.source.newline}{indent}")]
-            for name, root in zip(names, roots, strict=True):
+            before = Edit(Span(span.start, span.start), f"{line}{self.source.newline}{indent}")
+            edits = [Edit(self.source.span(first.node), line) if own else before]
+            for name, root in list(zip(names, roots, strict=True))[bool(own) :]:
                 assert isinstance(root.expr, ast.expr)
                 edits.append(Edit(without_parentheses(self.source, self.source.span(root.expr)), name))
         extent = Span(whole.start, self.source.span(statements[-1].node).end)
@@ -68,10 +71,9 @@ class SeveralRewriter(Rewriter):
         if not isinstance(root.statement.node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
             raise self._withheld("a layer is called in the head of a statement", root)
 
-    def _check_effects(self) -> None:
+    def _check_between(self, start: int) -> None:
         """The later layers move before the first: nothing in between may change what they see or be seen to change."""
-        start, end = self.match.roots[0].statement.time, self.match.roots[-1].time
-        for node in self.match.between(start, end):
+        for node in self.match.between(start, self.match.roots[-1].time):
             if node.effect or node.random or isinstance(node.statement.node, ast.Assert | ast.Raise):
                 line = getattr(node.expr, "lineno", node.statement.node.lineno)
                 raise Withheld(f"{node.spelling or 'a call'} at line {line} stands between the layers", line)
@@ -88,8 +90,17 @@ class SeveralRewriter(Rewriter):
         row = all(one.node is here for one, here in zip(statements, around[start:], strict=False))
         return plain and row and None not in names and len(names) == len(statements) == len(self.match.roots)
 
-    def _new_names(self) -> list[str]:
-        """A name for each output, after its layer or its input, that the function and the module do not use."""
+    def _assigned(self, root: Node) -> str:
+        """The name that a statement binds to an output and nothing else; "" where it does more."""
+        statement = root.statement.node
+        alone = isinstance(statement, ast.Assign) and statement.value is root.expr
+        return (target_name(statement) or "") if alone else ""
+
+    def _new_names(self, first: str) -> list[str]:
+        """A name for each output, after its layer or its input, that the function and the module do not use.
+
+        first  the name that the first output has already, if it has one
+        """
         function = ast.walk(self.match.body.node)
         used = {one.id for one in function if isinstance(one, ast.Name)} | set(self.match.body.log)
         used |= self.imports.names.bound | set(dir(builtins))
@@ -102,4 +113,4 @@ class SeveralRewriter(Rewriter):
             base = base if base.isidentifier() else "output"
             candidates = (base, f"{base}_output", *(f"{base}_output{number}" for number in range(2, 99)))
             names.append(next(one for one in candidates if one not in used and one not in names))
-        return names
+        return [first or names[0], *names[1:]]

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from regraft.ops.activations import is_gelu
+from regraft.ops.add_rms_norm import add_rms_norm, add_rms_norm_implementation, add_rms_norm_reference
 from regraft.ops.apex_norm import (
     apex_layer_norm,
     apex_layer_norm_implementation,
@@ -106,6 +107,7 @@ from regraft.ops.softmax import softmax, softmax_implementation, softmax_referen
 
 __all__ = [
     "REFERENCES",
+    "add_rms_norm",
     "apex_layer_norm",
     "apex_rms_norm",
     "apex_rotary",
@@ -142,6 +144,7 @@ __all__ = [
 
 REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
+        "add_rms_norm": add_rms_norm_reference,
         "apex_layer_norm": layer_norm_reference,
         "apex_rms_norm": rms_norm_reference,
         "apex_rotary": rotary_reference,
@@ -176,6 +179,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
+        "add_rms_norm": add_rms_norm_implementation,
         "apex_layer_norm": apex_layer_norm_implementation,
         "apex_rms_norm": apex_rms_norm_implementation,
         "apex_rotary": apex_rotary_implementation,

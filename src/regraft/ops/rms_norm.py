@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import torch
 
 from regraft.ops.liger import LigerKernel, liger, takes
+from regraft.ops.postponed import elements
+from regraft.ops.postponed_sum import Sum, sum_of
 
 
 def rms_norm(
@@ -19,12 +22,17 @@ def rms_norm(
     computes in float32, rounds to the dtype of `x`, then multiplies by the weight, in the wider of both dtypes;
     "gemma" computes everything in float32 and rounds the product to the dtype of `x`; "none" computes in the dtype of
     `x`. What the kernel does not take as the composition would (another device or dtype, a weight of another shape)
-    runs as the composition. Unlike Liger's own function, it never writes into a gradient that others may hold.
+    runs as the composition. Unlike Liger's own function, it never writes into a gradient that others may hold. Of a
+    postponed sum, it computes the sum as well.
     """
+    total = sum_of(x)
+    if total is not None and weight is not None and _takes_sum(total, weight, offset, casting):
+        result, total.value = _AddRmsNorm.apply(*total.terms, weight, float(eps), float(offset), casting)
+        return result
+    x = elements(x)
     if rms_norm_implementation(x, weight, casting) != "liger":
         return rms_norm_reference(x, weight=weight, eps=eps, offset=offset, casting=casting)
-    if weight is not None and casting == "llama" and (offset or weight.dtype != x.dtype):
-        # the kernel would add the offset in float32, and return the dtype of x
+    if weight is not None and _scales_apart(x, weight, offset, casting):
         return rms_norm(x, eps=eps) * (offset + weight if offset else weight)
     return _rms_norm_kernel(float(eps), float(offset), casting)(x, weight)
 
@@ -50,6 +58,20 @@ def rms_norm_implementation(x: torch.Tensor, weight: torch.Tensor | None = None,
         return "reference"  # the composition rounds every step
     fits = takes(x, weight) and (weight is None or weight.shape == x.shape[-1:])
     return "liger" if fits else "reference"
+
+
+def _scales_apart(x: torch.Tensor, weight: torch.Tensor, offset: float, casting: str) -> bool:
+    """Whether the weight multiplies after the kernel: that adds the offset in float32, and returns the dtype of x."""
+    return casting == "llama" and (offset != 0 or weight.dtype != x.dtype)
+
+
+def _takes_sum(total: Sum, weight: torch.Tensor, offset: float, casting: str) -> bool:
+    """Whether one kernel computes the sum and its norm."""
+    x, y = total.terms
+    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
+    if modes != (total.gradients, total.inference) or not takes(x, y, weight):
+        return False
+    return rms_norm_implementation(x, weight, casting) == "liger" and not _scales_apart(x, weight, offset, casting)
 
 
 @functools.lru_cache(maxsize=64)
@@ -80,3 +102,41 @@ def _rms_norm_kernel(eps: float, offset: float, casting: str) -> LigerKernel:
         return rms_norm_reference(x, weight=weight, eps=eps, offset=offset, casting=casting)
 
     return LigerKernel(forward, backward, reference)
+
+
+def _fused() -> Any:
+    return liger("fused_add_rms_norm")
+
+
+class _AddRmsNorm(torch.autograd.Function):  # type: ignore[misc]
+    """Liger's kernel of a sum and its norm; the sum is all that is kept of the terms, as in the composition."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, eps: float, offset: float, casting: str
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        given = (one.contiguous() for one in (x, y, weight))
+        with torch.cuda.device_of(x):  # Triton launches on the current device
+            result, total, scale, *ctx.launch = _fused().fused_add_rms_norm_forward(*given, eps, offset, casting)
+        ctx.save_for_backward(total, weight, scale)
+        ctx.eps, ctx.offset, ctx.casting = eps, offset, casting
+        return result, total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, more: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        total, weight, scale = ctx.saved_tensors
+        if torch.is_grad_enabled():  # it will be differentiated again
+            options = {"eps": ctx.eps, "offset": ctx.offset, "casting": ctx.casting}
+            aliases = total.view_as(total), weight.view_as(weight)  # the sum leads to the weight, too
+            normed = rms_norm_reference(aliases[0], weight=aliases[1], **options)
+            wanted = [one for one in aliases if one.requires_grad]
+            found = torch.autograd.grad(normed, wanted, gradient, create_graph=True)
+            slope, own = found[0] + more, found[1] if len(found) > 1 else None
+        else:
+            size, warps, stages, mode = ctx.launch
+            with torch.cuda.device_of(gradient):
+                slope, _, own = _fused().fused_add_rms_norm_backward(
+                    gradient.contiguous(), more.contiguous(), total.view(-1, total.shape[-1]), weight.contiguous(),
+                    scale, ctx.offset, mode, size, warps, stages, False,
+                )  # fmt: skip
+        return slope, slope, own, None, None, None

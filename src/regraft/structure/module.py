@@ -55,6 +55,7 @@ class Module:
         self._made: list[Body] = []
         self._stores: dict[ast.AST, frozenset[str]] = {}
         self._constructors: dict[ast.AST, Body] = {}
+        self.rms_norms: dict[str, bool] = {}  # classes that are one, or not, as far as somebody asked
 
     @cached_property
     def names(self) -> Names:

@@ -24,6 +24,7 @@ from regraft.structure.expressions import ACTIVATION_TABLES, ACTIVATIONS
 from regraft.structure.frame import Function
 from regraft.structure.model import Layer
 from regraft.structure.module import Module
+from regraft.structure.norms import is_rms_norm
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
 
@@ -35,7 +36,8 @@ _ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave 
 class Need:
     """One node that a pattern cannot do without.
 
-    op      canonical operation; `call` for a call of the function or layer `name`
+    op      canonical operation; `call` for a call of the function or layer `name`; `class` for a call of a layer whose
+            class in the package is the norm `name`
     chosen  a layer whose type is only known at run time may compute it
     """
 
@@ -117,7 +119,10 @@ class Relevance:
         words = self._union(self._reach(methods, cls)).union(*followed)
         spelled = self._vocabulary
         return any(
-            all(one.chosen or not words.isdisjoint(spelled[one].direct | spelled[one].makers) for one in needs)
+            all(
+                one.chosen or one.op == "class" or not words.isdisjoint(spelled[one].direct | spelled[one].makers)
+                for one in needs
+            )
             for needs in self.patterns
         )
 
@@ -127,10 +132,20 @@ class Relevance:
             need: frozenset(
                 path.rpartition(".")[2].encode()
                 for path, found in layers.items()
-                if any(_meets(layer, need) for layer in found)
+                if any(self._meets(layer, need) for layer in found)
             )
             for need in self._vocabulary
         }
+
+    def _meets(self, layer: Layer, need: Need) -> bool:
+        """Whether a layer, or a module inside it, may be what is needed."""
+        if layer.choice and need.chosen:
+            return True
+        if need.op in ("call", "class"):
+            known = layer.type == need.name if need.op == "call" else is_rms_norm(self.module, layer.type)
+        else:
+            known = computes(layer.type) == need.op
+        return known or any(self._meets(item, need) for item in layer.items)
 
     # words
 
@@ -225,6 +240,8 @@ class Relevance:
 @functools.cache
 def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
     """Qualified names of a need's operation, and of the layer types and tables that make a layer computing it."""
+    if need.op == "class":
+        return frozenset(), frozenset()
     if need.op == "call":
         layer = table().layer(need.name) is not None
         return frozenset({need.name}), frozenset({need.name}) if layer else frozenset()
@@ -239,14 +256,6 @@ def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
 
 def _last(names: Iterable[str]) -> frozenset[bytes]:
     return frozenset(name.rpartition(".")[2].encode() for name in names)
-
-
-def _meets(layer: Layer, need: Need) -> bool:
-    """Whether a layer, or a module inside it, may be what is needed."""
-    if layer.choice and need.chosen:
-        return True
-    known = layer.type == need.name if need.op == "call" else computes(layer.type) == need.op
-    return known or any(_meets(item, need) for item in layer.items)
 
 
 def _words_of(source: SourceFile, function: Function) -> frozenset[bytes]:
