@@ -542,6 +542,46 @@ class Twice(Base):
         return y if x.sum() > 0 else x
 
 
+class HeldTwice(Base):
+    """One list under two names, which differ on one path only."""
+
+    def forward(self, x):
+        one = [x.sum().item()]
+        two = one
+        if x[0, 0] > 0:
+            two = [1.0]
+        if x[0, 1] > 0:
+            two.append(2.0)
+        return len(one), two
+
+
+class ChosenTwice(Base):
+    def forward(self, x):
+        one = [x * 2]
+        two = [x] if x[0, 0] > 0 else one
+        if x[0, 1] > 0:
+            two[0] = x * 3
+        return one[0] * len(one)
+
+
+class InsideTwice(Base):
+    def forward(self, x):
+        one = [x * 2]
+        several = {"all": one}
+        if x[0, 0] > 0:
+            several["all"] = [x]
+        several["all"].append(x)
+        while len(one) < 3:
+            one = [*one, x]
+        return len(one)
+
+
+class OneLeft(Base):
+    def forward(self, x):
+        rows = x[x[:, 0] < 100].squeeze(0)
+        return rows * 2 if rows.dim() == 1 else rows.sum(0)
+
+
 class Elements(Base):
     def forward(self, x):
         several, y = [self.a(x), x * 2], x * 3

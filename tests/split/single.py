@@ -278,18 +278,6 @@ class Runaway(Base):
         return x, found
 
 
-class Twice(Base):
-    """One list under two names, which differ on one path only."""
-
-    def forward(self, x):
-        one = [x.sum().item()]
-        two = one
-        if x[0, 0] > 0:
-            two = [1.0]
-        two.append(2.0)
-        return x, one, two
-
-
 class Largest(Base):
     """Beyond 64 bits after one step, from a constant."""
 
@@ -340,7 +328,7 @@ class Within(nn.Module):
 
 REFUSED = {
     TwoTypes: r"a number \(float\)|float", TwoStructures: "tuple of 2", TwoDtypes: "float64",
-    Maybe: "None", Ways: "'down'", Runaway: "runs over it", Twice: "held twice",
+    Maybe: "None", Ways: "'down'", Runaway: "runs over it",
     Largest: "9223372036854775807", Sorted: "sorted", Powers: "Pow", Backwards: "reversed",
     Roots: "math.sqrt",
 }  # fmt: skip

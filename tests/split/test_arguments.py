@@ -40,6 +40,55 @@ class Changes(nn.Module):
         return batch["twice"] if batch["image"].sum() > 0 else batch["image"]
 
 
+class ChangesLater(nn.Module):
+    """On a side that no example takes, in one of several ways."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, batch):
+        x, rows = batch["image"], batch["rows"]
+        if x.sum() > 25:
+            if self.way == "append":
+                rows.append(x)
+            elif self.way == "element":
+                rows[0] = x
+            elif self.way == "inner":
+                rows[1].append(x)
+            elif self.way == "extend":
+                rows += [x]
+            elif self.way == "key":
+                batch["image"] = x * 2
+            else:
+                batch.update(other=x)
+        return x * 2 if x.sum() > 0 else rows[0]
+
+
+class OwnCopies(nn.Module):
+    def forward(self, batch, options={"scale": 2.0}):  # noqa: B006
+        rows, batch = [*batch["rows"]], dict(batch)
+        batch["scale"] = options["scale"]
+        rows.append(batch["image"])
+        return torch.stack(rows).sum(0) if rows[0].sum() > 0 else batch["image"] * batch["scale"]
+
+
+class Infinite(nn.Module):
+    def forward(self, rows, most=float("inf"), least=-1.0):
+        return rows[0] * 2 if rows[0].sum() < most and rows[0].sum() > least else rows[1]
+
+
+class Sized(nn.Module):
+    def forward(self, batch, kind=torch.float32):
+        return batch["image"] * (2 if kind is None else 3)
+
+
+class Keyed(nn.Module):
+    def forward(self, batch):
+        first, second = list(batch.values())
+        return first * 2 if second.sum() > 0 else second
+
+
 class Clash(nn.Module):
     def forward(self, pair, pair_0):
         return pair[0] + pair_0 if pair[1].sum() > 0 else pair[0] - pair_0
@@ -115,10 +164,43 @@ def test_names_that_the_parts_would_have_are_taken() -> None:
         assert difference(result(*one), model(*one)) == ""
 
 
+@pytest.mark.parametrize("way", ["append", "element", "inner", "extend", "key", "update"])
+def test_a_side_that_changes_what_the_caller_holds(way: str) -> None:
+    calls = [({"image": torch.randn(2, 4), "rows": [torch.randn(2, 4), [torch.randn(2, 4)]]},) for _ in range(6)]
+    with pytest.raises(Unsplittable, match="an argument holds is changed"):
+        regraft.split(ChangesLater(way).eval(), calls, cache=False, measure=False)
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_copies_are_forwards_own_and_a_default_may_be_left_out(single: bool) -> None:
+    calls = [({"image": torch.randn(4), "rows": [torch.randn(4), torch.randn(4)]},) for _ in range(8)]
+    model, result = made(OwnCopies, calls, cache=False, single_file=single)
+    for (one,) in calls:
+        expected = model(one)
+        assert difference(result(one), expected) == ""
+        assert difference(result(one, {"scale": 2.0}), expected) == ""
+        assert len(one["rows"]) == 2 and "scale" not in one
+    with pytest.raises(ValueError, match="scale"):
+        result(calls[0][0], {"scale": 3.0})
+
+
+def test_infinite_defaults_and_keys_that_python_takes_for_the_same_name() -> None:
+    calls = [([torch.randn(4), torch.randn(4)],) for _ in range(8)]
+    model, result = made(Infinite, calls, cache=False)
+    for one in calls:
+        assert difference(result(*one), model(*one)) == ""
+    keyed = [({"fi": torch.randn(4), "\ufb01": torch.randn(4)},) for _ in range(8)]
+    model, result = made(Keyed, keyed, cache=False)
+    for one in keyed:
+        assert difference(result(*one), model(*one)) == ""
+
+
 @pytest.mark.parametrize(
     ("kind", "calls", "reason"),
     [
         (Changes, [({"image": torch.ones(2)},)], "changes what its argument batch holds"),
+        (Sized, [({"image": torch.ones(2)}, None)], "the default of kind, torch.float32, is no constant"),
+        (Sized, [({"image": torch.ones(2), "n": torch.Size([1])}, None)], "argument batch_n: a Size is not supported"),
         (Changes, [({"image": torch.ones(2), "other": {1, 2}},)], "argument batch_other: a set is not supported"),
         (Changes, [({"image": torch.ones(2), 3: 1},)], "argument batch: a dict is not supported"),
         (Changes, [(UserDict(image=torch.ones(2)),)] * 2, "argument batch: a UserDict is not supported"),

@@ -128,7 +128,7 @@ def build(
     model: torch.nn.Module, path: str, calls: list[dict[str, Any]], packed: Packed | None, options: Options,
     started: float,
 ) -> SplitModel | SingleFile:  # fmt: skip
-    compiler, parameters = options.compiler, texts_of(model)
+    compiler, parameters = options.compiler, texts_of(model, path)
     known = check_calls(model, path, calls)
     importlib.import_module("torch._dynamo")  # torch loads it at the first use of a mode, which is no analysis
     followed = time.monotonic()
@@ -165,7 +165,7 @@ def build(
         host_source, type(model).__name__, parameters, list(calls[0]), steps, bool(islands), compiler, classes
     )
     scratch = sorted(specialiser.scratch)
-    not_left = tuple(".".join(filter(None, one)) for one in scratch)
+    not_left = tuple(".".join(filter(None, one)).removeprefix("network." if packed else "") for one in scratch)
     report = Report(len(regions), models, islands, len(sides), 0, (), 0, (), 0.0, not_left=not_left, analysis=analysis)
     write(directory, host(), manifest, report)
     recorder, state = Recorder(path, regions, modules, classes), State(model)

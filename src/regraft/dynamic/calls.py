@@ -30,7 +30,7 @@ from regraft.dynamic.possible import TRUTHS
 from regraft.dynamic.probe import observe
 from regraft.dynamic.records import is_namedtuple, is_record
 from regraft.dynamic.residual import HostStep, reads
-from regraft.dynamic.values import SAME, Value, fork, literal
+from regraft.dynamic.values import SAME, Value, fork, literal, open_sizes
 
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
 TYPE_QUESTIONS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
@@ -104,6 +104,7 @@ class Calls(Builtins):
             return self.compared(node, function, args, words)
         if is_torch(function):
             self.only_scalars(node, operands)
+            self.check_rank(node, known_name, args, words)
             try:
                 return self.result(node, self.with_numbers(code, operands), operands)
             except ReadInside:
@@ -321,6 +322,7 @@ class Calls(Builtins):
                 return self.size(node, base, called, [*args, *words.values()])
             if getattr(torch, called, None) in COMPARISONS:
                 return self.compared(node, getattr(torch, called), [base, *args], words)
+            self.check_rank(node, called, [base, *args], words)
             if called in SHAPE_METHODS:
                 return self.static(self.run(node, code).example)
             return self.result(node, self.with_numbers(code, [*args, *words.values()]), [base, *args])
@@ -334,6 +336,7 @@ class Calls(Builtins):
         code = ast.Call(ast.Attribute(base.code, called, ast.Load()), list(codes), [])
         if called in MUTATORS:
             self.nothing_read(node)
+            self.check_change(node, base.example)
         several = args[0].example if args else None
         if called == "extend" and not (isinstance(several, list) or args[0].fields):
             self.met_lists(base.example, [None])
@@ -347,6 +350,16 @@ class Calls(Builtins):
             return self.static(None)
         value = replace(value, kind=held_as(value.example))
         return value if value.example is None else self.held_by_host(value)
+
+    def check_rank(self, node: ast.AST, called: str, args: list[Value], words: dict[str, Value]) -> None:
+        """Refuse to take out a dimension if it has one element, where data decide how many it has."""
+        if called != "squeeze" or not args or not isinstance(args[0].example, torch.Tensor):
+            return
+        given = (*args[1:], *words.values())
+        wanted = given[0].example if given else range(args[0].example.ndim)
+        dims = wanted if isinstance(wanted, (tuple, range)) else (wanted,)
+        if {one % max(args[0].example.ndim, 1) for one in dims} & {*open_sizes(args[0])}:
+            raise self.refuse(node, "sizes decide how many dimensions there are, which is not supported")
 
     def one_like(self, code: ast.expr, base: Value, example: Any) -> Value:
         """An element of a list of unknown length whose place the example lacks."""

@@ -113,7 +113,7 @@ def check_file(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], r
             if len(again.rounding) < ROUNDED and is_rounding(model, call, got, expected):
                 again.rounding.append(f"input {number}, in the single file: {wrong}")
                 continue
-            if not any(recorder.near):
+            if not recorder.unequal:
                 raise Unsplittable(recorder.path, 0, f"the single file differs from the original: {wrong}")
             again.at_threshold.append(f"input {number}, in the single file")
             continue
@@ -156,7 +156,7 @@ def check_batch(model: torch.nn.Module, made: Any, batch: dict[int, dict[str, An
         wrong = difference(got, alone[number])
         if wrong:
             attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
-            if not any(recorder.near):
+            if not recorder.unequal:
                 raise Unsplittable(recorder.path, 0, f"a sample in a batch differs from the original alone: {wrong}")
             again.at_threshold.append(f"input {number}, in a batch")
         else:

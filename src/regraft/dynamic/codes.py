@@ -11,6 +11,7 @@ import torch
 
 from regraft.dynamic.values import SAME, Value, literal
 
+ARGUMENTS = ", arguments"  # ends the name of the file in which arguments are put together, as unpacked.py says
 MUTATORS = frozenset(
     {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault",
      "add", "discard"}

@@ -85,6 +85,7 @@ class Changes(Assignments):
         if type(index.example) is not int or (value.kind == "static" and not plain(value)) or value.kind == "record":
             raise self.refuse(target, "only plain data at a whole number can be put into a list of the host")
         self.nothing_read(target)
+        self.check_change(target, base.example)
         code = self.held(value) if value.kind == "tensor" else value.code
         if id(base.example) not in self.ragged or -len(base.example) <= index.example < len(base.example):
             self.run(target, ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []))

@@ -14,7 +14,17 @@ from typing import Any, TypeVar
 
 import torch
 
-from regraft.dynamic.codes import access, assign, holds_tensor, is_read_number, method_call, name, storage, tensors_in
+from regraft.dynamic.codes import (
+    ARGUMENTS,
+    access,
+    assign,
+    holds_tensor,
+    is_read_number,
+    method_call,
+    name,
+    storage,
+    tensors_in,
+)
 from regraft.dynamic.errors import ReadInside, Unrunnable, Unsplittable, refuse
 from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
@@ -83,12 +93,14 @@ class Interpreter(ABC):
         self.tests: list[Value] = []  # first operands, which are asked before what changes something in the others
         self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
         self.ragged: dict[int, list[Any]] = {}  # lists, by their ids, whose lengths differ between the paths here
+        self.tied: dict[int, list[Any]] = {}  # lists, by their ids, that another name holds on some of the paths here
+        self.given: dict[int, Any] = {}  # lists and dictionaries, by their ids, that the arguments are
         self.fallible = 0  # operations so far that may raise for other inputs
         self.in_place = 0  # tensors changed in place so far
         self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
 
     def refuse(self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable) -> Unsplittable:
-        return refuse(self.frame.path, node, reason, kind)
+        return refuse(self.frame.path.removesuffix(ARGUMENTS), node, reason, kind)
 
     def whole(self, node: ast.AST, called: str, value: Value) -> Value:
         """The value of what the source calls so, if the paths that lead here agree on its type."""
@@ -120,10 +132,33 @@ class Interpreter(ABC):
         if any(lengths(one) != lengths(example) or self.is_ragged(one) for one in others):
             self.ragged.update((id(one), one) for one in lists_in(example))
 
+    def check_change(self, node: ast.AST, example: Any) -> None:
+        """Refuse to change a list or dictionary that is the caller's, or that is held twice on some paths only."""
+        if id(example) in self.given:
+            raise self.refuse(node, "what an argument holds is changed here, which the caller would see")
+        if id(example) in self.tied:
+            raise self.refuse(node, "a list changes that another name holds, too, on some of the paths that lead here")
+
+    def tie(self, paths: list[Names]) -> None:
+        """Note the lists that are held twice on some of the paths that meet, and not on others."""
+        twins: list[dict[tuple[str, int], set[tuple[str, int]]]] = []
+        for names in paths:
+            holders: dict[int, set[tuple[str, int]]] = {}
+            for key, value in names.items():
+                if value.kind == "host":
+                    for place, one in enumerate(lists_in(value.example)):
+                        holders.setdefault(id(one), set()).add((key, place))
+            twins.append({one: several - {one} for several in holders.values() for one in several})
+        for key, place in {one for known in twins for one in known}:
+            if any(one.get((key, place), set()) != twins[0].get((key, place), set()) for one in twins[1:]):
+                here = list(lists_in(self.names[key].example)) if key in self.names else []
+                self.tied.update((id(one), one) for one in here[place : place + 1])
+
     def forked(self, names: Names) -> Names:
         copies: dict[int, Any] = {}
         made = fork(names, copies)
-        self.ragged.update((id(copy), copy) for key, copy in copies.items() if key in self.ragged)
+        for known in (self.ragged, self.tied, self.given):
+            known.update((id(copy), copy) for key, copy in copies.items() if key in known)
         return made
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Collection
 from typing import Any
@@ -14,6 +15,7 @@ from regraft.dynamic.probe import effects
 from regraft.dynamic.record import to_numpy
 from regraft.dynamic.scratch import Attribute, stores
 from regraft.dynamic.state import State
+from regraft.dynamic.values import literal
 
 
 def locate(model: torch.nn.Module) -> str:
@@ -37,10 +39,21 @@ def locate(model: torch.nn.Module) -> str:
     return path
 
 
-def texts_of(model: torch.nn.Module) -> list[str]:
+def texts_of(model: torch.nn.Module, path: str) -> list[str]:
     """The parameters of a network's forward, as it writes them."""
-    parameters = list(inspect.signature(inspect.unwrap(type(model).forward)).parameters.values())[1:]
-    return [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
+    forward = inspect.unwrap(type(model).forward)
+    line = forward.__code__.co_firstlineno
+    return [text_of_parameter(one, path, line) for one in list(inspect.signature(forward).parameters.values())[1:]]
+
+
+def text_of_parameter(parameter: inspect.Parameter, path: str, line: int) -> str:
+    if parameter.default is parameter.empty:
+        return parameter.name
+    code = literal(parameter.default)
+    if code is None:
+        reason = f"the default of {parameter.name}, {parameter.default!r}, is no constant that is supported"
+        raise Unsplittable(path, line, reason)
+    return f"{parameter.name}={ast.unparse(code)}"
 
 
 def check_form(path: str, calls: Any) -> None:

@@ -30,7 +30,7 @@ from regraft.dynamic.records import Mutable, init_owner, is_namedtuple, made_ini
 from regraft.dynamic.residual import reads
 from regraft.dynamic.results import TAKEN, form_of
 from regraft.dynamic.scratch import Found, is_plain, is_there, take_off
-from regraft.dynamic.values import Names, Value, literal
+from regraft.dynamic.values import Names, Value, lists_in, literal
 
 Place = tuple[str, Any]  # "attribute" or "item", and its name or key
 BOUND: Any = (MethodType, BuiltinMethodType, MethodWrapperType, super)  # what has a `__self__`
@@ -156,6 +156,7 @@ class Objects(Interpreter):
         return self.whole(node, place[1], self.names[self.under(stand_in, same[0])])
 
     def put_in(self, node: ast.AST, stand_in: Any, place: Place, value: Value) -> None:
+        self.check_change(node, stand_in)
         places = self.places(node, stand_in)
         place = next((one for one in places if one == place), place)  # 1 and True are one key
         if place not in places:
@@ -164,7 +165,18 @@ class Objects(Interpreter):
             self.note_change(node, self.name_of(stand_in), self.static((*places, place)))
         self.note_change(node, self.under(stand_in, place), value)
 
+    def give(self, node: ast.AST, value: Value) -> None:
+        """Note the lists and dictionaries of an argument, which belong to the caller."""
+        self.given.update((id(one), one) for one in lists_in(value.example))
+        if self.is_made_dict(value.example):
+            self.given[id(value.example)] = value.example
+            for key in self.keys(node, value.example):
+                self.give(node, self.look_up(node, value.example, ("item", key)) or value)
+        for place in value.fields:
+            self.give(node, self.element(value, place))
+
     def take_out(self, node: ast.AST, stand_in: Any, place: Place) -> None:
+        self.check_change(node, stand_in)
         left = tuple(one for one in self.places(node, stand_in) if one != place)
         self.note_change(node, self.name_of(stand_in), self.static(left))
 

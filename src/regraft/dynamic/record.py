@@ -24,6 +24,7 @@ class TooLong(Exception):
 class Recorder(Explorer):
     """After `record`: trace, the sides taken in order; near, whether each decision was at its threshold.
 
+    unequal: whether a decision was at its threshold where rounding may tell: the numbers compared are not the same.
     equals: whether equal values were put in order, of which torch says nothing about which comes first.
     """
 
@@ -31,6 +32,7 @@ class Recorder(Explorer):
 
     def record(self, steps: list[Step], call: dict[str, Any], near: bool = False) -> Any:
         self.trace: list[int] = []
+        self.unequal = False
         self.near: list[bool] = []
         self.watch = _Comparisons() if near else None
         names = {key: to_numpy(value) for key, value in call.items()}
@@ -41,6 +43,7 @@ class Recorder(Explorer):
                 self.run(steps, names)
         self.near.append(self.watch is not None and self.watch.tied)  # for decisions that only the other takes
         self.equals = self.watch is not None and self.watch.equals
+        self.unequal = self.unequal or (self.watch is not None and (self.watch.unequal or self.watch.tied))
         return to_torch(names["return"])
 
     def branch(self, step: Branch, names: dict[str, Any], rest: list[Step]) -> str:
@@ -58,17 +61,17 @@ class Recorder(Explorer):
         return ""
 
     def compares_near(self, test: ast.expr, names: dict[str, Any]) -> bool:
+        near = False
         for one in ast.walk(test):
             if isinstance(one, ast.Compare) and len(one.ops) == 1:
                 try:
                     left, right = (self.value(part, names) for part in (one.left, one.comparators[0]))
                 except Exception:  # noqa: BLE001  (a part that a short circuit left out)
                     continue
-                if isinstance(left, float) and isinstance(right, (int, float)) and close(left, right):
-                    return True
-                if isinstance(right, float) and isinstance(left, int) and close(left, right):
-                    return True
-        return False
+                numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
+                if numbers and (isinstance(left, float) or isinstance(right, float)) and close(left, right):
+                    near, self.unequal = True, self.unequal or left != right
+        return near
 
     def endless(self) -> None:
         raise TooLong(f"a loop takes more than {LIMIT} iterations")
@@ -81,13 +84,15 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.found = False
         self.equals = False
+        self.unequal = False  # one was, and the numbers are not the same
         self.tied = False  # a choice of several was at its threshold: it may show in any later decision
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         called = func.overloadpacket.__name__
         if called in ("gt", "ge", "lt", "le", "eq", "ne") and result.numel() == 1 and args[0].is_floating_point():
-            self.found = self.found or close(float(args[0]), float(args[1]))
+            near = close(float(args[0]), float(args[1]))
+            self.found, self.unequal = self.found or near, self.unequal or (near and float(args[0]) != float(args[1]))
         elif called == "topk" and args[0].shape[-1] > args[1]:
             ordered = args[0].double().sort(descending=True).values
             self.equals = self.equals or has_equals(ordered[..., : args[1] + 1])
@@ -98,7 +103,8 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
             self.equals = self.equals or has_equals(result[0] if called == "sort" else args[0].sort().values)
         elif called in ("argmax", "argmin") and result.numel() == 1 and args[0].numel() > 1:
             ordered = args[0].flatten().double().sort(descending=called == "argmax").values
-            self.found = self.found or close(float(ordered[0]), float(ordered[1]))
+            near = close(float(ordered[0]), float(ordered[1]))
+            self.found, self.unequal = self.found or near, self.unequal or near
         return result
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regraft.dynamic.codes import name
+from regraft.dynamic.codes import ARGUMENTS, name
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.local import inside, own_names
 from regraft.dynamic.loops import Loops
@@ -97,6 +97,9 @@ class Specialiser(Loops):
         if self.depth > 20:
             raise self.refuse(node, "functions call each other too deeply")
         outer, number = self.frame, self.next_number()
+        if outer.path.endswith(ARGUMENTS):
+            for given in (*args, *words.values()):
+                self.give(node, given)
         loops, self.loops = self.loops, []
         definition = self.enter(function, f"f{number}_")
         result = self.unused("loop_result")

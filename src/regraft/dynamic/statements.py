@@ -116,6 +116,7 @@ class Statements(Changes):
                 joined.update(self.join_partial(key, found))
         self.names = joined
         self.rejoin([names for _, names in ends])
+        self.tie([names for _, names in ends])
 
     def is_variable(self, key: str) -> bool:
         """Whether a name is a variable of the source, or an element of one."""

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.dynamic.codes import holds_tensor
+from regraft.dynamic.codes import ARGUMENTS, holds_tensor
 from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.network import text_of_parameter
 from regraft.dynamic.values import literal
 
 Template = dict[str, Any]  # {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
@@ -41,26 +42,34 @@ def unpacked(
         except TypeError as problem:
             raise Unsplittable(path, line, str(problem)) from problem
     made = []
+    optional = [key for key, one in templates.items() if not leaves(one) and is_default(model, key, one)]
     for number, call in enumerate(calls):
         try:
             made.append(parts(templates, call))
         except ValueError as problem:
             raise Unsplittable(path, line, f"example call {number}: {problem}") from problem
-    return taking_parts(model, f"{path}, arguments", line, templates), made, Packed(list(calls[0]), templates)
+    return taking_parts(model, f"{path}{ARGUMENTS}", line, templates), made, Packed(
+        list(calls[0]), templates, optional
+    )
 
 
 @dataclass(frozen=True)
 class Packed:
-    """The names of a network's arguments, in order, and how those are put together that hold tensors."""
+    """The names of a network's arguments, in order, and how those are put together that hold tensors.
+
+    optional  those of them that hold constants alone, which are the parameters' defaults
+    """
 
     names: list[str]
     templates: dict[str, Template]
+    optional: list[str]
 
     def parts(self, args: tuple[Any, ...], words: dict[str, Any]) -> dict[str, Any]:
         """A call's arguments one by one. Raises TypeError or ValueError where they do not fit."""
         call = {**dict(zip(self.names, args, strict=False)), **words}
         twice = len(args) + len(words) > len(call)
-        if twice or len(args) > len(self.names) or not self.templates.keys() <= call.keys() <= set(self.names):
+        needed = self.templates.keys() - set(self.optional)
+        if twice or len(args) > len(self.names) or not needed <= call.keys() <= set(self.names):
             raise TypeError(f"the network takes {', '.join(self.names)}")
         return parts(self.templates, call)
 
@@ -75,7 +84,8 @@ def template(name: str, value: Any, taken: set[str]) -> Template:
     if type(value) in (list, tuple):
         return {type(value).__name__: [template(f"{name}_{place}", one, taken) for place, one in enumerate(value)]}
     if type(value) is dict and all(isinstance(key, str) for key in value):
-        named = {key: f"{name}_{key}" if key.isidentifier() else f"{name}_{place}" for place, key in enumerate(value)}
+        words = [key if key.isidentifier() and key.isascii() else place for place, key in enumerate(value)]
+        named = {key: f"{name}_{word}" for key, word in zip(value, words, strict=True)}
         return {"dict": {key: template(named[key], one, taken) for key, one in value.items()}}
     text = text_of(value)
     if text is None:
@@ -117,7 +127,7 @@ def check_unchanged(model: nn.Module, path: str, calls: list[dict[str, Any]], pa
     """Refuse what changes a list or dictionary that it is given: the caller would see it."""
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     for number, call in enumerate(calls):
-        before = {key: shown(call[key]) for key in packed.templates}
+        before = {key: shown(call[key]) for key in packed.templates}  # which keeps what it shows
         with torch.no_grad():
             try:
                 model(**call)
@@ -134,7 +144,30 @@ def shown(value: Any) -> Any:
     """What a structure holds, and which objects."""
     if isinstance(value, dict):
         return [(key, shown(one)) for key, one in value.items()]
-    return [*map(shown, value)] if isinstance(value, list | tuple) else id(value)
+    return [*map(shown, value)] if isinstance(value, list | tuple) else Same(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Same:
+    """Equal to what holds the same object."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def is_default(model: nn.Module, key: str, template: Template) -> bool:
+    """Whether a structure of constants is what the parameter holds where a call leaves it out."""
+    default = inspect.signature(type(model).forward).parameters[key].default
+    try:
+        take(key, template, default, {})
+    except ValueError:
+        return False
+    return True
 
 
 def written(template: Template) -> str:
@@ -161,7 +194,8 @@ def taking_parts(model: nn.Module, file: str, line: int, templates: dict[str, Te
     given = [leaf for one in own if one.name in templates for leaf in leaves(templates[one.name])]
     plain = [one for one in own if one.name not in templates]
     given += [one.name for one in plain if one.default is one.empty]
-    given += [f"{one.name}={one.default!r}" for one in plain if one.default is not one.empty]
+    path = file.removesuffix(ARGUMENTS)
+    given += [text_of_parameter(one, path, line) for one in plain if one.default is not one.empty]
     words = (f"{one.name}={written(templates[one.name]) if one.name in templates else one.name}" for one in own)
     text = (
         "\n" * max(line - 5, 0) + f"class {type(model).__name__}(Module):\n"
@@ -182,5 +216,5 @@ def unsupported(name: str, value: Any) -> str:
 
 def text_of(value: Any) -> str | None:
     """A constant as text; None where it is none."""
-    code = literal(value)
+    code = None if isinstance(value, torch.Size) else literal(value)
     return None if code is None else ast.unparse(code)
