@@ -104,7 +104,7 @@ def _rms_norm_kernel(eps: float, offset: float, casting: str) -> LigerKernel:
     return LigerKernel(forward, backward, reference)
 
 
-def _fused() -> Any:
+def _fused_module() -> Any:
     return liger("fused_add_rms_norm")
 
 
@@ -117,7 +117,7 @@ class _AddRmsNorm(torch.autograd.Function):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         given = (one.contiguous() for one in (x, y, weight))
         with torch.cuda.device_of(x):  # Triton launches on the current device
-            result, total, scale, *ctx.launch = _fused().fused_add_rms_norm_forward(*given, eps, offset, casting)
+            result, total, scale, *ctx.launch = _fused_module().fused_add_rms_norm_forward(*given, eps, offset, casting)
         ctx.save_for_backward(total, weight, scale)
         ctx.eps, ctx.offset, ctx.casting = eps, offset, casting
         return result, total
@@ -135,7 +135,7 @@ class _AddRmsNorm(torch.autograd.Function):  # type: ignore[misc]
         else:
             size, warps, stages, mode = ctx.launch
             with torch.cuda.device_of(gradient):
-                slope, _, own = _fused().fused_add_rms_norm_backward(
+                slope, _, own = _fused_module().fused_add_rms_norm_backward(
                     gradient.contiguous(), more.contiguous(), total.view(-1, total.shape[-1]), weight.contiguous(),
                     scale, ctx.offset, mode, size, warps, stages, False,
                 )  # fmt: skip
