@@ -83,6 +83,21 @@ class Sized(nn.Module):
         return batch["image"] * (2 if kind is None else 3)
 
 
+class Ways(nn.Module):
+    """Results of several types, and names that the parts of its arguments would have."""
+
+    def forward(self, batch, more=2):
+        batch_x = batch["x"] * more
+        if batch_x.sum() > 4:
+            return batch_x, 1
+        if batch_x.sum() > 0:
+            return {key: one * 2 for key, one in batch.items()}
+        for x in batch["several"]:
+            if x.sum() > 0:
+                return batch_x + x
+        return batch
+
+
 class Keyed(nn.Module):
     def forward(self, batch):
         first, second = list(batch.values())
@@ -132,7 +147,7 @@ def test_a_call_that_is_put_together_otherwise_is_an_error() -> None:
         ((batch, tuple(rows)), "rows is not a list of 2"), ((batch, rows[:1]), "rows is not a list of 2"),
         (({**batch, "classes": 4}, rows), r"batch\['classes'\] is 4; the network was split for 3"),
         (({"image": batch["image"]}, rows), "batch is not a dictionary with the keys image, meta, classes"),
-        ((batch, rows, 2.0), "scale is 2.0"),
+        ((batch, rows, 2.0), "scale is 2.0"), ((batch, [rows[0], None]), r"rows\[1\] is a NoneType, not a tensor"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=reason):
             result(*wrong)
@@ -182,6 +197,19 @@ def test_copies_are_forwards_own_and_a_default_may_be_left_out(single: bool) -> 
         assert len(one["rows"]) == 2 and "scale" not in one
     with pytest.raises(ValueError, match="scale"):
         result(calls[0][0], {"scale": 3.0})
+
+
+def test_results_of_several_types(tmp_path: Any) -> None:
+    calls = [({"x": torch.randn(4), "several": torch.randn(3, 4)},) for _ in range(40)]
+    model, result = made(Ways, calls, cache=False)
+    result.save(tmp_path / "net")
+    loaded = regraft.load_split(tmp_path / "net")
+    kinds = set()
+    for one in calls:
+        expected = model(*one)
+        kinds.add(type(expected))
+        assert difference(result(*one), expected) == "" and difference(loaded(*one), expected) == ""
+    assert kinds == {tuple, dict, torch.Tensor}
 
 
 def test_infinite_defaults_and_keys_that_python_takes_for_the_same_name() -> None:

@@ -285,12 +285,11 @@ class Calls(Builtins):
 
     def reads(self, code: ast.expr) -> bool:
         """Whether running it reads a value of a tensor, assigns an attribute, or fails: it has to be followed."""
-        scope = {**self.globals, "self": self.model}
         for key in reads(code) & self.names.keys():
             value = self.names[key]
             if value.kind == "host" and isinstance(value.example, (bool, int, float)) and key not in self.sizes:
                 return True  # what a number decides need not show in its region, where it is a tensor
-        scope.update((key, value.example) for key, value in fork(self.names).items())
+        scope = self.scope({key: value.example for key, value in fork(self.names).items()})
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         before = len(self.stored)
         try:

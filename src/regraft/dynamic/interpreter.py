@@ -267,7 +267,7 @@ class Interpreter(ABC):
         """The value with open sizes where a number that the host reads, such as `int(x)`, decides them."""
         numbers = [key for key in reads(value.code) if key in self.names and is_read_number(self.names[key])]
         for change in (1, -1) if numbers else ():
-            scope = {**self.globals, "self": self.model, **{key: one.example for key, one in self.names.items()}}
+            scope = self.scope({key: one.example for key, one in self.names.items()})
             scope.update((key, self.names[key].example + change) for key in numbers)
             try:
                 with torch.no_grad():
@@ -305,8 +305,7 @@ class Interpreter(ABC):
         second = shapes is not None
         if any(key in self.globals and self.holds_made(self.globals[key]) for key in reads(code)):
             raise self.refuse(node, "an object that forward makes goes into something that cannot be followed")
-        scope = {**self.globals, "self": self.model}
-        scope.update((key, value.other if second else value.example) for key, value in self.names.items())
+        scope = self.scope({key: value.other if second else value.example for key, value in self.names.items()})
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         before = len(self.stored)
         try:
@@ -325,6 +324,10 @@ class Interpreter(ABC):
         if seen.reads and holds_tensor(seen.result):
             raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed", ReadInside)
         return seen
+
+    def scope(self, held: dict[str, Any]) -> dict[str, Any]:
+        """What residual code sees; `self` is the network, whatever the source calls so."""
+        return {**self.globals, **held, "self": self.model}
 
     def held(self, value: Value) -> ast.expr:
         """A name under which the host holds a region's result."""

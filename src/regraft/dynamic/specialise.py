@@ -43,10 +43,28 @@ class Specialiser(Loops):
                 self.hold(key, Value("tensor", value, name(key), self.resized([one[key] for one in calls])))
             else:
                 self.names[key] = Value("static", value, literal(value) or name(key))
+        if self.frame.path.endswith(ARGUMENTS):
+            definition = self.put_together(definition)
         self.block(definition.body)
         if not leaves(self.steps):
             self.steps.append(HostStep(ast.Return(ast.Constant(None))))
         return self.steps
+
+    def put_together(self, definition: ast.FunctionDef) -> ast.FunctionDef:
+        """Go on with the network that is given arguments which were put together, as `unpacked` writes it."""
+        returned = definition.body[0]
+        assert isinstance(returned, ast.Return) and isinstance(returned.value, ast.Call)
+        call, network = returned.value, self.model.network
+        self.pending.append(None)
+        _, words = self.operands(call)
+        self.pending.pop()
+        for given in words.values():
+            self.give(call, given)
+        function = type(network).forward
+        definition = self.enter(function, "")
+        self.variables = self.variables | self.frame.own
+        self.bind(call, function, network, [], words)
+        return definition
 
     def resized(self, tensors: list[torch.Tensor]) -> Any:
         """An input in the second world."""
@@ -97,9 +115,6 @@ class Specialiser(Loops):
         if self.depth > 20:
             raise self.refuse(node, "functions call each other too deeply")
         outer, number = self.frame, self.next_number()
-        if outer.path.endswith(ARGUMENTS):
-            for given in (*args, *words.values()):
-                self.give(node, given)
         loops, self.loops = self.loops, []
         definition = self.enter(function, f"f{number}_")
         result = self.unused("loop_result")

@@ -8,6 +8,7 @@ import linecache
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import torch
 from torch import nn
 
@@ -34,7 +35,8 @@ def unpacked(
             raise Unsplittable(path, line, unsupported(key, one))
     if not packed:
         return model, calls, None
-    taken = {key for key in calls[0] if key not in packed}
+    code = inspect.unwrap(type(model).forward).__code__
+    taken = {*calls[0], *code.co_varnames, *code.co_cellvars}
     templates: dict[str, Template] = {}
     for key in packed:
         try:
@@ -107,17 +109,20 @@ def parts(templates: dict[str, Template], call: dict[str, Any]) -> dict[str, Any
 def take(name: str, template: Template, value: Any, found: dict[str, Any]) -> None:
     ((kind, inner),) = template.items()
     if kind == "leaf":
+        if not isinstance(value, (torch.Tensor, numpy.ndarray)):
+            raise ValueError(f"{name} is a {type(value).__name__}, not a tensor")
         found[inner] = value
     elif kind == "value":
         if text_of(value) != inner:
             raise ValueError(f"{name} is {value!r}; the network was split for {inner}")
     elif kind == "dict":
         if type(value) is not dict or list(value) != list(inner):
-            raise ValueError(f"{name} is not a dictionary with the keys {', '.join(inner)}, in this order")
+            keys = f"a dictionary with the keys {', '.join(inner)}, in this order" if inner else "an empty dictionary"
+            raise ValueError(f"{name} is not {keys}")
         for key, one in inner.items():
             take(f"{name}[{key!r}]", one, value[key], found)
     else:
-        if type(value).__name__ != kind or len(value) != len(inner):
+        if type(value) is not {"list": list, "tuple": tuple}[kind] or len(value) != len(inner):
             raise ValueError(f"{name} is not a {kind} of {len(inner)}")
         for place, one in enumerate(inner):
             take(f"{name}[{place}]", one, value[place], found)

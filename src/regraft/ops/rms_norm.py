@@ -117,7 +117,8 @@ class _AddRmsNorm(torch.autograd.Function):  # type: ignore[misc]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         given = (one.contiguous() for one in (x, y, weight))
         with torch.cuda.device_of(x):  # Triton launches on the current device
-            result, total, scale, *ctx.launch = _fused_module().fused_add_rms_norm_forward(*given, eps, offset, casting)
+            results = _fused_module().fused_add_rms_norm_forward(*given, eps, offset, casting)
+        result, total, scale, *ctx.launch = results
         ctx.save_for_backward(total, weight, scale)
         ctx.eps, ctx.offset, ctx.casting = eps, offset, casting
         return result, total
