@@ -173,6 +173,8 @@ def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
     assert Path(tmp_path, verdict["evidence"]["reproducer"]).exists()
     nowhere = regraft("verify", "--python", tmp_path / "nothing", original, equal, cwd=tmp_path)
     assert (nowhere.returncode, "cannot start the Python interpreter" in nowhere.stderr) == (2, True)
+    rules = regraft("verify", "--select", "torch/gelu", original, equal, cwd=tmp_path)
+    assert (rules.returncode, "two files are compared as they are" in rules.stderr) == (2, True)
     missing = regraft("verify", original, tmp_path / "no.py")
     assert missing.returncode == 2
     assert "no.py" in missing.stderr

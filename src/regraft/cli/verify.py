@@ -62,6 +62,8 @@ def verify_command(
     """
     from regraft.difference import DiffError, is_diff, new_versions
 
+    if changed is not None and (select is not None or ignore or directories):
+        raise click.UsageError("two files are compared as they are: --select, --ignore and --rules are for one file")
     if is_diff(original) and changed is None:
         try:
             versions = new_versions(original, Path())
