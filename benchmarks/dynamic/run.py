@@ -1,9 +1,12 @@
-"""Latency of dynamic networks: eager, split and as a single file, interleaved in one process, one thread, batch 1.
+"""Latency of dynamic networks: eager, split and as a single file, one thread, batch 1.
 
 Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile] [--compiler NAME...]
        or with --batch SAMPLES [--compiler NAME...]
 
-where each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split does with sides
+The variants of a network are interleaved in one process, which no other network has run in: what `torch.compile` and
+runtimes leave behind of the networks before slows the next ones down.
+
+Each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split does with sides
 that no input takes.
 """
 
@@ -13,6 +16,7 @@ import argparse
 import datetime
 import functools
 import importlib.util
+import multiprocessing
 import os
 import pathlib
 import platform
@@ -154,6 +158,21 @@ def measure_batch(name: str, networks, options) -> dict[str, float] | None:
     return {key: times["eager"] / one for key, one in times.items()}
 
 
+def loaded(path: str):
+    """The module of a file of networks."""
+    spec = importlib.util.spec_from_file_location(f"networks_{pathlib.Path(path).stem}", path)
+    networks = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = networks
+    spec.loader.exec_module(networks)
+    return networks
+
+
+def measured(path: str, name: str, options) -> dict[str, float] | None:
+    """One network, in a process of its own."""
+    torch.set_num_threads(1)
+    return (measure_batch if options.batch else measure)(name, loaded(path), options)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("networks", nargs="+")
@@ -162,20 +181,15 @@ def main() -> None:
     parser.add_argument("--compiler", nargs="+", default=[])
     parser.add_argument("--batch", type=int, default=0)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     cache = tempfile.TemporaryDirectory()  # empty at first, so that every network is built once
     os.environ["REGRAFT_CACHE_DIR"] = cache.name
     print(f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, ", end="")
     print(f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, ", end="")
     print(f"batch {options.batch or 1}, milliseconds")
-    ratios = []
-    for number, path in enumerate(options.networks):
-        spec = importlib.util.spec_from_file_location(f"networks_{number}", path)
-        networks = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = networks
-        spec.loader.exec_module(networks)
-        run = measure_batch if options.batch else measure
-        ratios += [run(name, networks, options) for name in networks.NAMES if name in (options.only or [name])]
+    names = [(path, name) for path in options.networks for name in loaded(path).NAMES]
+    jobs = [(path, name, options) for path, name in names if name in (options.only or [name])]
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
+        ratios = processes.starmap(measured, jobs, chunksize=1)
     split = [one for one in ratios if one is not None]
     print(f"split {len(split)} of {len(ratios)}; geometric means, eager divided by: ", end="")
     for key in dict.fromkeys(key for one in split for key in one if key != "eager"):
