@@ -27,7 +27,8 @@ def unpacked(
 
     The network that takes the parts puts the arguments together and calls the original.
     """
-    line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
+    code = inspect.unwrap(type(model).forward).__code__
+    line = code.co_firstlineno
     others = {key: one for key, one in calls[0].items() if not isinstance(one, torch.Tensor)}
     packed = [key for key, one in others.items() if holds_tensor(one) or type(one) is dict]
     for key, one in others.items():
@@ -35,7 +36,6 @@ def unpacked(
             raise Unsplittable(path, line, unsupported(key, one))
     if not packed:
         return model, calls, None
-    code = inspect.unwrap(type(model).forward).__code__
     taken = {*calls[0], *code.co_varnames, *code.co_cellvars}
     templates: dict[str, Template] = {}
     for key in packed:

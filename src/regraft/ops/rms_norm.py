@@ -54,10 +54,15 @@ def rms_norm_reference(
 
 def rms_norm_implementation(x: torch.Tensor, weight: torch.Tensor | None = None, casting: str = "llama") -> str:
     """Name of what runs for these arguments: "liger" or "reference"."""
+    return "liger" if _norm_fits((x,), weight, casting) else "reference"
+
+
+def _norm_fits(given: tuple[torch.Tensor, ...], weight: torch.Tensor | None, casting: str) -> bool:
+    """Whether a kernel takes tensors of one shape and dtype, and their weight."""
+    x = given[0]
     if casting == "none" and x.dtype != torch.float32:
-        return "reference"  # the composition rounds every step
-    fits = takes(x, weight) and (weight is None or weight.shape == x.shape[-1:])
-    return "liger" if fits else "reference"
+        return False  # the composition rounds every step
+    return takes(*given, weight) and (weight is None or weight.shape == x.shape[-1:])
 
 
 def _scales_apart(x: torch.Tensor, weight: torch.Tensor, offset: float, casting: str) -> bool:
@@ -67,11 +72,9 @@ def _scales_apart(x: torch.Tensor, weight: torch.Tensor, offset: float, casting:
 
 def _takes_sum(total: Sum, weight: torch.Tensor, offset: float, casting: str) -> bool:
     """Whether one kernel computes the sum and its norm."""
-    x, y = total.terms
-    modes = (torch.is_grad_enabled(), torch.is_inference_mode_enabled())
-    if modes != (total.gradients, total.inference) or not takes(x, y, weight):
+    if (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) != (total.gradients, total.inference):
         return False
-    return rms_norm_implementation(x, weight, casting) == "liger" and not _scales_apart(x, weight, offset, casting)
+    return not _scales_apart(total.terms[0], weight, offset, casting) and _norm_fits(total.terms, weight, casting)
 
 
 @functools.lru_cache(maxsize=64)

@@ -37,7 +37,10 @@ def _divides(module: Module, name: str) -> bool:
     if own is None or all(one.isdisjoint(_WORDS) for one in words):
         return False
     owner = home.owner(own)
-    return _is_normed(lower_function(owner.scope(own), owner.methods(own)["forward"], "forward", method=True))
+    body = lower_function(owner.scope(own), owner.methods(own)["forward"], "forward", method=True)
+    normed = _is_normed(body)
+    body.release()
+    return normed
 
 
 def _is_normed(body: Body) -> bool:
