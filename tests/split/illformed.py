@@ -189,18 +189,6 @@ class HiddenClock(Base):
         return x * clock()
 
 
-class WhileElse(Base):
-    def forward(self, x):
-        for _ in range(3):
-            while x.sum() > 0:
-                x = x - 1
-                if x[0, 0] > 9:
-                    break
-            else:
-                break
-        return x
-
-
 class Forever(Base):
     def forward(self, x):
         for _ in range(5000):
@@ -218,16 +206,10 @@ class Recursive(Base):
 
 class LoopReturn(Base):
     def first(self, x):
-        while x.sum() > -9:
-            x = x - 1
-            if x[0, 1] > 9:
-                break
-        else:
-            for _ in range(3):
-                if x[0, 0] < -1:
-                    return x
-            return x + 1
-        return x * 2
+        try:
+            return x + 1 if x.sum() > 0 else x
+        finally:
+            pass
 
     def forward(self, x):
         return self.first(x)

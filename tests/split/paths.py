@@ -124,8 +124,88 @@ class WhileElse(Layers):
         return x, count
 
 
+class ElseLeaves(Layers):
+    """The else of an inner loop leaves the loop around it, and holds a loop that a return leaves."""
+
+    UNSEEN = "raise"
+
+    def settled(self, x):
+        while x.sum() > -9:
+            x = x - 1
+            if x[0, 1] < -2:
+                break
+        else:
+            for _ in range(2):
+                if x[0, 0] < -1:
+                    return x
+                x = x - 0.5
+            return x + 1
+        return x * 2
+
+    def forward(self, x):
+        rounds = 0
+        for _ in range(3):
+            tries = 0
+            while tries < 3:
+                tries += 1
+                x = torch.tanh(self.a(x)) + 0.3
+                if x[0, 0] > 0.5:
+                    break
+            else:
+                if x[0, 1] > 0.5:
+                    continue
+                break
+            rounds += tries
+        else:
+            rounds = -rounds
+        return self.settled(x * 3), rounds
+
+    def calls(self):
+        return [(torch.randn(1, 6) * 3,) for _ in range(60)]
+
+
+class ElseOfItems(Layers):
+    def forward(self, x):
+        for place in (x[0] > 0).nonzero():
+            if x[0, place] > 1:
+                break
+            x = x * 0.9
+        else:
+            x = x + 10
+        return x
+
+
+class Counted(Layers):
+    """The first call runs its loops not once."""
+
+    def forward(self, x, steps):
+        for number in range(int(steps["count"])):
+            x = torch.tanh(self.a(x)) + number
+        for number in range(steps["count"].item(), 4):
+            x = x * 0.5 - number
+        return x
+
+    def calls(self):
+        return [(torch.randn(1, 6), {"count": torch.tensor(number)}) for number in (0, 4, 2, 1)]
+
+
+class Given(Layers):
+    """A list whose length is known is taken apart for a call."""
+
+    def first(self, x, *others):
+        return x + len(others) if others[0].sum() > 0 else x
+
+    def forward(self, x):
+        several = [x]
+        for layer in (self.a, self.b):
+            several.append(layer(several[-1]))
+        return self.first(*several) - self.first(*several[1:])
+
+
 class Sought(Layers):
     """Returns inside loops of functions that forward calls."""
+
+    UNSEEN = "raise"
 
     def first(self, x):
         for head in self.heads:

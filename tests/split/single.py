@@ -332,3 +332,8 @@ REFUSED = {
     Largest: "9223372036854775807", Sorted: "sorted", Powers: "Pow", Backwards: "reversed",
     Roots: "math.sqrt",
 }  # fmt: skip
+
+
+class Threshold(torch.nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sum() >= 7 else -x

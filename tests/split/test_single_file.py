@@ -178,10 +178,41 @@ def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path):
     assert facts["result"] == {"tensor": "result"} and facts["report"]["inputs_checked"] == 200
 
 
+@pytest.mark.parametrize("kind", [paths.ElseLeaves, paths.ElseOfItems, paths.Counted, paths.Given])
+def test_the_else_of_loops_and_loops_that_the_first_call_does_not_run(kind):
+    torch.manual_seed(0)
+    model = kind().eval()
+    calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(8)]
+    unseen = getattr(kind, "UNSEEN", "refuse")
+    result = regraft.split(model, calls, cache=False, single_file=True, unseen=unseen)
+    for call in calls:
+        assert difference(result(*call), model(*call)) == ""
+
+
 @pytest.mark.parametrize("kind", [paths.Correlated, paths.Undefined, paths.Sought], ids=lambda kind: kind.__name__)
 def test_a_variable_that_some_paths_do_not_assign_is_refused(kind):
     with pytest.raises(Unsplittable, match="which only some of the paths here assign"):
         made(kind, unseen="raise")
+
+
+@pytest.mark.parametrize(("total", "excused"), [(7.000005, True), (7.0, False)])
+def test_only_numbers_that_are_near_and_not_equal_excuse_a_difference(monkeypatch, total, excused):
+    model, call = single.Threshold().eval(), torch.tensor([[total]])
+    original = regraft.dynamic.build.SingleFile.__call__
+
+    def wrong_at(file, x):
+        return original(file, x * 2 if torch.equal(x, call) else x)
+
+    monkeypatch.setattr(regraft.dynamic.build.SingleFile, "__call__", wrong_at)
+
+    def split():
+        return regraft.split(model, [(call,), (torch.ones(1, 1),)], cache=False, single_file=True)
+
+    if excused:
+        assert split().report.at_threshold == ("input 0, in the single file",)
+    else:
+        with pytest.raises(Unsplittable, match="the single file differs from the original"):
+            split()
 
 
 def test_the_cache_keeps_file_and_directory_apart():

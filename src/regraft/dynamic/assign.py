@@ -180,11 +180,6 @@ class Assignments(Calls):
             return self.under_a_name(value)
         return self.copied(value)
 
-    def under_a_name(self, value: Value) -> Value:
-        key = self.fresh()
-        self.store_name(key, value)
-        return self.names[key]
-
     def taken_apart(self, value: Value) -> list[Value]:
         """The elements of what one expression gives, under names of their own."""
         parts = value.parts()

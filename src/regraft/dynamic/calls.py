@@ -163,8 +163,10 @@ class Calls(Builtins):
             return self.static(function(*(one.example for one in args)))
         if function is len:
             return self.invoke(node, self.special(node, first, "__len__"), [], {})
-        if function in (list, tuple) and self.is_made_dict(first):
-            return self.static(function(self.keys(node, first)))
+        if function in (list, tuple, sorted) and self.is_made_dict(first) and not words:
+            keys = self.keys(node, first)
+            if function is not sorted or len({*map(type, keys)}) == 1:
+                return self.static(function(keys))
         if function in (getattr, hasattr):
             found = self.attribute(node, first, args[1].example)
             if function is hasattr or (found is None and len(args) < 3):
@@ -221,6 +223,9 @@ class Calls(Builtins):
                 args.extend(self.static(one) for one in several.example)
             elif isinstance(several.code, ast.Tuple):
                 args.extend(self.sure(arg, self.element(several, place)) for place in range(len(several.code.elts)))
+            elif isinstance(several.example, list) and self.has_length(several := self.under_a_name(several)):
+                places = map(ast.Constant, range(len(several.example)))
+                args.extend(self.taken_from(arg, ast.Subscript(several.code, one, ast.Load())) for one in places)
             else:
                 raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
         words: dict[str, Value] = {}
@@ -233,6 +238,11 @@ class Calls(Builtins):
             else:
                 raise self.refuse(word, "a call with ** of something that is not known is not supported")
         return args, words
+
+    def under_a_name(self, value: Value) -> Value:
+        key = self.fresh()
+        self.store_name(key, value)
+        return self.names[key]
 
     def settled(self, node: ast.Call, code: ast.Call) -> Value | None:
         """What a function of known arguments gives, where that cannot change afterwards."""

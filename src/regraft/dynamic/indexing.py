@@ -58,14 +58,18 @@ class Indexing(Expressions):
             length, asks = len(base.example), type(index.example) is int and id(base.example) in self.ragged
             if asks and length and not -length <= index.example < length:
                 return self.one_like(code, base, base.example[-1])
-            value = self.run(node, code)
-            tensor = isinstance(value.example, torch.Tensor)
-            return self.held_by_host(value) if tensor else replace(value, kind="host")
+            return self.taken_from(node, code)
         if isinstance(base.example, torch.Tensor):
             index = self.with_arrays(node, index)
             base, index = self.picked(base, index)
             code = ast.Subscript(base.code, index.code, ast.Load())
         return self.result(node, code, [base, index])
+
+    def taken_from(self, node: ast.AST, code: ast.expr) -> Value:
+        """What an index into a container of the host gives."""
+        value = self.run(node, code)
+        tensor = isinstance(value.example, torch.Tensor)
+        return self.held_by_host(value) if tensor else replace(value, kind="host")
 
     def with_arrays(self, node: ast.AST, index: Value) -> Value:
         """An index of a tensor, with arrays in the place of the host's lists."""

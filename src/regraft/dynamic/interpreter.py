@@ -170,6 +170,14 @@ class Interpreter(ABC):
         self.own.add(key)
         return key
 
+    def unused(self, wanted: str) -> str:
+        """A variable of the function's own, of a name that it does not use."""
+        while wanted in self.frame.own or self.frame.prefix + wanted in self.reserved:
+            wanted += "_"
+        self.frame.own.add(wanted)
+        self.reserved.add(self.frame.prefix + wanted)
+        return wanted
+
     def next_number(self) -> int:
         self.count += 1
         while self.count in self.numbers:

@@ -12,10 +12,10 @@ from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, held_as, name
 from regraft.dynamic.errors import Unsplittable
 from regraft.dynamic.meet import unify
-from regraft.dynamic.normal import changes, first_body, leaves_around, peeled_for, peeled_while
+from regraft.dynamic.normal import changes, first_body, peeled_for, peeled_while, without_else
 from regraft.dynamic.residual import HostStep, Loop, Step, leaves, reads, writes
 from regraft.dynamic.statements import Statements, same_constant, uncovered
-from regraft.dynamic.values import Names, Value, literal, opened, same_type
+from regraft.dynamic.values import SAME, Names, Value, literal, opened, same_type
 
 OPENED = 4  # times that sizes of tensors in one loop are opened
 UNROLLED = 4096  # iterations of one loop
@@ -50,8 +50,6 @@ class Loops(Statements):
             return
         around = Around(True)
         ends = around.ends
-        if leaves_around(node.orelse):
-            raise self.refuse(node, "an else of a loop that leaves the loop around is not supported")
         body = first_body(node)
         if len(items) > UNROLLED:
             raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
@@ -81,9 +79,6 @@ class Loops(Statements):
         self.steps.append(Loop(steps))
 
     def do_While(self, node: ast.While) -> None:
-        if leaves_around(node.orelse):
-            raise self.refuse(node, "an else of a loop that leaves the loop around is not supported")
-
         def follow() -> None:
             self.generalise(node)
             self.loop(node, None)
@@ -104,9 +99,17 @@ class Loops(Statements):
             self.statement(peel())
 
     def host_loop(self, node: ast.For, values: Value) -> None:
+        if node.orelse:
+            start, loop, rest = without_else(node, self.unused("exhausted"))
+            self.statement(start)
+            self.host_loop(loop, values)
+            self.statement(rest)
+            return
         code = self.held(values) if values.kind == "tensor" else values.code
         pairs = [(one, other) for one, other in values.parts()] or [(one, one) for one in values.other]
-        if node.orelse or (not pairs and not isinstance(values.example, list)):
+        if not pairs and isinstance(values.example, range):
+            pairs = [(values.example.start, SAME)]
+        if not pairs and not isinstance(values.example, list):
             raise self.refuse(node, "this loop over values of the host is not supported (or no example enters it)")
         if not pairs:  # an empty list, which a loop around may fill
             self.not_entered += 1

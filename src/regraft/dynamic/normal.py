@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Callable
+from typing import TypeVar
 
+Loop = TypeVar("Loop", bound="ast.For | ast.While")
 LOOPS = (ast.For, ast.While, ast.FunctionDef, ast.Lambda)
 
 
@@ -21,13 +24,66 @@ def tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast.stmt]:
     return body
 
 
+class WithoutLeavingElses(ast.NodeTransformer):
+    """Lets no else of a loop leave the loop around it, or hold one that a return leaves.
+
+    unused: gives names for variables.
+    """
+
+    def __init__(self, unused: Callable[[], str]) -> None:
+        self.unused = unused
+
+    def loop(self, node: ast.For | ast.While) -> ast.AST | list[ast.stmt]:
+        self.generic_visit(node)
+        leaving = leaves_around(node.orelse) or any(map(returns_in_loop, node.orelse))
+        return [*without_else(node, self.unused())] if leaving else node
+
+    visit_For = visit_While = loop
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node  # it is followed where it is called
+
+
+def without_else(node: Loop, exhausted: str) -> tuple[ast.stmt, Loop, ast.stmt]:
+    """A loop without its else, which follows it, where the variable of this name says that no break was reached."""
+    loop = copy.deepcopy(node)
+    loop.body, loop.orelse = [made for one in loop.body for made in _Marked(exhausted).several(one)], []
+    test = ast.copy_location(ast.If(ast.Name(exhausted, ast.Load()), node.orelse, []), node.orelse[0])
+    return set_to(node, exhausted, ast.Constant(True)), loop, ast.fix_missing_locations(test)
+
+
+class _Marked(ast.NodeTransformer):
+    """Sets a variable to False before each `break` of a loop."""
+
+    def __init__(self, exhausted: str) -> None:
+        self.exhausted = exhausted
+
+    def several(self, node: ast.stmt) -> list[ast.stmt]:
+        made = self.visit(node)
+        return made if isinstance(made, list) else [made]
+
+    def visit_Break(self, node: ast.Break) -> list[ast.stmt]:
+        return [set_to(node, self.exhausted, ast.Constant(False)), node]
+
+    def inner(self, node: ast.For | ast.While) -> ast.AST:
+        node.orelse = [made for one in node.orelse for made in self.several(one)]
+        return node
+
+    visit_For = visit_While = inner
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+
+def set_to(node: ast.AST, target: str, value: ast.expr) -> ast.stmt:
+    made = ast.Assign([ast.Name(target, ast.Store())], value)
+    return ast.fix_missing_locations(ast.copy_location(made, node))
+
+
 def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> list[ast.stmt]:
     """The same statements, where a return in a loop becomes two variables, of these names, and a break."""
     if not any(map(returns_in_loop, body)):
         return body
-
-    def set_to(target: str, value: ast.expr) -> ast.stmt:
-        return ast.Assign([ast.Name(target, ast.Store())], value)
 
     def taken_out(statements: list[ast.stmt], leave: list[ast.stmt] | None) -> list[ast.stmt]:
         """leave: what follows instead of a return; None outside of loops, where it stays one."""
@@ -36,12 +92,11 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
             made = [one]
             if isinstance(one, ast.Return) and leave is not None:
                 value = one.value or ast.Constant(None)
-                made = [set_to(result, value), set_to(returned, ast.Constant(True)), *leave]
+                made = [set_to(one, result, value), set_to(one, returned, ast.Constant(True)), *leave]
             elif isinstance(one, (ast.For, ast.While)) and returns_in_loop(one):
                 endless = isinstance(one, ast.While) and is_true(one.test) and not holds(one, ast.Break)
                 one.body = taken_out(one.body, [ast.Break()])
-                if not any(map(returns_in_loop, one.orelse)):  # else they are left, and refused
-                    one.orelse = taken_out(tails(one.orelse, ast.Return), [])
+                one.orelse = taken_out(tails(one.orelse, ast.Return), [])
                 end: list[ast.stmt] = [ast.Return(ast.Name(result, ast.Load()))]
                 rest = leave if leave is not None else end
                 made = [one, *rest] if endless else [one, ast.If(ast.Name(returned, ast.Load()), rest, [])]
@@ -52,8 +107,7 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
             found.extend(ast.fix_missing_locations(ast.copy_location(each, one)) for each in made)
         return found
 
-    start = ast.copy_location(set_to(returned, ast.Constant(False)), body[0])
-    return [ast.fix_missing_locations(start), *taken_out(copy.deepcopy(body), None)]
+    return [set_to(body[0], returned, ast.Constant(False)), *taken_out(copy.deepcopy(body), None)]
 
 
 def is_true(test: ast.expr) -> bool:

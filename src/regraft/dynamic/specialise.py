@@ -14,7 +14,7 @@ from regraft.dynamic.codes import ARGUMENTS, name
 from regraft.dynamic.interpreter import Frame
 from regraft.dynamic.local import inside, own_names
 from regraft.dynamic.loops import Loops
-from regraft.dynamic.normal import mark, tails, without_loop_returns
+from regraft.dynamic.normal import WithoutLeavingElses, mark, tails, without_loop_returns
 from regraft.dynamic.residual import HostStep, Step, leaves
 from regraft.dynamic.scratch import Attribute
 from regraft.dynamic.values import SAME, Value, literal
@@ -86,9 +86,7 @@ class Specialiser(Loops):
             self.frame = Frame(made.frame.path, made.frame.scope, prefix)
             self.frame.own, self.frame.outer = own_names(made.definition), made.frame
             self.frame.again = self.looping > 0
-            self.reserve(made.definition, prefix)
-            mark(made.definition)
-            return made.definition
+            return self.prepared(made.definition)
         try:
             function = inspect.unwrap(function)
             lines, start = inspect.getsourcelines(function)
@@ -105,9 +103,15 @@ class Specialiser(Loops):
         if not isinstance(definition, ast.FunctionDef):
             raise self.refuse(definition, "only functions written with def can be followed")
         self.frame.own, self.frame.again = own_names(definition), self.looping > 0
-        self.reserve(definition, prefix)
-        mark(definition)
         self.frame.first = next((one.arg for one in [*definition.args.posonlyargs, *definition.args.args]), "")
+        return self.prepared(definition)
+
+    def prepared(self, definition: ast.FunctionDef) -> ast.FunctionDef:
+        """The function whose statements are read next, in a form that can be followed."""
+        self.reserve(definition, self.frame.prefix)
+        plain = WithoutLeavingElses(lambda: self.unused("exhausted"))
+        plain.generic_visit(definition)
+        mark(definition)
         return definition
 
     def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
@@ -124,7 +128,7 @@ class Specialiser(Loops):
         stray = [one for one in inside(ast.Module(body, [])) if isinstance(one, ast.Return)]
         for one in stray:
             if id(one) not in last_returns(body):
-                raise self.refuse(one, "a return in try, or in an else of a loop that holds another, is not supported")
+                raise self.refuse(one, "a return in try is not supported")
         self.bind(node, function, owner, args, words)
         if self.pending[-1] is not None:
             self.pending[-1].clear()  # the arguments have names now
@@ -144,14 +148,6 @@ class Specialiser(Loops):
         if any(part.kind == "lost" for part in parts):
             raise self.refuse(node, "what is returned has different types or shapes on different paths")
         return value
-
-    def unused(self, wanted: str) -> str:
-        """A variable of the function's own, of a name that it does not use."""
-        while wanted in self.frame.own or self.frame.prefix + wanted in self.reserved:
-            wanted += "_"
-        self.frame.own.add(wanted)
-        self.reserved.add(self.frame.prefix + wanted)
-        return wanted
 
     def bind(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> None:
         given = [self.static(owner, self.aliased("module", owner)), *args] if owner is not None else args

@@ -50,8 +50,10 @@ def unpacked(
             made.append(parts(templates, call))
         except ValueError as problem:
             raise Unsplittable(path, line, f"example call {number}: {problem}") from problem
-    return taking_parts(model, f"{path}{ARGUMENTS}", line, templates), made, Packed(
-        list(calls[0]), templates, optional
+    return (
+        taking_parts(model, f"{path}{ARGUMENTS}", line, templates),
+        made,
+        Packed(list(calls[0]), templates, optional),
     )
 
 
