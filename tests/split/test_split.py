@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
-from regraft.dynamic import Unsplittable  # noqa: E402
+from regraft.dynamic import Unsplittable, rounding  # noqa: E402
 from regraft.dynamic.check import difference  # noqa: E402
 from regraft.dynamic.rounding import is_rounding  # noqa: E402
 from split import attributes, beyond, guards, illformed, language, networks, ordinary, paths, sizes, states  # noqa: E402
@@ -603,3 +603,18 @@ def test_rounding_is_what_other_last_bits_of_the_weights_change():
     holed = expected.masked_fill(torch.arange(expected.numel()).view_as(expected) == 0, float("nan"))
     assert not is_rounding(model, call, holed, expected) and not is_rounding(model, call, expected, holed)
     assert not is_rounding(model, call, holed * 1.01, holed)
+
+
+def test_what_is_as_near_to_the_exact_result_as_the_original_is_rounding_too(monkeypatch):
+    torch.manual_seed(0)
+    model, call = torch.nn.Linear(4096, 8).eval(), {"input": torch.randn(2, 4096)}
+    with torch.no_grad():
+        expected, exact = model(**call), copy.deepcopy(model).double()(call["input"].double()).float()
+        changes = [(rounding.rounded(model, call, seed) - expected).abs().max() for seed in range(rounding.ROUNDINGS)]
+    error = expected - exact
+    monkeypatch.setattr(rounding, "MOST", 1.5 * float(error.abs().max() / max(changes)))
+    assert is_rounding(model, call, exact - 0.9 * error, expected)
+    assert not is_rounding(model, call, exact - 2 * error, expected)
+    assert not is_rounding(model, call, expected + 2 * error, expected)
+    monkeypatch.setattr(rounding, "in_double", lambda *_: None)
+    assert not is_rounding(model, call, exact - 0.9 * error, expected)
