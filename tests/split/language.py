@@ -193,7 +193,7 @@ class Constants(Layers):
     """Tensors that start as constants."""
 
     def forward(self, x):
-        least, total, item = torch.zeros(1), torch.zeros(1), 1
+        least, total = torch.zeros(1), torch.zeros(1)
         if x.sum() > 0:
             least = torch.ones(1)
         elif least > 0.5:
@@ -205,7 +205,7 @@ class Constants(Layers):
         for item in (x > 0.5).nonzero():
             if item[1] > 2:
                 x = x + 1
-        return x, total, item > 0 if isinstance(item, int) else True
+        return x, total
 
 
 class Bounds(Layers):

@@ -42,7 +42,7 @@ from regraft.dynamic.network import (
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.records import Mutable
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import Region, Step, close_sides, number_sides
+from regraft.dynamic.residual import Region, Step, all_steps, close_sides, number_sides
 from regraft.dynamic.results import described
 from regraft.dynamic.samples import common
 from regraft.dynamic.scratch import Attribute, stores, without
@@ -222,6 +222,7 @@ def specialised(
 ) -> tuple[Specialiser, list[Step]]:
     """The program as it is followed on the first call; on another where something cannot be run on that one."""
     failed: Unrunnable | None = None
+    partly: tuple[Specialiser, list[Step]] | None = None  # a loop in it is over lists that are empty for this call
     mutable: set[type] = set()
     first = 0
     while first < min(len(calls), FOLLOWED):
@@ -231,12 +232,19 @@ def specialised(
             with stores(model) as specialiser.stored:
                 # where Python raises that a variable has no value, ONNX would compute with anything
                 steps = specialiser.network(calls[first:] + calls[:first], scratch, partial=not options.single_file)
-                return specialiser, steps
         except Unrunnable as problem:
             failed = failed or problem
             first += 1
         except Mutable as found:
             mutable.add(found.kind)
+        else:
+            never = {id(one) for one in specialiser.never}
+            if never.isdisjoint(map(id, all_steps(steps))):
+                return specialiser, steps
+            partly = partly or (specialiser, steps)
+            first += 1
+    if partly is not None:
+        return partly
     raise failed or AssertionError("there are calls")
 
 

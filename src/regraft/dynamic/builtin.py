@@ -11,6 +11,7 @@ import torch
 
 from regraft.dynamic.codes import holds_tensor, is_named_result, method_call, name, plain
 from regraft.dynamic.decisions import Decisions
+from regraft.dynamic.expressions import MODULES
 from regraft.dynamic.normal import mark
 from regraft.dynamic.possible import TRUTHS, possible
 from regraft.dynamic.values import SAME, Value
@@ -180,6 +181,13 @@ class Builtins(Decisions):
         if called == "enumerate" and len(given) > 1:
             return None
         several = [self.elements(node, one) for one in given]
+        if any(
+            one.kind == "static" and isinstance(one.example, MODULES) for one in given
+        ):  # which the host cannot hold
+            several = [
+                self.elements_of_list(node, one) if found is None else found
+                for found, one in zip(several, given, strict=True)
+            ]
         known = [one for one in several if one is not None]
         if words or len(known) < len(several) or (strict is not None and strict.kind != "static"):
             return None
@@ -188,6 +196,21 @@ class Builtins(Decisions):
         if strict is not None and strict.example and len({len(one) for one in known}) > 1:
             raise self.refuse(node, "zip() of different lengths with strict=True fails")
         return self.together([self.together(list(row)) for row in zip(*known, strict=False)])
+
+    def under_a_name(self, value: Value) -> Value:
+        key = self.fresh()
+        self.store_name(key, value)
+        return self.names[key]
+
+    def elements_of_list(self, node: ast.AST, several: Value) -> list[Value] | None:
+        """The elements of a list of the host, one by one, where its length is known."""
+        if not isinstance(several.example, list) or not self.has_length(several := self.under_a_name(several)):
+            return None
+        places = map(ast.Constant, range(len(several.example)))
+        found = [self.taken_from(node, ast.Subscript(several.code, one, ast.Load())) for one in places]
+        if self.pending[-1] is not None:
+            self.pending[-1].extend(found)
+        return found
 
     def of_numbers(self, node: ast.Call, called: str, code: ast.Call, operands: list[Value]) -> Value:
         """A function of `math`, which the host calls."""

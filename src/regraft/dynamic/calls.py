@@ -15,6 +15,7 @@ from regraft.dynamic.builtin import COMPARISONS, Builtins
 from regraft.dynamic.codes import (
     MUTATORS,
     held_as,
+    holds_number,
     is_single,
     is_torch,
     method_call,
@@ -92,7 +93,7 @@ class Calls(Builtins):
             return self.record(node, callee, args, words)
         if isinstance(function, torch.nn.Module):
             self.only_scalars(node, operands)
-            if local or changeable or self.reads_values(node, function, code):
+            if local or changeable or self.reads_values(node, function, code, operands):
                 return self.inline(node, type(function).forward, function, args, words)
             try:
                 return self.result(node, code, operands)
@@ -163,10 +164,11 @@ class Calls(Builtins):
             return self.static(function(*(one.example for one in args)))
         if function is len:
             return self.invoke(node, self.special(node, first, "__len__"), [], {})
-        if function in (list, tuple, sorted) and self.is_made_dict(first) and not words:
+        if function in (list, tuple, sorted) and self.is_made_dict(first):
             keys = self.keys(node, first)
-            if function is not sorted or len({*map(type, keys)}) == 1:
-                return self.static(function(keys))
+            plain_words = all(one.kind == "static" and isinstance(one.example, (bool, int)) for one in words.values())
+            if plain_words and (function is not sorted or len({*map(type, keys)}) == 1):
+                return self.static(function(keys, **{key: one.example for key, one in words.items()}))
         if function in (getattr, hasattr):
             found = self.attribute(node, first, args[1].example)
             if function is hasattr or (found is None and len(args) < 3):
@@ -223,11 +225,11 @@ class Calls(Builtins):
                 args.extend(self.static(one) for one in several.example)
             elif isinstance(several.code, ast.Tuple):
                 args.extend(self.sure(arg, self.element(several, place)) for place in range(len(several.code.elts)))
-            elif isinstance(several.example, list) and self.has_length(several := self.under_a_name(several)):
-                places = map(ast.Constant, range(len(several.example)))
-                args.extend(self.taken_from(arg, ast.Subscript(several.code, one, ast.Load())) for one in places)
             else:
-                raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
+                elements = self.elements_of_list(arg, several)
+                if elements is None:
+                    raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
+                args.extend(elements)
         words: dict[str, Value] = {}
         for word in node.keywords:
             value = self.number_name(self.evaluate(word.value))
@@ -238,11 +240,6 @@ class Calls(Builtins):
             else:
                 raise self.refuse(word, "a call with ** of something that is not known is not supported")
         return args, words
-
-    def under_a_name(self, value: Value) -> Value:
-        key = self.fresh()
-        self.store_name(key, value)
-        return self.names[key]
 
     def settled(self, node: ast.Call, code: ast.Call) -> Value | None:
         """What a function of known arguments gives, where that cannot change afterwards."""
@@ -258,7 +255,7 @@ class Calls(Builtins):
     def unfollowed(self, node: ast.Call, code: ast.Call, operands: list[Value]) -> Value | None:
         """The call of a function that reads no value of a tensor and gives tensors: an operation like any other."""
         containers = any(isinstance(one.example, (list, dict)) and not static_display(one) for one in operands)
-        if containers or not any(one.kind == "tensor" for one in operands) or self.reads(code):
+        if containers or not any(one.kind == "tensor" for one in operands) or self.decides(code, operands):
             return None
         if self.unsteady(node, code):
             return None
@@ -288,16 +285,21 @@ class Calls(Builtins):
         keywords = [ast.keyword(one.arg, numbers.get(id(one.value), one.value)) for one in code.keywords]
         return ast.Call(code.func, [numbers.get(id(one), one) for one in code.args], keywords)
 
-    def reads_values(self, node: ast.AST, module: torch.nn.Module, code: ast.expr) -> bool:
+    def reads_values(self, node: ast.AST, module: torch.nn.Module, code: ast.expr, operands: list[Value]) -> bool:
         """Whether a module of somebody's own decides by values of tensors, or by sizes that these decide."""
         own = any(not type(one).__module__.startswith("torch.nn") for one in module.modules())
-        return own and (self.reads(code) or self.unsteady(node, code))
+        return own and (self.decides(code, operands) or self.unsteady(node, code))
+
+    def decides(self, code: ast.expr, operands: list[Value]) -> bool:
+        """Whether running it may decide by a value of a tensor, or by a size that these decide and that it gets."""
+        sizes = any(one.kind == "host" and one.twin is not SAME and holds_number(one.example) for one in operands)
+        return sizes or self.reads(code)
 
     def reads(self, code: ast.expr) -> bool:
         """Whether running it reads a value of a tensor, assigns an attribute, or fails: it has to be followed."""
         for key in reads(code) & self.names.keys():
             value = self.names[key]
-            if value.kind == "host" and isinstance(value.example, (bool, int, float)) and key not in self.sizes:
+            if value.kind == "host" and holds_number(value.example) and key not in self.sizes:
                 return True  # what a number decides need not show in its region, where it is a tensor
         scope = self.scope({key: value.example for key, value in fork(self.names).items()})
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")

@@ -57,6 +57,13 @@ def is_read_number(value: Value) -> bool:
     return value.kind == "host" and type(value.example) is int and value.twin is SAME and not value.constant
 
 
+def holds_number(value: Any) -> bool:
+    """Whether it is a number, or holds one in tuples, lists and dictionaries."""
+    if isinstance(value, dict):
+        return any(map(holds_number, value.values()))
+    return any(map(holds_number, value)) if isinstance(value, (tuple, list)) else isinstance(value, (int, float))
+
+
 def tensors_in(values: Any) -> Iterator[torch.Tensor]:
     """The tensors in lists, tuples and dicts."""
     for one in values.values() if isinstance(values, dict) else values:

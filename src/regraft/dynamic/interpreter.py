@@ -18,6 +18,7 @@ from regraft.dynamic.codes import (
     ARGUMENTS,
     access,
     assign,
+    holds_number,
     holds_tensor,
     is_read_number,
     method_call,
@@ -33,6 +34,7 @@ from regraft.dynamic.values import SAME, Names, Value, fork, lengths, lists_in, 
 from regraft.dynamic.worlds import Longer
 
 T = TypeVar("T")
+NUMBERS = frozenset({"int", "round", "abs", "bool", "sum", "max", "min"})  # what these give may be one
 MORE = 20  # times as many operations, which sizes may not cost in the second world
 
 
@@ -131,6 +133,45 @@ class Interpreter(ABC):
         """Note the lists in `example`, which stands for all others, unless these are as long."""
         if any(lengths(one) != lengths(example) or self.is_ragged(one) for one in others):
             self.ragged.update((id(one), one) for one in lists_in(example))
+
+    def length_depends(self, code: ast.expr) -> bool:
+        """Whether the length of a list depends on a number that data decide, or on the length of another that does."""
+        if any(self.is_ragged(self.names[key].example) for key in reads(code) if key in self.names):
+            return True
+        deciding: list[ast.expr] = []
+        for one in ast.walk(code):
+            if isinstance(one, ast.Slice):
+                deciding.append(one)
+            elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult):
+                deciding += [one] if self.is_list(one.left) or self.is_list(one.right) else []
+            elif isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "range":
+                deciding += one.args
+        return any(self.is_unknown_number(one) for part in deciding for one in ast.walk(part))
+
+    def is_list(self, code: ast.expr) -> bool:
+        """Whether code of the host may give a list."""
+        if isinstance(code, ast.Name):
+            return code.id in self.names and isinstance(self.names[code.id].example, list)
+        if isinstance(code, ast.BinOp):
+            return self.is_list(code.left) or self.is_list(code.right)
+        if isinstance(code, ast.Subscript):
+            return self.is_list(code.value)
+        if isinstance(code, ast.Call):
+            called = code.func.attr if isinstance(code.func, ast.Attribute) else getattr(code.func, "id", "")
+            return called in ("list", "sorted", "tolist", "copy")
+        return isinstance(code, ast.List)
+
+    def is_unknown_number(self, code: ast.AST) -> bool:
+        """Whether it may be a number that data decide, in code of the host."""
+        if isinstance(code, ast.Name) and code.id in self.names:
+            value = self.names[code.id]
+            return value.kind == "host" and isinstance(value.example, int)
+        if isinstance(code, ast.Subscript) and not isinstance(code.slice, ast.Slice):
+            used = [self.names[key] for key in reads(code.value) if key in self.names]
+            return any(one.kind == "host" and holds_number(one.example) for one in used)
+        if isinstance(code, ast.Call) and isinstance(code.func, ast.Attribute):
+            return code.func.attr == "item"
+        return isinstance(code, ast.Call) and isinstance(code.func, ast.Name) and code.func.id in NUMBERS
 
     def check_change(self, node: ast.AST, example: Any) -> None:
         """Refuse to change a list or dictionary that is the caller's, or that is held twice on some paths only."""
@@ -254,14 +295,15 @@ class Interpreter(ABC):
         seen = self.world(node, code, None)
         used = [self.names[key] for key in reads(code) if key in self.names]
         resized = bool(seen.shapes) or any(one.twin is not SAME for one in used)
-        numbers = any(one.kind == "host" and type(one.example) is int for one in used)
+        numbers = any(one.kind == "host" and isinstance(one.example, int) for one in used)
         self.fallible += seen.by_values or (seen.by_sizes and (resized or numbers))
         twin = SAME
         if resized or isinstance(seen.result, (list, dict)):
             twin = self.world(node, code, seen.shapes, MORE * (seen.operations + 10)).result
         if isinstance(seen.result, list):
-            depends = numbers or any(self.is_ragged(one.example) for one in used)
-            self.met_lists(seen.result, [[] if depends else twin])
+            self.met_lists(seen.result, [twin])
+            if self.length_depends(code):
+                self.ragged.update((id(one), one) for one in lists_in(seen.result))
         pairs = zip(tensors_in([seen.result]), tensors_in([twin]), strict=False)
         if twin is not SAME and any(one.ndim != other.ndim for one, other in pairs):
             raise self.refuse(node, "sizes decide how many dimensions there are, which is not supported")

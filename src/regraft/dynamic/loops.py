@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
 from regraft.dynamic.assign import part_name
 from regraft.dynamic.codes import assign, held_as, name
-from regraft.dynamic.errors import Unsplittable
+from regraft.dynamic.errors import Unrunnable, Unsplittable
 from regraft.dynamic.meet import unify
 from regraft.dynamic.normal import changes, first_body, peeled_for, peeled_while, without_else
 from regraft.dynamic.residual import HostStep, Loop, Step, leaves, reads, writes
@@ -41,6 +42,7 @@ class Loops(Statements):
         super().__init__(model)
         self.loops: list[Around] = []
         self.not_entered = 0  # loops so far over lists that are empty where they are followed
+        self.never: list[Step] = []  # what these do instead
 
     def do_For(self, node: ast.For) -> None:
         values = self.evaluate(node.iter)
@@ -110,11 +112,12 @@ class Loops(Statements):
         if not pairs and isinstance(values.example, range):
             pairs = [(values.example.start, SAME)]
         if not pairs and not isinstance(values.example, list):
-            raise self.refuse(node, "this loop over values of the host is not supported (or no example enters it)")
+            raise self.refuse(node, "no example enters this loop over values of the host", Unrunnable)
         if not pairs:  # an empty list, which a loop around may fill
             self.not_entered += 1
             error = f"raise RuntimeError('{self.frame.path}:{node.lineno}: no example entered this loop')"
             never = HostStep(ast.parse(error).body[0])
+            self.never.append(never)
             self.steps.append(Loop([never], (ast.Name(self.fresh(), ast.Store()), code)))
             return
         kind = held_as(pairs[0][0])
@@ -122,24 +125,42 @@ class Loops(Statements):
         if not all(same_type(items[0], one) for one in items):
             raise self.refuse(node, "a loop over values of different types or shapes is not supported")
         target = node.target
-        if not isinstance(target, ast.Name):
+        if not isinstance(target, ast.Name) or self.holds_other(self.frame.prefix + target.id, items[0]):
             target = ast.copy_location(ast.Name(self.fresh(), ast.Store()), node)
             first = ast.Assign([node.target], ast.Name(target.id, ast.Load()))
             body = [ast.fix_missing_locations(ast.copy_location(first, node)), *node.body]
             node = ast.copy_location(ast.For(target, node.iter, body, []), node)
         key = self.frame.prefix + target.id
+        unassigned = () if key in self.names and not self.names[key].partial else (key,)
 
         def follow() -> None:
             self.generalise(node)
             self.hold(key, items[0].named(key))
-            self.loop(node, (ast.Name(key, ast.Store()), code))
+            self.loop(node, (ast.Name(key, ast.Store()), code), unassigned)
 
         def peel() -> ast.stmt:
             several = self.fresh()
-            self.store_name(self.frame.prefix + several, replace(values, code=code))
+            self.store_name(self.frame.prefix + several, self.as_list(replace(values, code=code), pairs))
             return peeled_for(node, several, self.fresh())
 
         self.or_peeled(node, follow, peel)
+
+    def holds_other(self, key: str, item: Value) -> bool:
+        """Whether a loop's variable holds something of another type before, which it keeps where no iteration runs."""
+        before = self.names.get(key)
+        if before is None:
+            return False
+        own = isinstance(before.code, ast.Name) and before.code.id == key
+        return not (own and before.kind == item.kind and same_type(before, item))
+
+    def as_list(self, values: Value, pairs: list[tuple[Any, Any]]) -> Value:
+        """What a loop runs over as something that has a length, which nothing is known of."""
+        if isinstance(values.example, (list, tuple, range, torch.Tensor)):
+            return values
+        examples, others = ([pair[place] for pair in pairs] for place in (0, 1))
+        self.ragged.update((id(one), one) for one in (examples, others))
+        twin = SAME if values.twin is SAME else others
+        return replace(values, code=ast.Call(name("list"), [values.code], []), example=examples, twin=twin)
 
     def generalise(self, node: ast.While | ast.For) -> None:
         """What the loop assigns is not known any more once it runs."""
@@ -153,7 +174,8 @@ class Loops(Statements):
             value = self.names[key] = replace(self.names[key], constant=False, among=None)
             if value.kind in ("static", "host") and not isinstance(value.code, ast.Name) and not value.fields:
                 if value.kind == "static" and literal(value.example) is None:
-                    raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
+                    self.names[key] = Value("lost", None, name(key))
+                    continue
                 self.steps.append(HostStep(assign(key, value.code)))
                 self.hold(key, replace(value, kind="host"))
         for key, value in self.names.items():
@@ -169,10 +191,13 @@ class Loops(Statements):
                 keys.update(part_name(key, place) for place in value.fields)
         return keys
 
-    def loop(self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None) -> None:
+    def loop(
+        self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None, unassigned: Collection[str] = ()
+    ) -> None:
         """The body is followed once; again where a tensor grew in it, whose size is open then.
 
         Also where it changes one in place, which another name may hold since an iteration before.
+        unassigned: its variable, where nothing is assigned to that before.
         """
         self.collect()
         varying = self.assigned(node) - self.varying
@@ -216,6 +241,7 @@ class Loops(Statements):
         self.varying -= varying
         if not leaves(steps):  # what a `del` in the body took away
             self.names = {key: value for key, value in self.names.items() if key in after or key not in self.deleted}
+        self.names.update((key, replace(self.names[key], partial=True)) for key in unassigned if key in self.names)
         self.leave(node, around, ends, header is not None)
         self.steps.append(Loop(steps, header))
 

@@ -25,7 +25,7 @@ def tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast.stmt]:
 
 
 class WithoutLeavingElses(ast.NodeTransformer):
-    """Lets no else of a loop leave the loop around it, or hold one that a return leaves.
+    """Lets no else of a loop leave the loop around it, or hold a loop or a `with` that a return leaves.
 
     unused: gives names for variables.
     """
@@ -35,7 +35,7 @@ class WithoutLeavingElses(ast.NodeTransformer):
 
     def loop(self, node: ast.For | ast.While) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
-        leaving = leaves_around(node.orelse) or any(map(returns_in_loop, node.orelse))
+        leaving = leaves_around(node.orelse) or any(map(returns_inside, node.orelse))
         return [*without_else(node, self.unused())] if leaving else node
 
     visit_For = visit_While = loop
@@ -125,6 +125,12 @@ def returns_in_loop(statement: ast.stmt) -> bool:
     if isinstance(statement, (ast.For, ast.While)):
         return any(isinstance(one, ast.Return) or holds(one, ast.Return) or returns_in_loop(one) for one in parts)
     return not isinstance(statement, ast.FunctionDef) and any(map(returns_in_loop, parts))
+
+
+def returns_inside(statement: ast.stmt) -> bool:
+    """Whether a return stands in it within a loop or a `with`."""
+    within = any(isinstance(one, ast.With) and holds(one, ast.Return) for one in ast.walk(statement))
+    return within or returns_in_loop(statement)
 
 
 def holds(statement: ast.stmt, leave: type[ast.stmt]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -104,6 +105,14 @@ def leaves(steps: list[Step]) -> bool:
     if isinstance(last, HostStep):
         return isinstance(last.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise))
     return isinstance(last, Branch) and last.arms[-1][0] is None and all(leaves(body) for _, body in last.arms)
+
+
+def all_steps(steps: list[Step]) -> Iterator[Step]:
+    """These steps, and those inside of them."""
+    for step in steps:
+        yield step
+        for body in [step.body] if isinstance(step, Loop) else [one for _, one in getattr(step, "arms", ())]:
+            yield from all_steps(body)
 
 
 def at_the_end(steps: list[Step], step: Step) -> None:

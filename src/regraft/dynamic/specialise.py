@@ -128,7 +128,7 @@ class Specialiser(Loops):
         stray = [one for one in inside(ast.Module(body, [])) if isinstance(one, ast.Return)]
         for one in stray:
             if id(one) not in last_returns(body):
-                raise self.refuse(one, "a return in try is not supported")
+                raise self.refuse(one, "a return in try, or in a with that others follow, is not supported")
         self.bind(node, function, owner, args, words)
         if self.pending[-1] is not None:
             self.pending[-1].clear()  # the arguments have names now

@@ -41,12 +41,14 @@ def iterate(block: Block, step: Loop, after: frozenset[str], needs: Needs, names
     """A `Loop`; what is needed after it, and how it was left."""
     test, body = rotated(step)
     values = Expressions(graph, names).value(step.header[1]) if step.header else UNDEFINED
-    items, count = source(graph, values) if step.header else (UNDEFINED, "")
     running = Items("tuple", (names.get(ITEMS, UNDEFINED), values))
     kept = head(step, {**needs, "fall": after}) | after
     entry: Names = {**only(names, kept), END: Const(0)}
     if "return" in ways(step.body):
         entry[RESULT] = UNDEFINED
+    if isinstance(values, Items) and not values.values:
+        return entry
+    items, count = source(graph, values) if step.header else (UNDEFINED, "")
     second = aliases([entry])
     carried: Names = {}
     while True:
