@@ -18,12 +18,28 @@ BESIDE = {
     "timm": VISION,
 }
 # The registry's build of torchvision is for CUDA: without it the library of its own operators cannot be loaded, and
-# the import asks for two of their names. No model that is verified calls one.
+# the import asks for two of their names. Detectors call one, which takes the best boxes that hardly overlap.
 _OPERATORS = """import torch as _torch
 
 for _name in ("nms", "qnms"):
     _torch.library.define(f"torchvision::{_name}", "(Tensor boxes, Tensor scores, float iou_threshold) -> Tensor")
+
+
+@_torch.library.impl("torchvision::nms", "CPU")
+def _nms(boxes, scores, iou_threshold):
+    order, kept = scores.argsort(descending=True, stable=True), []
+    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
+    while order.numel():
+        best, order = order[0], order[1:]
+        kept.append(best)
+        low, high = boxes[order, :2].maximum(boxes[best, :2]), boxes[order, 2:].minimum(boxes[best, 2:])
+        shared = (high - low).clamp(min=0).prod(1)
+        order = order[~(shared / (areas[order] + areas[best] - shared) > iou_threshold)]
+    return _torch.stack(kept) if kept else order
+
+
 """
+_THERE = "\nextension._has_ops = lambda: True\n"  # which its functions ask first
 _CODE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
@@ -32,9 +48,9 @@ def python(requirement: str) -> str:
     folder = STORE / f"environment-{requirement}"
     found, installed = folder / "bin" / "python", folder / "installed.txt"
     needs = (requirement, *BESIDE.get(requirement.partition("==")[0], ()))
-    wanted = "\n".join((TORCH, *needs))
+    wanted = "\n".join((TORCH, *needs, _OPERATORS, _THERE))
     if not (installed.is_file() and installed.read_text() == wanted):
-        print(f"making {folder} ({', '.join(wanted.split())})", file=sys.stderr)
+        print(f"making {folder} ({', '.join((TORCH, *needs))})", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
         pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, TORCH], check=True)  # first and pinned, so that nothing else chooses a build of it
@@ -46,7 +62,7 @@ def python(requirement: str) -> str:
 
 def _name_operators(vision: Path) -> None:
     if vision.exists():
-        vision.write_text(_OPERATORS + vision.read_text(encoding="utf-8"), encoding="utf-8")
+        vision.write_text(_OPERATORS + vision.read_text(encoding="utf-8") + _THERE, encoding="utf-8")
 
 
 def packages(interpreter: str) -> Path:
