@@ -27,15 +27,17 @@ for _name in ("nms", "qnms"):
 
 @_torch.library.impl("torchvision::nms", "CPU")
 def _nms(boxes, scores, iou_threshold):
-    order, kept = scores.argsort(descending=True, stable=True), []
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    while order.numel():
-        best, order = order[0], order[1:]
-        kept.append(best)
-        low, high = boxes[order, :2].maximum(boxes[best, :2]), boxes[order, 2:].minimum(boxes[best, 2:])
-        shared = (high - low).clamp(min=0).prod(1)
-        order = order[~(shared / (areas[order] + areas[best] - shared) > iou_threshold)]
-    return _torch.stack(kept) if kept else order
+    order = scores.argsort(descending=True, stable=True)
+    ordered = boxes[order].double()
+    areas = (ordered[:, 2:] - ordered[:, :2]).prod(1)
+    low = ordered[:, None, :2].maximum(ordered[:, :2])
+    shared = (ordered[:, None, 2:].minimum(ordered[:, 2:]) - low).clamp(min=0).prod(2)
+    near = (shared / (areas[:, None] + areas - shared) > iou_threshold).numpy()
+    kept = _torch.ones(len(near), dtype=bool).numpy()
+    for place in range(len(kept)):
+        if kept[place]:
+            kept[place + 1 :] &= ~near[place, place + 1 :]
+    return order[_torch.from_numpy(kept)]
 
 
 """
