@@ -148,7 +148,7 @@ def test_other_numbers_than_those_of_the_examples(kind: type[nn.Module], numbers
             said.append(str(problem))
         else:
             assert difference(got, model(*call)) == ""
-    unseen = ("no example leads to region", "cannot be run on the example", "was never checked")
+    unseen = ("cannot be run on the example", "was never checked")
     assert all(any(reason in one for reason in unseen) for one in said)
     assert not said or len(numbers) < 5
 
@@ -238,3 +238,13 @@ def test_loops_over_lists_that_are_empty(single: bool) -> None:
     result = regraft.split(model, calls(range(5)), cache=False, single_file=single)
     for call in calls(range(6)):
         assert difference(result(*call), model(*call)) == ""
+
+
+def test_what_no_example_leads_to_raises_and_is_listed() -> None:
+    model = VariableOfLayers().eval()
+    with pytest.raises(Unsplittable, match="no example leads to region"):
+        regraft.split(model, calls([0]), cache=False)
+    result = regraft.split(model, calls([0]), cache=False, unseen="raise")
+    assert any(one.endswith("no example leads here") for one in result.report.unseen)
+    with pytest.raises(RuntimeError, match=r"test_unseen_numbers\.py:\d+: what stands here was never checked"):
+        result(torch.ones(4), torch.tensor(2))

@@ -42,7 +42,7 @@ from regraft.dynamic.network import (
 from regraft.dynamic.record import Recorder, to_numpy
 from regraft.dynamic.records import Mutable
 from regraft.dynamic.regions import partition
-from regraft.dynamic.residual import Region, Step, all_steps, close_sides, number_sides
+from regraft.dynamic.residual import Region, Step, all_steps, close_regions, close_sides, number_sides
 from regraft.dynamic.results import described
 from regraft.dynamic.samples import common
 from regraft.dynamic.scratch import Attribute, stores, without
@@ -143,6 +143,10 @@ def build(
         region.open = tuple(frozenset(specialiser.open.get(key, ())) for key in region.inputs)
     classes = {name: described(one) for name, one in specialiser.results.items()}
     explore(Explorer(path, regions, modules, classes), steps, calls)
+    never = [Unsplittable(*one.place, "no example leads here") for one in regions if not one.samples]
+    if never and options.unseen == "raise":
+        regions = close_regions(steps, regions)
+        modules = [RegionModule(region, model, specialiser.globals) for region in regions]
     folder = tempfile.TemporaryDirectory(prefix="regraft-split-")
     directory = Path(folder.name)
     artifacts = Artifacts(directory)
@@ -199,8 +203,8 @@ def build(
         found = check_batches(model, SplitModel(directory, report), calls, recorder, steps, found)
     check_state(model, state, scratch)
     report = replace(
-        report, sides_run=len(found.taken), unseen=tuple(map(str, missing)), inputs_checked=len(found.equal),
-        at_threshold=tuple(found.at_threshold), rounding=tuple(found.rounding),
+        report, sides_run=len(found.taken), unseen=tuple(map(str, (*missing, *never))),
+        inputs_checked=len(found.equal), at_threshold=tuple(found.at_threshold), rounding=tuple(found.rounding),
         seconds=round(time.monotonic() - started, 2),
     )  # fmt: skip
     write(directory, host(), manifest, report)

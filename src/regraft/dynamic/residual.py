@@ -109,10 +109,15 @@ def leaves(steps: list[Step]) -> bool:
 
 def all_steps(steps: list[Step]) -> Iterator[Step]:
     """These steps, and those inside of them."""
+    return (step for block in blocks(steps) for step in block)
+
+
+def blocks(steps: list[Step]) -> Iterator[list[Step]]:
+    """These steps, and the bodies inside of them."""
+    yield steps
     for step in steps:
-        yield step
         for body in [step.body] if isinstance(step, Loop) else [one for _, one in getattr(step, "arms", ())]:
-            yield from all_steps(body)
+            yield from blocks(body)
 
 
 def at_the_end(steps: list[Step], step: Step) -> None:
@@ -181,6 +186,23 @@ def close_sides(steps: list[Step], taken: set[int]) -> None:
                     step.arms[place], step.numbers[place] = (test, [HostStep(error)]), -1
                 else:
                     close_sides(body, taken)
+
+
+def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
+    """Let an error be raised where a region without a sample stands; the other regions, numbered anew."""
+    kept = [one for one in regions if one.samples]
+    numbers = {one.number: place for place, one in enumerate(kept)}
+    for block in list(blocks(steps)):
+        for place, step in enumerate(block):
+            if isinstance(step, RegionStep) and step.number not in numbers:
+                reason = "{}:{}: what stands here was never checked".format(*regions[step.number].place)
+                block[place:] = [HostStep(ast.parse(f"raise RuntimeError({reason!r})").body[0])]
+                break
+            if isinstance(step, RegionStep):
+                step.number = numbers[step.number]
+    for place, one in enumerate(kept):
+        one.number = place
+    return kept
 
 
 def raises(body: list[Step]) -> bool:
