@@ -181,13 +181,9 @@ class Builtins(Decisions):
         if called == "enumerate" and len(given) > 1:
             return None
         several = [self.elements(node, one) for one in given]
-        if any(
-            one.kind == "static" and isinstance(one.example, MODULES) for one in given
-        ):  # which the host cannot hold
-            several = [
-                self.elements_of_list(node, one) if found is None else found
-                for found, one in zip(several, given, strict=True)
-            ]
+        if any(one.kind == "static" and isinstance(one.example, MODULES) for one in given):  # no host can hold these
+            pairs = zip(several, given, strict=True)
+            several = [self.elements_of_list(node, one) if found is None else found for found, one in pairs]
         known = [one for one in several if one is not None]
         if words or len(known) < len(several) or (strict is not None and strict.kind != "static"):
             return None

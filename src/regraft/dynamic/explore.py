@@ -9,14 +9,14 @@ import ast
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy
 import torch
 
 from regraft.dynamic.errors import Unsplittable
-from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step, raises
+from regraft.dynamic.residual import Branch, HostStep, Loop, Region, RegionStep, Step, all_steps, raises
 from regraft.dynamic.results import Classes, made
 
 LONGEST = 10_000  # iterations of one loop
@@ -148,19 +148,10 @@ class Explorer:
         for _, body in step.arms:
             if body is not taken and id(body) not in self.seen and not raises(body) and any(step.labels):
                 self.seen.add(id(body))
-                unknown = any(not region.samples for region in self.within(rest))
+                within = (self.regions[one.number] for one in all_steps(rest) if isinstance(one, RegionStep))
+                unknown = any(not region.samples for region in within)
                 self.out_of_turn([*body, *rest] if unknown else body, copy.deepcopy(names))
         return self.run(taken, names) if taken is not None else ""
-
-    def within(self, steps: list[Step]) -> Iterator[Region]:
-        for step in steps:
-            if isinstance(step, RegionStep):
-                yield self.regions[step.number]
-            elif isinstance(step, Branch):
-                for _, body in step.arms:
-                    yield from self.within(body)
-            elif isinstance(step, Loop):
-                yield from self.within(step.body)
 
     def out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
         """Run a side that this input does not take, for samples; it may fail in a state that never leads to it."""

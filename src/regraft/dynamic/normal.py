@@ -47,7 +47,7 @@ class WithoutLeavingElses(ast.NodeTransformer):
 def without_else(node: Loop, exhausted: str) -> tuple[ast.stmt, Loop, ast.stmt]:
     """A loop without its else, which follows it, where the variable of this name says that no break was reached."""
     loop = copy.deepcopy(node)
-    loop.body, loop.orelse = [made for one in loop.body for made in _Marked(exhausted).several(one)], []
+    loop.body, loop.orelse = _Marked(exhausted).block(loop.body), []
     test = ast.copy_location(ast.If(ast.Name(exhausted, ast.Load()), node.orelse, []), node.orelse[0])
     return set_to(node, exhausted, ast.Constant(True)), loop, ast.fix_missing_locations(test)
 
@@ -58,15 +58,14 @@ class _Marked(ast.NodeTransformer):
     def __init__(self, exhausted: str) -> None:
         self.exhausted = exhausted
 
-    def several(self, node: ast.stmt) -> list[ast.stmt]:
-        made = self.visit(node)
-        return made if isinstance(made, list) else [made]
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        return self.generic_visit(ast.Module(body, [])).body  # type: ignore[attr-defined,no-any-return]
 
     def visit_Break(self, node: ast.Break) -> list[ast.stmt]:
         return [set_to(node, self.exhausted, ast.Constant(False)), node]
 
     def inner(self, node: ast.For | ast.While) -> ast.AST:
-        node.orelse = [made for one in node.orelse for made in self.several(one)]
+        node.orelse = self.block(node.orelse)
         return node
 
     visit_For = visit_While = inner
