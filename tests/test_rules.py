@@ -118,6 +118,25 @@ def test_selection(tmp_path: Path, select: list[str], ignore: list[str], found: 
     assert problems == ()
 
 
+@pytest.mark.parametrize(
+    ("select", "found"),
+    [
+        ([], ["mine/one"]),
+        (["mine"], ["mine/one"]),
+        (["two"], ["mine/two"]),
+        (["mine/two"], ["mine/two"]),
+        (["mine", "two"], ["mine/one", "mine/two"]),
+        (["mine/*"], ["mine/one", "mine/two"]),
+    ],
+)
+def test_a_rule_that_is_off_is_selected_by_its_own_name(tmp_path: Path, select: list[str], found: list[str]) -> None:
+    write(tmp_path, "one")
+    write(tmp_path, "two", text=RULE.replace("forward\n", "  default off\nforward\n"))
+    rules, problems = load_rules(select, (), (tmp_path,))
+    assert [rule.id for rule in rules] == found
+    assert problems == ()
+
+
 def test_selectors_that_find_nothing_or_too_much(tmp_path: Path) -> None:
     write(tmp_path, "softmax")
     write(tmp_path, "softmax", pack="other")

@@ -101,8 +101,8 @@ class Renderer:
     def spell(self, qualified: str) -> str:
         """A qualified name as this file writes it; withheld when a local variable hides the name."""
         spelling = self.imports.spell(qualified)
-        self.used |= {qualified, "torch"} if qualified.startswith("torch.") else {qualified}
         root = spelling.split(".")[0]
+        self.used |= {qualified, "torch"} if root == "torch" else {qualified}
         if root in self.match.body.log:
             raise self._withheld(f"{root} is a local variable here")
         return spelling

@@ -58,7 +58,8 @@ def load_rules(
     """The selected rules in order of their ids, and every problem found on the way.
 
     Without a selector these are the rules that need nothing but PyTorch. A selector is a pack (`torch`), a rule
-    (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`).
+    (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`). The name of its pack alone does not select a
+    rule that is off by default.
     """
     paths = {f"{path.parent.name}/{path.stem}": path for one in directories for path in one.glob("*/*.rule")}
     problems = [problem for selector in (*select, *ignore) for problem in _check_selector(selector, paths)]
@@ -69,6 +70,8 @@ def load_rules(
         loaded = load_rule(path)
         if not isinstance(loaded, Rule):
             problems += loaded
+        elif loaded.syntax.off and not any(_selects(one, name) for one in select if one != loaded.pack):
+            continue
         elif select or all(need.package == "torch" for need in loaded.syntax.needs):
             rules.append(loaded)
     return tuple(rules), tuple(problems)

@@ -22,7 +22,7 @@ from regraft.dsl import syntax as s
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 KEYWORDS = {"if", "not", "and", "or", "is", "in", "True", "False", "None"}
-HEADINGS = ["rule", "summary", "safety", "needs", "init", "forward", "where", "keep", "opt", "alt", "skip"]
+HEADINGS = ["rule", "summary", "safety", "default", "needs", "init", "forward", "where", "keep", "opt", "skip"]
 
 # Words of the notation are ordinary names wherever they cannot be meant.
 identifiers = st.one_of(
@@ -119,6 +119,7 @@ rules = st.builds(
     st.lists(transformations, max_size=2).map(tuple),
     st.lists(transformations, min_size=1, max_size=2).map(tuple),
     st.lists(predicates, max_size=3).map(tuple),
+    off=st.booleans(),
 )
 relaxed = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
 

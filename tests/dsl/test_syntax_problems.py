@@ -22,6 +22,7 @@ RULES = {
     "unknown section": (HEAD + "  colour red\n", 4, 3, "unexpected `colour`; expected a section"),
     "unknown safety": ("rule r\n  safety sure\n", 2, 10, "unknown safety `sure`; it is one of exact, numeric"),
     "second summary": (HEAD + '  summary "t"\n' + DONE, 4, 3, "a second `summary`"),
+    "unknown default": (HEAD + "  default on\n", 4, 11, "unknown default `on`; a rule is on, or says `default off`"),
     "second safety": (HEAD + "  safety exact\n" + DONE, 4, 3, "a second `safety`"),
     "second where": (HEAD + DONE + "where p($x)\nwhere q($x)\n", 7, 1, "a second `where`"),
     "second name": (HEAD + DONE + "rule q\n", 6, 1, "a second `rule`"),

@@ -235,7 +235,7 @@ def test_linear_qkv_calls_the_three_layers(bias: bool) -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_linear_qkv_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["regraft.ops.linear_qkv"], "compiles", lambda *_: True)
+    monkeypatch.setattr(sys.modules["regraft.ops.stacked_linear"], "compiles", lambda *_: True)
     x, layers = inputs()[0], [nn.Linear(8, 4, bias=bias) for _ in range(3)]
     assert implementation("linear_qkv", x, *layers) == "reference"  # gradients are wanted
     with torch.no_grad():
@@ -246,6 +246,23 @@ def test_linear_qkv_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) 
         assert implementation("linear_qkv", x, *layers[:2], nn.Linear(8, 2, bias=bias)) == "reference"
         layers[1].register_forward_hook(lambda _m, _a, output: output + 1)
         torch.testing.assert_close(linear_qkv(x, *layers)[1], layers[1](x))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_gate_and_up_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, gate, up = inputs()[0], nn.Linear(8, 6, bias=bias), nn.Linear(8, 6, bias=bias)
+    same_bits(
+        lambda: ops.gated_linear(x, gate, up, F.silu),
+        lambda: F.silu(gate(x)) * up(x),
+        [x, *gate.parameters(), *up.parameters()],
+    )
+    monkeypatch.setattr(sys.modules["regraft.ops.stacked_linear"], "compiles", lambda *_: True)
+    assert implementation("gated_linear", x, gate, up, F.silu) == "reference"  # gradients are wanted
+    with torch.no_grad():
+        assert implementation("gated_linear", x, gate, up, F.silu) == "torch-native"
+        torch.testing.assert_close(ops.gated_linear(x, gate, up, F.silu), F.silu(gate(x)) * up(x))
+        gate.register_forward_hook(lambda _m, _a, output: output + 1)
+        torch.testing.assert_close(ops.gated_linear(x, gate, up, F.silu), F.silu(gate(x)) * up(x))
 
 
 @pytest.mark.parametrize("layout", ["channels first", "channels last", "a slice"])

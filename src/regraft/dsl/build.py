@@ -233,6 +233,8 @@ class Builder:
         heading, content = children[:2]
         if str(heading) == "safety" and str(content) not in SAFETIES:
             raise Culprit(f"unknown safety `{content}`; it is one of {', '.join(SAFETIES)}", content)
+        if str(heading) == "default" and str(content) != "off":
+            raise Culprit(f"unknown default `{content}`; a rule is on, or says `default off`", content)
         return Section(heading, _unquote(content) if str(heading) == "summary" else content)
 
     def need(self, children: Sequence[Token]) -> Need:

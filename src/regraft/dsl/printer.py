@@ -43,6 +43,8 @@ _SIGNS = {"neg": "-", "~": "~"}
 def print_rule(rule: RuleSyntax) -> str:
     """A whole rule file, with its final newline; every transformation under a heading of its own."""
     lines = [f"rule {rule.name}", f"  summary {_string(rule.summary)}", f"  safety  {rule.safety}"]
+    if rule.off:
+        lines.append("  default off")
     if rule.needs:
         lines.append(f"  needs   {', '.join(map(_need, rule.needs))}")
     for heading, transformations in (("init", rule.init), ("forward", rule.forward)):

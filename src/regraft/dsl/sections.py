@@ -152,4 +152,5 @@ def rule(sections: Sequence[Section]) -> RuleSyntax:
         found.get("forward", ()),
         found.get("where", ()),
         found.get("body", ()),
+        "default" in found,
     )

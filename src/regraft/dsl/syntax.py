@@ -190,7 +190,10 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class RuleSyntax:
-    """A whole `.rule` file. Several `forward` or `body` sections are alternatives, tried in the order of the text."""
+    """A whole `.rule` file. Several `forward` or `body` sections are alternatives, tried in the order of the text.
+
+    One that is `off` (`default off`) is not selected by the name of its pack.
+    """
 
     name: str
     summary: str
@@ -200,6 +203,7 @@ class RuleSyntax:
     forward: tuple[Transformation, ...]
     where: tuple[Predicate, ...]
     bodies: tuple[Whole, ...] = ()
+    off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ from regraft.ops.gated_activation import (
     gated_activation_implementation,
     gated_activation_reference,
 )
+from regraft.ops.gated_linear import gated_linear, gated_linear_implementation, gated_linear_reference
+from regraft.ops.group_norm import group_norm, group_norm_implementation, group_norm_reference
 from regraft.ops.grouped_experts import grouped_experts, grouped_experts_implementation
 from regraft.ops.layer_norm import layer_norm, layer_norm_implementation, layer_norm_reference
 from regraft.ops.linear_batch_norm import (
@@ -119,6 +121,8 @@ __all__ = [
     "experts",
     "flash_attention",
     "gated_activation",
+    "gated_linear",
+    "group_norm",
     "grouped_experts",
     "implementation",
     "is_gelu",
@@ -156,6 +160,8 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "experts": experts_reference,
         "flash_attention": flash_attention_reference,
         "gated_activation": gated_activation_reference,
+        "gated_linear": gated_linear_reference,
+        "group_norm": group_norm_reference,
         "grouped_experts": experts_reference,
         "layer_norm": layer_norm_reference,
         "linear_batch_norm": linear_batch_norm_reference,
@@ -191,6 +197,8 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "experts": experts_implementation,
         "flash_attention": flash_attention_implementation,
         "gated_activation": gated_activation_implementation,
+        "gated_linear": gated_linear_implementation,
+        "group_norm": group_norm_implementation,
         "grouped_experts": grouped_experts_implementation,
         "layer_norm": layer_norm_implementation,
         "linear_batch_norm": linear_batch_norm_implementation,
