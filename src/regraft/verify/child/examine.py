@@ -70,15 +70,16 @@ def _replay_until_refuted(
     """Replay what is not done yet, innermost first; return False once something is refuted.
 
     What holds an instance of it has to be built anew then, so that it is judged without the fault of another. Every
-    instance is replayed as recorded; on other inputs only the first of those with equal layers, settings and shapes.
-    What an earlier subject has replayed is not replayed once more: the heads of a family hold one and the same model.
+    instance is replayed as recorded (unless the setting is brief); on other inputs only the first of those with equal
+    layers, settings and shapes. What an earlier subject has replayed is not replayed once more: the heads of a family
+    hold one and the same model.
     """
     for number, entry in sorted(enumerate(entries), key=lambda pair: -depth(pair[1])):
         if number in done or entry.definition not in session.ledger.open():
             continue
         done.add(number)
         kind = _kind(entry, setting)
-        if kind in session.replayed and session.complete(entry.definition):
+        if (kind in session.replayed and session.complete(entry.definition)) or (kind in kinds and setting.brief):
             continue
         _replay_all(entry, setting, session, light=setting.subject.light or kind in kinds)
         kinds.add(kind)
@@ -146,7 +147,7 @@ def _shrunk(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
 def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
-    plans = [Plan(setting.seed, gradients=True, repeat=call.label == AS_RECORDED)]
+    plans = [setting.plan(recorded=call.label == AS_RECORDED)]
     if call.label == AS_RECORDED and not setting.training:
         plans.append(Plan(setting.seed, gradients=False))
     if call.label == AS_RECORDED and setting.first:

@@ -40,6 +40,19 @@ class Setting:
         """Whether what needs no second seed or number format is compared here."""
         return self.seed == SEEDS[0] and self.dtype == "float32" and not self.subject.light
 
+    @property
+    def brief(self) -> bool:
+        """Whether less is compared here: on CPU a convolution's backward pass in float16 may take a hundred times as
+        long as in bfloat16, where everything is."""
+        return self.dtype == "float16"
+
+    def plan(self, *, recorded: bool) -> Plan:
+        """How a call runs here, one that is as `recorded` or a variant of such a call.
+
+        Where it is `brief`, a recorded call has one backward pass and no second call, a variant has none.
+        """
+        return Plan(self.seed, gradients=recorded or not self.brief, repeat=recorded and not self.brief)
+
 
 def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
     made = build(subject, seed, session)

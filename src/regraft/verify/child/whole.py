@@ -66,7 +66,7 @@ def _difference(setting: Setting, session: Session, call: Call, *, fresh: bool =
 
 
 def _run(pair: Pair, setting: Setting, session: Session, call: Call) -> Difference | Outcome | None:
-    plan = Plan(setting.seed, gradients=True, repeat=True)
+    plan = setting.plan(recorded=not setting.brief)
     sides = module_sides(pair, "", "", session)
     found = compare_runs(sides, call, plan, session)
     if not isinstance(found, Difference):
