@@ -28,15 +28,18 @@ for _name in ("nms", "qnms"):
 @_torch.library.impl("torchvision::nms", "CPU")
 def _nms(boxes, scores, iou_threshold):
     order = scores.argsort(descending=True, stable=True)
-    ordered = boxes[order].double()
-    areas = (ordered[:, 2:] - ordered[:, :2]).prod(1)
-    low = ordered[:, None, :2].maximum(ordered[:, :2])
-    shared = (ordered[:, None, 2:].minimum(ordered[:, 2:]) - low).clamp(min=0).prod(2)
-    near = (shared / (areas[:, None] + areas - shared) > iou_threshold).numpy()
-    kept = _torch.ones(len(near), dtype=bool).numpy()
-    for place in range(len(kept)):
-        if kept[place]:
-            kept[place + 1 :] &= ~near[place, place + 1 :]
+    left, top, right, bottom = boxes[order].to(_torch.promote_types(boxes.dtype, _torch.float32)).unbind(1)
+    areas = (right - left) * (bottom - top)
+    kept = _torch.ones(len(order), dtype=bool).numpy()
+    for first in range(0, len(order), 64):  # rows that stay in the cache
+        rows, rest = slice(first, first + 64), slice(first, None)
+        wide = right[rows, None].minimum(right[rest]).sub_(left[rows, None].maximum(left[rest])).clamp_(min=0)
+        high = bottom[rows, None].minimum(bottom[rest]).sub_(top[rows, None].maximum(top[rest])).clamp_(min=0)
+        shared = wide.mul_(high)
+        far = ~(shared / (areas[rows, None] + areas[rest] - shared) > iou_threshold).numpy()
+        for place in range(len(far)):
+            if kept[first + place]:
+                kept[first + place + 1 :] &= far[place, place + 1 :]
     return order[_torch.from_numpy(kept)]
 
 

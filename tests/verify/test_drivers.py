@@ -438,6 +438,18 @@ def test_fields_that_a_configuration_may_not_have_are_varied() -> None:
     assert {"kernel": 1} not in vary.variations({"kernel": 1}, hints)
 
 
+def test_what_the_changed_lines_mention_is_varied_first() -> None:
+    source = "class A:\n    def __init__(self, config):\n        self.act_fn = ACT2FN[config.activation_function]\n"
+    config = {"encoder_config": {"act": "relu"}, "scale": 0, "act": "relu", "plain": False}
+    config["activation_function"] = "relu"
+    hints = vary.hints("self.act_fn(x) * scale", source)
+    first = [next(iter(override)) for override in vary.mentioned(config, hints)]
+    assert list(dict.fromkeys(first)) == ["activation_function", "scale", "act", "encoder_config"]
+    assert next(iter(list(vary.variations(config, hints))[-1])) == "plain"
+    assert not hints.dispatches
+    assert vary.hints("", "config._attn_implementation").dispatches
+
+
 class Maybe(nn.Module):
     def __init__(self, rate: float) -> None:
         super().__init__()

@@ -236,9 +236,9 @@ def _varied_wholes(wholes: tuple[parts.Whole, ...], session: Session, hints: var
 def _explored(ready: list[Candidate], session: Session, hints: vary.Hints, source: str) -> Iterator[Candidate]:
     """Yield other configurations and calls that reach what has not run yet, and variations of these in turn.
 
-    A field may do nothing without another: what runs new lines of the file is varied further at once, in the fields
-    that the text mentions. Models that hold nothing of what is still missing, and lead to nothing of it, wait for the
-    others.
+    The models take turns. A field may do nothing without another: what runs new lines of the file is varied further at
+    once, in the fields that the text mentions. Models that hold nothing of what is still missing, and lead to nothing
+    of it, wait for the others.
     """
     if session.done():
         return
@@ -284,10 +284,12 @@ def _explored(ready: list[Candidate], session: Session, hints: vary.Hints, sourc
                 before = time.process_time()
                 yield other
                 deadline += time.process_time() - before  # comparing it is no search
-            if found.lines - seen:  # a step on the way, even where it reaches no changed line
-                seen |= found.lines
-                pool.append((other, [(other, _others(other, session, hints))]))
-                waiting.append((other, _near(other, session, hints)))
+            if not found.lines - seen:
+                pool.append((candidate, waiting))  # the other models' turn
+                break
+            seen |= found.lines  # a step on the way, even where it reaches no changed line
+            pool.append((other, [(other, _others(other, session, hints))]))
+            waiting.append((other, _near(other, session, hints)))
 
 
 def _around(names: frozenset[str], source: str) -> str:
@@ -318,7 +320,7 @@ def _near(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator
 def _overrides(
     values: Mapping[str, Any], attention: str, hints: vary.Hints
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from ((other, {}) for other in ATTENTIONS if other != attention)
+    yield from ((other, {}) for other in ATTENTIONS if other != attention and hints.dispatches)
     yield from ((attention, override) for override in vary.variations(values, hints))
 
 

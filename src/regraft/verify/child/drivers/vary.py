@@ -19,38 +19,61 @@ ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new")
 @dataclass(frozen=True, slots=True)
 class Hints:
     """What a file says about values that matter: `text` mentions fields, `choices` are strings that it compares, and
-    `optional` are fields that it reads with a value to fall back on, which a configuration may not have.
+    `optional` are fields that it reads with a value to fall back on, which a configuration may not have. One that
+    `dispatches` chooses between implementations of attention.
     """
 
     text: str = ""
     choices: Choices = field(default_factory=dict)
     optional: Mapping[str, Any] = field(default_factory=dict)
+    dispatches: bool = True
 
 
 def hints(text: str, source: str) -> Hints:
-    """What a source says; fields that `text`, a part of it, mentions come first."""
-    return Hints(text, compared_strings(source), _optional(source))
+    """What a source says; what `text`, a part of it, mentions comes first, and what the attributes there hold."""
+    dispatches = re.search("attn_implementation|ALL_ATTENTION", source) is not None
+    return Hints("\n".join((text, *_origins(text, source))), compared_strings(source), _optional(source), dispatches)
+
+
+def _origins(text: str, source: str) -> Iterator[str]:
+    """The expressions that a source assigns to attributes of `self` that a text reads."""
+    read = set(re.findall(r"\bself\.(\w+)", text))
+    for node in ast.walk(_tree(source)):
+        match node:
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name("self"), attr=name)], value=value) if name in read:
+                yield ast.unparse(value)
 
 
 def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
     """Yield overrides that may reach other branches; fields that the text mentions come first."""
-    found = list(_variations({**hints.optional, **config}, hints))
-    yield from (override for name, override in found if _mentions(hints.text, name))
+    yield from mentioned(config, hints)
     if {"is_decoder", "add_cross_attention"} <= set(config):
         yield {"is_decoder": True, "add_cross_attention": True}
-    yield from (override for name, override in found if not _mentions(hints.text, name))
+    found = _variations({**hints.optional, **config}, hints)
+    yield from (override for name, override in found if not _mention(hints.text, name))
 
 
 def mentioned(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield the overrides of fields that the text mentions."""
-    found = _variations({**hints.optional, **config}, hints)
-    yield from (override for name, override in found if _mentions(hints.text, name))
+    """Yield the overrides of fields that the text mentions, by their whole name first; in place of a number last."""
+    found = sorted(_variations({**hints.optional, **config}, hints), key=_is_numeric)
+    near = [(_mention(hints.text, name), name in override, override) for name, override in found]
+    near.sort(key=lambda one: (-one[0], not one[1]))
+    yield from (override for mention, _, override in near if mention)
 
 
-def _mentions(text: str, name: str) -> bool:
-    """Whether a text has a field's name, or its end as in `normalize_before` for `encoder_normalize_before`."""
+def _is_numeric(variation: tuple[str, Mapping[str, Any]]) -> bool:
+    """Whether a field gets another number, which seldom decides what runs."""
+    name, override = variation
+    return isinstance(override.get(name), int | float) and not isinstance(override.get(name), bool)
+
+
+def _mention(text: str, name: str) -> int:
+    """2 where a text has a field's name, 1 where it has a part or its end, as in `normalize_before` for
+    `encoder_normalize_before`, 0 where it has neither."""
+    if re.search(rf"\b{re.escape(name)}\b", text):
+        return 2
     _, _, end = name.partition("_")
-    return name in text or ("_" in end and end in text)
+    return int(name in text or ("_" in end and end in text))
 
 
 def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, dict[str, Any]]]:
