@@ -235,6 +235,9 @@ def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(monkeypatch: py
     for name, small in found.items():
         assert tiny.shrink({"backbone": name, "title": name}, tiny.SCALES[0]) == {"backbone": small, "title": name}
     assert tiny.shrink({"backbone": "vit_base"}, tiny.SCALES[-1]) == {"backbone": "vit_base"}
+    own = {"architecture": "swin_tiny", "model_args": {"window": 7}}
+    assert tiny.shrink(own, tiny.SCALES[0]) == {"architecture": "test_resnet", "model_args": {}}
+    assert tiny.shrink(own, tiny.SCALES[-1]) == own
 
 
 @pytest.mark.parametrize("heads", [{"head_dim": 8, "hidden_size": 32}, {"hidden_size": 32}])

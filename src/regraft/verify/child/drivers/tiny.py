@@ -68,6 +68,8 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     lost = DERIVED if max(layers.counts, default=0) > layers.kept else frozenset()  # stages that are cut off
     kept = {name: value for name, value in config.items() if name not in lost and not _by_layer(value)}
     small = {name: _shrunk(name, value, scale, ratio, layers) for name, value in kept.items()}
+    if any(small[name] != config[name] for name in _NAMED & small.keys()):  # whose keywords the other model has not
+        small |= {name: {} for name, value in kept.items() if name.endswith("args") and isinstance(value, Mapping)}
     heads = config.get("num_attention_heads")
     ungrouped = [n for n, v in kept.items() if n.startswith("num_") and _KV_HEADS.search(n) and v == heads]
     return {**small, **{name: small["num_attention_heads"] for name in ungrouped if heads is not None}}
