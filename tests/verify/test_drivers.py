@@ -100,6 +100,22 @@ def test_a_search_prefers_what_comes_furthest():
     assert best.spec["input"].dims == (Dim(1, "batch"), Dim(12))
 
 
+@pytest.mark.parametrize(("took", "larger"), [(0.0, True), (1.0, False)])
+def test_inputs_that_would_take_long_are_not_enlarged(
+    took: float, larger: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def attempt(_: Any, spec: Any) -> Any:
+        tried.append(repair._elements(spec))
+        return repair.Attempt(spec, 1, ValueError("Expected input size (64) to match size (256)"), took=took)
+
+    monkeypatch.setattr(repair, "attempt", attempt)
+    repair.search(nn.Identity(), {"values": Slot("normal", (Dim(1, "batch"), Dim(64)))}, {})
+    assert len(tried) > 1
+    assert (max(tried) > tried[0]) == larger
+
+
 @pytest.mark.parametrize(
     ("name", "inner", "kind", "rank"),
     [

@@ -55,12 +55,13 @@ class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run: how many operations it did, the error that ended it, and the size of its inputs."""
+    """One run: how many operations it did, the error that ended it, the size of its inputs, and its seconds."""
 
     spec: Spec
     progress: int
     error: BaseException | None
     size: tuple[int, int] = SIZE
+    took: float = 0.0
 
     @property
     def text(self) -> str:
@@ -76,19 +77,21 @@ class Attempt:
 
 def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once on what a specification gives at one size."""
+    start = time.process_time()
     with Counter() as counter:
         began = model.register_forward_pre_hook(counter.reset)  # what copies the arguments is no progress
         try:
             error = execute(Target(model), make(spec, size, 0), Plan(gradients=False)).error
         finally:
             began.remove()
-    return Attempt(spec, counter.count, error, size)
+    return Attempt(spec, counter.count, error, size, time.process_time() - start)
 
 
 def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) -> Attempt:
     """Return the first attempt without error, or the one that came furthest.
 
-    `optional` are parameters that may be given where the model misses something.
+    `optional` are parameters that may be given where the model misses something. Larger inputs are left alone that
+    would take a quarter of the time, if it grows with their square.
     """
     deadline = time.process_time() + seconds
     order = itertools.count()
@@ -98,7 +101,12 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
         for spec in _suggestions(node, optional):
-            if _key(spec) in seen or _elements(spec) > _ELEMENTS:
+            growth = _elements(spec) / max(_elements(node.spec), 1)
+            if (
+                _key(spec) in seen
+                or _elements(spec) > _ELEMENTS
+                or (growth > 1 and node.took * growth**2 > seconds / 4)
+            ):
                 continue
             if runs >= RUNS or time.process_time() > deadline:
                 return best
