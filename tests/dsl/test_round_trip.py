@@ -22,7 +22,9 @@ from regraft.dsl import syntax as s
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 KEYWORDS = {"if", "not", "and", "or", "is", "in", "True", "False", "None"}
-HEADINGS = ["rule", "summary", "safety", "default", "needs", "init", "forward", "where", "keep", "opt", "skip"]
+HEADINGS = [
+    "rule", "summary", "safety", "default", "needs", "init", "forward", "where", "keep", "opt", "alt", "skip",
+]  # fmt: skip
 
 # Words of the notation are ordinary names wherever they cannot be meant.
 identifiers = st.one_of(

@@ -55,6 +55,7 @@ def test_what_the_kernel_does_not_do_runs_the_layer(launches: list[str]) -> None
     assert implementation("group_norm", x, norm) == "liger"
     others: list[tuple[Any, nn.Module]] = [
         (x, nn.GroupNorm(2, 4, affine=False)),
+        (x, nn.GroupNorm(2, 4, bias=False)),
         (x, nn.Sequential(norm)),
         (x.half(), nn.GroupNorm(2, 4).half()),
         (x.to(memory_format=torch.channels_last), norm),

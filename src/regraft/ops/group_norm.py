@@ -36,11 +36,12 @@ def group_norm_implementation(x: torch.Tensor, norm: Any) -> str:
     In half precision the kernel adds gradients of weights up in bfloat16, and it adds them in no fixed order. A group
     of one value has no deviation: PyTorch gives a slope of exactly zero there, the kernel rounding over sqrt(eps).
     """
-    if not is_plain(norm, nn.GroupNorm) or norm.weight is None or torch.are_deterministic_algorithms_enabled():
+    if not is_plain(norm, nn.GroupNorm) or norm.weight is None or norm.bias is None:
         return "reference"
-    if not takes(x, norm.weight, norm.bias) or torch.is_autocast_enabled(x.device.type):
+    strict = torch.are_deterministic_algorithms_enabled() or torch.is_autocast_enabled(x.device.type)
+    if strict or not takes(x, norm.weight, norm.bias) or not x.is_contiguous():
         return "reference"
-    fits = x.dim() > 1 and x.shape[1] == norm.num_channels and x[0].numel() > norm.num_groups and x.is_contiguous()
+    fits = x.dim() > 1 and x.shape[1] == norm.num_channels and x.numel() > x.shape[0] * norm.num_groups
     return "liger" if fits and x.dtype == norm.weight.dtype == norm.bias.dtype == torch.float32 else "reference"
 
 

@@ -101,12 +101,10 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
         for spec in _suggestions(node, optional):
-            growth = _elements(spec) / max(_elements(node.spec), 1)
-            if (
-                _key(spec) in seen
-                or _elements(spec) > _ELEMENTS
-                or (growth > 1 and node.took * growth**2 > seconds / 4)
-            ):
+            elements = _elements(spec)
+            growth = elements / max(_elements(node.spec), 1)
+            long = growth > 1 and node.took * growth**2 > seconds / 4
+            if long or elements > _ELEMENTS or _key(spec) in seen:
                 continue
             if runs >= RUNS or time.process_time() > deadline:
                 return best

@@ -54,17 +54,17 @@ def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, An
 
 
 def mentioned(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield the overrides of fields that the text mentions, by their whole name first; in place of a number last."""
-    found = sorted(_variations({**hints.optional, **config}, hints), key=_is_numeric)
-    near = [(_mention(hints.text, name), name in override, override) for name, override in found]
-    near.sort(key=lambda one: (-one[0], not one[1]))
-    yield from (override for mention, _, override in near if mention)
+    """Yield the overrides of fields that the text mentions: those with their whole name there first, of these the
+    configuration's own before nested ones, and numbers, which seldom decide what runs, last."""
 
+    def order(variation: tuple[str, Mapping[str, Any]]) -> tuple[int, bool, bool]:
+        name, override = variation
+        value = override.get(name)
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        return -_mention(hints.text, name), name not in override, numeric
 
-def _is_numeric(variation: tuple[str, Mapping[str, Any]]) -> bool:
-    """Whether a field gets another number, which seldom decides what runs."""
-    name, override = variation
-    return isinstance(override.get(name), int | float) and not isinstance(override.get(name), bool)
+    found = _variations({**hints.optional, **config}, hints)
+    yield from (override for _, override in sorted((one for one in found if _mention(hints.text, one[0])), key=order))
 
 
 def _mention(text: str, name: str) -> int:
