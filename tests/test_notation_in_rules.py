@@ -221,9 +221,59 @@ def test_outputs_that_share_an_input_further_up(tmp_path: Path) -> None:
     assert rewritten(tmp_path / "other", TWO, other) == other
 
 
-def test_an_inner_step_with_a_statement_of_its_own_stops_several_outputs(tmp_path: Path) -> None:
-    lines = "s = torch.sigmoid(d)\na = torch.sigmoid(x) * w\nb = s * w\nreturn a, b\n"
-    assert rewritten(tmp_path, TWO, lines) == lines
+@pytest.mark.parametrize(
+    ("lines", "after"),
+    [
+        (
+            "s = torch.sigmoid(d)\na = torch.sigmoid(x) * w\nb = s * w\nreturn a, b",
+            "a, b = gates(x, d, w)\nreturn a, b",
+        ),
+        # the input of an inner step keeps its name
+        (
+            "s = torch.sigmoid(F.relu(d))\na = torch.sigmoid(x) * w\nb = s * w\nreturn a, b",
+            "s = F.relu(d)\na, b = gates(x, s, w)\nreturn a, b",
+        ),
+        ("a = torch.sigmoid(x) * w\ns = torch.sigmoid(d)\nb = s * w\nreturn a, b", ""),
+        ("s = torch.sigmoid(d)\nprint(s)\na = torch.sigmoid(x) * w\nb = s * w\nreturn a, b", ""),
+        ("s = torch.sigmoid(d)\nd.add_(1)\na = torch.sigmoid(x) * w\nb = s * w\nreturn a, b", ""),
+        (
+            "s = torch.sigmoid(F.relu(d))\nd = s * w\ns = 1\na = torch.sigmoid(x) * w\nreturn a, d",
+            "s = F.relu(d)\nd, x_output = gates(s, x, w)\ns = 1\na = x_output\nreturn a, d",
+        ),
+        ("s = torch.sigmoid(F.relu(d))\nt = s\ns = 1\na = torch.sigmoid(x) * w\nb = t * w\nreturn a, b", ""),
+        ("if labels:\n    s = torch.sigmoid(d)\n    a = torch.sigmoid(x) * w\nb = s * w\nreturn a, b", ""),
+    ],
+)
+def test_inner_steps_of_several_outputs(tmp_path: Path, lines: str, after: str) -> None:
+    assert rewritten(tmp_path, TWO, lines) == (after or lines.replace("    ", "")) + "\n"
+
+
+PRODUCT = """\
+forward
+  torch.matmul($x, $k) -> $s
+  opt $s + $mask -> $m
+  torch.nn.functional.softmax($m, dim=-1) -> $y
+  => mine.weights($x, $k, mask=$mask) -> $y
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("s = x @ w.transpose(2, 3)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)", "w.transpose(2, 3)"),
+        ("s = x @ torch.transpose(w, 2, 3)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)",
+         "torch.transpose(w, 2, 3)"),
+        ("s = x @ F.relu(w)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)", ""),
+        ("s = x @ w.transpose(2, labels.pop())\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)", ""),
+        ("y = x\ny.add_(1)\ns = y @ w.transpose(2, 3)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)",
+         "(y, w.transpose(2, 3)"),
+        ("s = x @ w.transpose(2, 3)\nif d is not None:\n    w.add_(1)\n    s = s + d\nreturn F.softmax(s, -1)", ""),
+    ],
+)  # fmt: skip
+def test_a_transposed_tensor_is_taken_where_the_kernel_is_called(tmp_path: Path, lines: str, found: str) -> None:
+    after = rewritten(tmp_path, PRODUCT, lines)
+    assert found in after if found else after == lines.replace("    ", "") + "\n"
+    assert ("weights(" in after) == bool(found)
 
 
 STORED = """\

@@ -228,7 +228,13 @@ def test_every_alternative_binds_its_own_variables(tmp_path: Path) -> None:
 
 def test_constructors_bind_for_the_computation(tmp_path: Path) -> None:
     init = "init\n  torch.nn.Linear($in, $out) -> $layer => keep\nforward"
-    write(tmp_path, "r", text=RULE.replace("forward", init, 1), target="regraft.ops.linear_gelu($x, $layer)")
+    text, target = RULE.replace("forward", init, 1), "regraft.ops.linear_gelu($x, $layer)"
+    write(tmp_path, "r", text=text, target=target)
+    (problem,) = load(tmp_path)[1]
+    assert problem.message.startswith("$layer is not bound by every alternative")
+    step = "  torch.nn.functional.softmax($x"
+    assert step in text
+    write(tmp_path, "r", text=text.replace(step, "  $layer($x) -> $h\n" + step.replace("$x", "$h")), target=target)
     assert load(tmp_path)[1] == ()
 
 

@@ -12,6 +12,7 @@ from regraft.dsl.syntax import (
     Apply,
     Attr,
     Const,
+    Fragment,
     Group,
     Item,
     Node,
@@ -162,11 +163,23 @@ def _choices(node: Node | Wildcard) -> list[Node | Wildcard]:
     return [replace(node, apply=apply, alternatives=()) for apply in (node.apply, *node.alternatives)]
 
 
-def bound(transformation: Transformation) -> set[str]:
-    """Variables that the source of a transformation binds, those of any alternative included."""
-    nodes = [node for node in transformation.source if not isinstance(node, Wildcard)]
-    operands = [one for node in nodes for one in (node.apply, *node.alternatives, *node.outputs)]
-    return {name for operand in operands for name in variables(operand)}
+def bound(transformation: Transformation, certainly: bool = False) -> set[str]:
+    """Variables that the source binds, those of any alternative included, or without those that may be missing."""
+    found: set[str] = set()
+    for node in nodes_of(transformation.source):
+        found.update(made(node))
+        for apply in (node.apply, *node.alternatives) if not (node.optional and certainly) else ():
+            found.update(variables(apply))
+    return found
+
+
+def nodes_of(fragment: Fragment) -> Iterator[Node]:
+    return (node for node in fragment if not isinstance(node, Wildcard))
+
+
+def made(node: Node) -> Iterator[str]:
+    """Variables of a node's outputs."""
+    return (name for output in node.outputs for name in variables(output))
 
 
 def _without(node: Node | Wildcard, missing: set[str]) -> Node | Wildcard:

@@ -17,6 +17,8 @@ _ARITHMETIC = (
     ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call,
     ast.expr_context, ast.operator, ast.unaryop,
 )  # fmt: skip
+_TURNS = frozenset({"transpose", "permute"})
+_TURNED = (ast.Name, ast.Attribute, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
 
 
 @dataclass(eq=False)
@@ -163,7 +165,7 @@ class Renderer:
             return f"{self.value(found[0])}.{found[1]}"
         if self._in_root(value):
             return self._splice(value)
-        repeated = self.repeat(value)
+        repeated = self.again(value)
         if repeated is not None:
             return repeated
         raise self._withheld(
@@ -225,8 +227,13 @@ class Renderer:
         """Whether an attribute stands in the text; `x.type_as(y)` reads `y.dtype` without a word of it."""
         return value.node is not None and isinstance(value.node.expr, ast.Attribute)
 
-    def repeat(self, value: Value) -> str | None:
-        """The text of a number's computation, which gives the same where the call stands; None when it may not."""
+    def again(self, value: Value) -> str | None:
+        """The text of a computation that gives the same where the call stands, cheaply; None when it may not."""
+        number = self._number(value)
+        return self._turned(value) if number is None else number
+
+    def _number(self, value: Value) -> str | None:
+        """The text of a number's computation."""
         node = value.node
         if node is None or not isinstance(node.expr, ast.expr) or node.inner is not None:
             return None
@@ -243,6 +250,23 @@ class Renderer:
                 return None
         if self._changes(*sorted((self.time, node.time))):
             return None
+        return self.imports.source.segment(node.expr)
+
+    def _turned(self, value: Value) -> str | None:
+        """The text of a transposed tensor."""
+        node, body = value.node, self.match.body
+        if node is None or node.op not in _TURNS or not isinstance(node.expr, ast.Call) or node.inner is not None:
+            return None
+        first, last = sorted((self.time, node.time))
+        if any(one.effect and self.runs(one) for one in self.match.between(first - 1, last + 1)):
+            return None
+        for one in ast.walk(node.expr):
+            if isinstance(one, ast.Name) and one.id in body.log:
+                held = body.reaching(one.id, self.time, self.deleted)
+                if held is None or held is not body.reaching(one.id, node.time):
+                    return None
+            elif one is not node.expr and not isinstance(one, _TURNED):
+                return None
         return self.imports.source.segment(node.expr)
 
     def _changes(self, first: int, last: int) -> bool:

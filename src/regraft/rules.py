@@ -14,7 +14,7 @@ from regraft.conditions import PREDICATES
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Wildcard
 from regraft.kernels import kernel_parameters, positional_parameters
-from regraft.pattern import alternatives, bound, variables
+from regraft.pattern import alternatives, bound, made, nodes_of, variables
 from regraft.structure.model import MISSING
 
 BUILT_IN = Path(__file__).parent / "rules"
@@ -123,9 +123,10 @@ def _check(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
     if syntax.name != path.stem:
         yield problem(f"the rule is called {syntax.name} but its file {path.name}", None)
     constructed = {name for one in syntax.init for name in bound(one)}
+    layers = {name for one in syntax.init for node in nodes_of(one.source) for name in made(node)}
     for transformation in (*syntax.init, *syntax.forward):
         known = constructed | bound(transformation)
-        choices = [constructed | bound(one) for one in alternatives(transformation)]
+        choices = [constructed - layers | bound(one, certainly=True) for one in alternatives(transformation)]
         for node in transformation.target:
             if isinstance(node, Wildcard):
                 continue

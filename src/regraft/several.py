@@ -2,6 +2,8 @@
 
 q = self.q(x)                              q, k = kernel(x, self.q, self.k)
 y = self.k(x) * scale         becomes      y = k * scale
+
+Inner steps before that go, as in a match with one output.
 """
 
 from __future__ import annotations
@@ -27,12 +29,16 @@ class SeveralRewriter(Rewriter):
         for root in roots:
             self._check_root(root)
         own = self._assigned(roots[0])
-        self._check_between(roots[0].time if own else roots[0].statement.time)
         statements = list(dict.fromkeys(root.statement for root in roots))
-        for node in self.match.nodes:
-            if node.statement not in statements:
-                raise self._withheld("an inner step is part of another statement", node)
         first = statements[0]
+        inner = [node for node in self.match.nodes if node.statement not in statements]
+        for node in inner:
+            if node.statement.block != first.block or node.time > roots[0].time:
+                raise self._withheld("an inner step is part of another statement", node)
+        plan = self._plan()
+        kept = {value: target_name(statement.node) or "" for statement, value in plan.kept.items()}
+        self._check_kept(plan, kept)
+        self._check_between(min(roots[0].time if own else first.time, *(node.time for node in inner), roots[0].time))
         whole = self._own_lines(first, self.source.span(first.node))
         indent = indentation(self.source, whole.start)
         adjacent = self._all_assigned(statements)
@@ -40,7 +46,8 @@ class SeveralRewriter(Rewriter):
         span = Span(whole.start + len(indent), self.source.span(first.node).end)
         if own:
             self._check_comments(self.source.span(first.node), roots[0])
-        renderer = Renderer(self.match, self.imports, span, (), {}, root=roots[0], time=0 if own else first.time + 1)
+        time = 0 if own else first.time + 1
+        renderer = Renderer(self.match, self.imports, span, plan.deleted, kept, root=roots[0], time=time)
         head = f"{', '.join(names)} = "
         call = renderer.call(self.match.pattern.target, Layout(self.source, span, indent, head).call)
         if not renderer.in_order():
@@ -49,12 +56,14 @@ class SeveralRewriter(Rewriter):
         if adjacent:
             edits = [Edit(self.source.span(first.node), line), *(self._deletion(one) for one in statements[1:])]
         else:
-            before = Edit(Span(span.start, span.start), f"{line}{self.source.newline}{indent}")
-            edits = [Edit(self.source.span(first.node), line) if own else before]
+            added = Edit(Span(span.start, span.start), f"{line}{self.source.newline}{indent}")
+            edits = [Edit(self.source.span(first.node), line) if own else added]
             for name, root in list(zip(names, roots, strict=True))[bool(own) :]:
                 assert isinstance(root.expr, ast.expr)
                 edits.append(Edit(without_parentheses(self.source, self.source.span(root.expr)), name))
-        extent = Span(whole.start, self.source.span(statements[-1].node).end)
+        edits += self._statement_edits(plan)
+        before = [self.source.span(one.node).start for one in (*plan.deleted, *plan.kept)]
+        extent = Span(min([whole.start, *before]), self.source.span(statements[-1].node).end)
         return Patch(self.match, "substitute", tuple(sorted(edits)), extent, frozenset(renderer.used))
 
     def _check_root(self, root: Node) -> None:

@@ -194,8 +194,9 @@ class Rewriter:
         """Which statements go and which keep an inner expression."""
         deleted: list[Statement] = []
         kept: dict[Statement, Value] = {}
+        roots = {root.statement for root in self.match.roots}
         for statement in dict.fromkeys(node.statement for node in self.match.nodes):
-            if statement is self.root.statement:
+            if statement in roots:
                 continue
             if not self._is_inner(statement):
                 raise self._withheld("an inner step is part of another statement", _first(self.match, statement))
@@ -224,12 +225,18 @@ class Rewriter:
         if not others:
             return None
         wanted = {value for value in self.match.bindings.values() if value.node in others}
-        tops = [node for node in others if node.output in wanted and isinstance(node.expr, ast.expr)]
+        tops = {
+            node: self.source.span(node.expr)
+            for node in others
+            if node.output in wanted and isinstance(node.expr, ast.expr)
+        }
+        inside = [[top for top in tops if _inside(self.source.span(node.expr), tops[top])] for node in others]
+        again = [top for top in tops if Renderer(self.match, self.imports, tops[top], (), {}).again(top.output)]
+        if all(any(top in again for top in around) for around in inside):
+            return None
         for top in tops:
-            span = self.source.span(top.expr)
-            if all(_inside(self.source.span(node.expr), span) for node in others):
-                again = Renderer(self.match, self.imports, span, (), {}).repeat(top.output)
-                return None if again is not None else top.output
+            if all(top in around for around in inside):
+                return top.output
         raise self._withheld("an inner statement computes more than the rule covers", others[-1])
 
     def _only_feeds_match(self, node: Node) -> bool:
@@ -344,7 +351,7 @@ class Rewriter:
     def _check_kept(self, plan: _Plan, kept: Mapping[Value, str]) -> None:
         for statement, value in plan.kept.items():
             name = kept[value]
-            reaching = self.match.body.reaching(name, self.root.time, plan.deleted)
+            reaching = self.match.body.reaching(name, self.match.roots[0].time, plan.deleted)
             if reaching is None or reaching.node is None or reaching.node.statement is not statement:
                 raise self._withheld(f"{name} is assigned again before the kernel is called", self.root)
 

@@ -181,7 +181,7 @@ def test_what_flash_attn_is_given(
 ) -> None:
     """As if on CUDA with flash-attn installed."""
     flash = importlib.import_module("regraft.ops.flash_attention")
-    monkeypatch.setattr(flash, "_flash_kernel", lambda: strict_flash_kernel)
+    monkeypatch.setattr(flash, "_flash_attention_kernel", lambda: strict_flash_kernel)
     monkeypatch.setattr(flash, "attention_implementation", lambda *_, **__: "torch-native")
     tensors = [
         SimpleNamespace(dim=lambda: 4, shape=(1, 2, 4, size), dtype=dtype, device=torch.device("cuda"))

@@ -18,6 +18,11 @@ from regraft.ops.apex_norm import (
     apex_rms_norm_implementation,
 )
 from regraft.ops.attention import attention, attention_implementation, attention_reference
+from regraft.ops.attention_weights import (
+    apex_attention_weights,
+    apex_attention_weights_implementation,
+    apex_attention_weights_reference,
+)
 from regraft.ops.channels_first_layer_norm import (
     channels_first_layer_norm,
     channels_first_layer_norm_implementation,
@@ -40,6 +45,13 @@ from regraft.ops.flash_attention import (
     flash_attention_implementation,
     flash_attention_reference,
 )
+from regraft.ops.flash_norm import (
+    flash_add_layer_norm,
+    flash_add_layer_norm_implementation,
+    flash_add_layer_norm_pair,
+    flash_add_layer_norm_pair_implementation,
+    flash_add_layer_norm_pair_reference,
+)
 from regraft.ops.fused_rotary import (
     apex_rotary,
     apex_rotary_implementation,
@@ -53,6 +65,13 @@ from regraft.ops.gated_activation import (
     gated_activation_reference,
 )
 from regraft.ops.gated_linear import gated_linear, gated_linear_implementation, gated_linear_reference
+from regraft.ops.gelu_mlp import (
+    apex_gelu_mlp,
+    apex_gelu_mlp_implementation,
+    flash_gelu_mlp,
+    flash_gelu_mlp_implementation,
+    gelu_mlp_reference,
+)
 from regraft.ops.group_norm import group_norm, group_norm_implementation, group_norm_reference
 from regraft.ops.grouped_experts import grouped_experts, grouped_experts_implementation
 from regraft.ops.layer_norm import layer_norm, layer_norm_implementation, layer_norm_reference
@@ -110,6 +129,8 @@ from regraft.ops.softmax import softmax, softmax_implementation, softmax_referen
 __all__ = [
     "REFERENCES",
     "add_rms_norm",
+    "apex_attention_weights",
+    "apex_gelu_mlp",
     "apex_layer_norm",
     "apex_rms_norm",
     "apex_rotary",
@@ -119,7 +140,10 @@ __all__ = [
     "cross_entropy",
     "dropout_add_layer_norm",
     "experts",
+    "flash_add_layer_norm",
+    "flash_add_layer_norm_pair",
     "flash_attention",
+    "flash_gelu_mlp",
     "gated_activation",
     "gated_linear",
     "group_norm",
@@ -149,6 +173,8 @@ __all__ = [
 REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "add_rms_norm": add_rms_norm_reference,
+        "apex_attention_weights": apex_attention_weights_reference,
+        "apex_gelu_mlp": gelu_mlp_reference,
         "apex_layer_norm": layer_norm_reference,
         "apex_rms_norm": rms_norm_reference,
         "apex_rotary": rotary_reference,
@@ -158,7 +184,10 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "cross_entropy": cross_entropy_reference,
         "dropout_add_layer_norm": dropout_add_layer_norm_reference,
         "experts": experts_reference,
+        "flash_add_layer_norm": dropout_add_layer_norm_reference,
+        "flash_add_layer_norm_pair": flash_add_layer_norm_pair_reference,
         "flash_attention": flash_attention_reference,
+        "flash_gelu_mlp": gelu_mlp_reference,
         "gated_activation": gated_activation_reference,
         "gated_linear": gated_linear_reference,
         "group_norm": group_norm_reference,
@@ -186,6 +215,8 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
         "add_rms_norm": add_rms_norm_implementation,
+        "apex_attention_weights": apex_attention_weights_implementation,
+        "apex_gelu_mlp": apex_gelu_mlp_implementation,
         "apex_layer_norm": apex_layer_norm_implementation,
         "apex_rms_norm": apex_rms_norm_implementation,
         "apex_rotary": apex_rotary_implementation,
@@ -195,7 +226,10 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "cross_entropy": cross_entropy_implementation,
         "dropout_add_layer_norm": dropout_add_layer_norm_implementation,
         "experts": experts_implementation,
+        "flash_add_layer_norm": flash_add_layer_norm_implementation,
+        "flash_add_layer_norm_pair": flash_add_layer_norm_pair_implementation,
         "flash_attention": flash_attention_implementation,
+        "flash_gelu_mlp": flash_gelu_mlp_implementation,
         "gated_activation": gated_activation_implementation,
         "gated_linear": gated_linear_implementation,
         "group_norm": group_norm_implementation,

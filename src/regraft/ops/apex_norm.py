@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +9,7 @@ import torch
 from torch import nn
 
 from regraft.ops.layer_norm import layer_norm_reference
-from regraft.ops.plain import are_tensors, is_plain, is_transformed
+from regraft.ops.plain import differentiable_once, is_plain, library_function, on_one_gpu
 from regraft.ops.rms_norm import rms_norm_reference
 
 
@@ -23,7 +20,7 @@ def apex_rms_norm(x: torch.Tensor, *, weight: torch.Tensor, eps: float = 1e-6) -
     multiplies. Apex takes float32 and half precision on CUDA, with a weight of the dtype of `x`; anything else, also
     where it is not installed, runs as the composition.
     """
-    kernel = apex_kernel("fused_rms_norm_affine")
+    kernel = _apex_norm_kernel("fused_rms_norm_affine")
     if apex_rms_norm_implementation(x, weight=weight) != "apex" or kernel is None:
         return rms_norm_reference(x, weight=weight, eps=eps)
     return rms_norm_through_apex(kernel, x, weight, eps)
@@ -33,13 +30,13 @@ def rms_norm_through_apex(
     kernel: Callable[..., torch.Tensor], x: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> torch.Tensor:
     """Call Apex' kernel. Source: https://github.com/NVIDIA/apex, `apex/normalization/fused_layer_norm.py`"""
-    return kernel(x, weight, list(weight.shape), eps=float(eps))
+    return differentiable_once(kernel(x, weight, list(weight.shape), eps=float(eps)))
 
 
 def apex_rms_norm_implementation(x: torch.Tensor, *, weight: torch.Tensor) -> str:
     """Name of what runs for these arguments: "apex" or "reference"."""
-    fits = apex_takes(x, weight) and weight.shape == x.shape[-1:]
-    return "apex" if fits and apex_kernel("fused_rms_norm_affine") is not None else "reference"
+    fits = on_one_gpu(x, weight) and weight.shape == x.shape[-1:]
+    return "apex" if fits and _apex_norm_kernel("fused_rms_norm_affine") is not None else "reference"
 
 
 def apex_layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
@@ -49,7 +46,7 @@ def apex_layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
     plain `torch.nn.LayerNorm` with weight and bias runs as the original does. So does half precision, where Apex
     rounds before the weight multiplies and PyTorch once, at the end.
     """
-    kernel = apex_kernel("fused_layer_norm_affine")
+    kernel = _apex_norm_kernel("fused_layer_norm_affine")
     if apex_layer_norm_implementation(x, norm) != "apex" or kernel is None:
         return layer_norm_reference(x, norm)
     return layer_norm_through_apex(kernel, x, norm)
@@ -57,7 +54,8 @@ def apex_layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
 
 def layer_norm_through_apex(kernel: Callable[..., torch.Tensor], x: torch.Tensor, norm: Any) -> torch.Tensor:
     """Call Apex' kernel. Source: https://github.com/NVIDIA/apex, `apex/normalization/fused_layer_norm.py`"""
-    return kernel(x, norm.weight, norm.bias, list(norm.normalized_shape), eps=float(norm.eps))
+    result = kernel(x, norm.weight, norm.bias, list(norm.normalized_shape), eps=float(norm.eps))
+    return differentiable_once(result)
 
 
 def apex_layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
@@ -65,34 +63,10 @@ def apex_layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
     if not is_plain(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or x.dtype != torch.float32:
         return "reference"
     shape = norm.normalized_shape
-    fits = apex_takes(x, norm.weight, norm.bias) and x.shape[-len(shape) :] == torch.Size(shape)
-    return "apex" if fits and apex_kernel("fused_layer_norm_affine") is not None else "reference"
+    fits = on_one_gpu(x, norm.weight, norm.bias) and x.shape[-len(shape) :] == torch.Size(shape)
+    return "apex" if fits and _apex_norm_kernel("fused_layer_norm_affine") is not None else "reference"
 
 
-def apex_takes(*tensors: torch.Tensor) -> bool:
-    """Whether Apex' kernels run on these tensors: of one floating point dtype, on one CUDA device, not under autocast.
-
-    Not while a compiler traces, and not under transformations of functions or in forward mode.
-    """
-    first = tensors[0]
-    if not first.is_cuda or first.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        return False
-    if not are_tensors(*tensors) or any(not one.numel() for one in tensors):
-        return False
-    alike = all(one.device == first.device and one.dtype == first.dtype for one in tensors)
-    return alike and not is_transformed() and not torch.is_autocast_enabled("cuda")
-
-
-@functools.cache
-def apex_kernel(name: str) -> Callable[..., torch.Tensor] | None:
-    """A kernel of NVIDIA's Apex; None where it is missing, another package has its name, or it has no extensions."""
-    rotary = "rotary" in name
-    module = "apex.transformer.functional.fused_rope" if rotary else "apex.normalization.fused_layer_norm"
-    extension = "fused_rotary_positional_embedding" if rotary else "fused_layer_norm_cuda"
-    try:
-        if importlib.util.find_spec(extension) is None:
-            return None
-        kernel: Callable[..., torch.Tensor] = getattr(importlib.import_module(module), name)
-    except (ImportError, OSError, AttributeError):
-        return None
-    return kernel
+def _apex_norm_kernel(name: str) -> Callable[..., torch.Tensor] | None:
+    """A kernel of NVIDIA's Apex, whose name another package has, too; None without its CUDA extension."""
+    return library_function("apex.normalization.fused_layer_norm", name, "fused_layer_norm_cuda")

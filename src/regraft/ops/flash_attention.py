@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from regraft.ops.attention import attention, attention_implementation, attention_reference, mask_and_rate
+from regraft.ops.plain import differentiable_once, library_function
 
 _MAX_HEAD = 256
 
@@ -26,7 +25,7 @@ def flash_attention(
     """
     scales = (scale, divisor, factor)
     name = flash_attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
-    kernel = _flash_kernel()
+    kernel = _flash_attention_kernel()
     if name != "flash-attn" or kernel is None:
         return attention(
             query, key, value, mask=mask, dropout=dropout, p=p, training=training, scale=scale, divisor=divisor,
@@ -45,7 +44,8 @@ def through_flash_attn(
     Source: https://github.com/Dao-AILab/flash-attention, `flash_attn/flash_attn_interface.py`
     """
     query, key, value = (one.transpose(1, 2) for one in (query, key, value))
-    return kernel(query, key, value, dropout_p=p, softmax_scale=scale, causal=False).transpose(1, 2).contiguous()
+    result = kernel(query, key, value, dropout_p=p, softmax_scale=scale, causal=False)
+    return differentiable_once(result.transpose(1, 2).contiguous())
 
 
 flash_attention_reference = attention_reference
@@ -60,14 +60,8 @@ def flash_attention_implementation(
     alike = query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]
     alike = alike and query.shape[-1] == key.shape[-1] == value.shape[-1] <= _MAX_HEAD
     fits = name == "torch-native" and mask is None and alike and query.dtype in (torch.float16, torch.bfloat16)
-    return "flash-attn" if fits and query.device.type == "cuda" and _flash_kernel() is not None else name
+    return "flash-attn" if fits and query.device.type == "cuda" and _flash_attention_kernel() is not None else name
 
 
-@functools.cache
-def _flash_kernel() -> Callable[..., torch.Tensor] | None:
-    """flash-attn's kernel; None where the package is missing or does not load with this PyTorch."""
-    try:
-        kernel: Callable[..., torch.Tensor] = importlib.import_module("flash_attn").flash_attn_func
-    except (ImportError, OSError):
-        return None
-    return kernel
+def _flash_attention_kernel() -> Callable[..., torch.Tensor] | None:
+    return library_function("flash_attn", "flash_attn_func")

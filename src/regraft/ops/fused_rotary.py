@@ -5,13 +5,11 @@ Both take `(positions, ..., ..., size)` in any layout of memory, and one angle f
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable
 
 import torch
 
-from regraft.ops.apex_norm import apex_kernel, apex_takes
+from regraft.ops.plain import differentiable_once, library_function, on_one_gpu
 from regraft.ops.rotary import rotary_reference
 
 
@@ -22,7 +20,7 @@ def apex_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.
     differ along the last dimension and one other only. All are of one dtype, and `cos` and `sin` need no gradient.
     Anything else, also where Apex is not installed, runs as the composition.
     """
-    kernel = apex_kernel("fused_apply_rotary_pos_emb_cached")
+    kernel = _apex_rotary_kernel()
     if apex_rotary_implementation(x, cos, sin) != "apex" or kernel is None:
         return rotary_reference(x, cos, sin)
     return rotary_through_apex(kernel, x, cos, sin)
@@ -35,15 +33,15 @@ def rotary_through_apex(
     place = position_dimension(x, cos)
     assert place is not None
     tables = (one.reshape(x.shape[place], 1, 1, x.shape[-1]) for one in (cos, sin))
-    return kernel(x.movedim(place, 0), *tables).movedim(0, place).contiguous()
+    return differentiable_once(kernel(x.movedim(place, 0), *tables).movedim(0, place).contiguous())
 
 
 def apex_rotary_implementation(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> str:
     """Name of what runs for these arguments: "apex" or "reference"."""
-    if not apex_takes(x, cos, sin) or cos.requires_grad or sin.requires_grad or cos.shape != sin.shape:
+    if not on_one_gpu(x, cos, sin) or cos.requires_grad or sin.requires_grad or cos.shape != sin.shape:
         return "reference"
     fits = position_dimension(x, cos) is not None
-    return "apex" if fits and apex_kernel("fused_apply_rotary_pos_emb_cached") is not None else "reference"
+    return "apex" if fits and _apex_rotary_kernel() is not None else "reference"
 
 
 def te_rotary(x: torch.Tensor, angles: torch.Tensor, *, rounded: bool = False) -> torch.Tensor:
@@ -74,13 +72,13 @@ def rotary_through_te(kernel: Callable[..., torch.Tensor], x: torch.Tensor, angl
     assert place is not None
     table = angles.reshape(x.shape[place], 1, 1, x.shape[-1])
     turned = kernel(x.movedim(place, 0), table, tensor_format="sbhd", interleaved=False, fused=True)
-    return turned.movedim(0, place).contiguous()
+    return differentiable_once(turned.movedim(0, place).contiguous())
 
 
 def te_rotary_implementation(x: torch.Tensor, angles: torch.Tensor, *, rounded: bool = False) -> str:
     """Name of what runs for these arguments: "transformer-engine" or "reference"."""
     known = angles.dtype == torch.float32 and not angles.requires_grad and (rounded or x.dtype == torch.float32)
-    fits = known and apex_takes(x) and apex_takes(angles) and x.device == angles.device
+    fits = known and on_one_gpu(x) and on_one_gpu(angles) and x.device == angles.device
     fits = fits and position_dimension(x, angles) is not None
     return "transformer-engine" if fits and _te_kernel() is not None else "reference"
 
@@ -94,12 +92,10 @@ def position_dimension(x: torch.Tensor, table: torch.Tensor) -> int | None:
     return places[0] if len(places) == 1 and sizes[places[0]] == x.shape[places[0]] else None
 
 
-@functools.cache
+def _apex_rotary_kernel() -> Callable[..., torch.Tensor] | None:
+    module, name = "apex.transformer.functional.fused_rope", "fused_apply_rotary_pos_emb_cached"
+    return library_function(module, name, "fused_rotary_positional_embedding")
+
+
 def _te_kernel() -> Callable[..., torch.Tensor] | None:
-    """Transformer Engine's function; None where the package is missing or does not load with this PyTorch."""
-    try:
-        module = importlib.import_module("transformer_engine.pytorch.attention.rope")
-        kernel: Callable[..., torch.Tensor] = module.apply_rotary_pos_emb
-    except (ImportError, OSError, AttributeError):
-        return None
-    return kernel
+    return library_function("transformer_engine.pytorch.attention.rope", "apply_rotary_pos_emb")

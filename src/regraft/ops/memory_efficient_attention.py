@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from regraft.ops.attention import attention, attention_implementation, attention_reference, mask_and_rate
+from regraft.ops.plain import differentiable_once, library_function
 
 
 def memory_efficient_attention(
@@ -26,7 +25,7 @@ def memory_efficient_attention(
     name = memory_efficient_attention_implementation(
         query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales
     )
-    kernel = _kernel()
+    kernel = _xformers_kernel()
     if name != "xformers" or kernel is None:
         return attention(
             query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
@@ -49,7 +48,8 @@ def through_xformers(
         rows = mask.new_empty((*shape[:-1], (shape[-1] + 7) // 8 * 8))
         mask = rows[..., : shape[-1]].copy_(mask.expand(shape))
     query, key, value = (one.transpose(1, 2) for one in (query, key, value))
-    return kernel(query, key, value, attn_bias=mask, p=p, scale=scale).transpose(1, 2).contiguous()
+    result = kernel(query, key, value, attn_bias=mask, p=p, scale=scale)
+    return differentiable_once(result.transpose(1, 2).contiguous())
 
 
 memory_efficient_attention_reference = attention_reference
@@ -62,16 +62,11 @@ def memory_efficient_attention_implementation(
 ) -> str:  # fmt: skip
     """Name of what runs for these arguments: "xformers", "torch-native" or "reference"."""
     name = attention_implementation(query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, scales=scales)
-    fits = name == "torch-native" and query.device.type == "cuda" and query.dim() == 4 and _kernel() is not None
+    fits = name == "torch-native" and query.device.type == "cuda" and query.dim() == 4
     constant = not any(isinstance(one, torch.Tensor) and one.requires_grad for one in (mask, fill))
-    return "xformers" if fits and constant and query.dtype != torch.float64 else name
+    fits = fits and constant and query.dtype != torch.float64
+    return "xformers" if fits and _xformers_kernel() is not None else name
 
 
-@functools.cache
-def _kernel() -> Callable[..., torch.Tensor] | None:
-    """xFormers' kernel; None where the package is missing or does not load with this PyTorch."""
-    try:
-        kernel: Callable[..., torch.Tensor] = importlib.import_module("xformers.ops").memory_efficient_attention
-    except (ImportError, OSError):
-        return None
-    return kernel
+def _xformers_kernel() -> Callable[..., torch.Tensor] | None:
+    return library_function("xformers.ops", "memory_efficient_attention")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,6 +69,47 @@ def compiles(*tensors: torch.Tensor) -> bool:
         and not torch.jit.is_tracing()
         and _has_triton()
     )
+
+
+def on_one_gpu(*tensors: torch.Tensor) -> bool:
+    """Whether a fused kernel of another library runs on these: one floating point dtype, one CUDA device, not empty.
+
+    Not under autocast, while a compiler traces, under transformations of functions, and in forward mode.
+    """
+    first = tensors[0]
+    if not first.is_cuda or first.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        return False
+    if not are_tensors(*tensors) or any(not one.numel() for one in tensors):
+        return False
+    alike = all(one.device == first.device and one.dtype == first.dtype for one in tensors)
+    return alike and not is_transformed() and not torch.is_autocast_enabled("cuda")
+
+
+@functools.cache
+def library_function(module: str, name: str, extension: str = "") -> Callable[..., Any] | None:
+    """A function of another library; None where that or its `extension` is missing or does not load here."""
+    try:
+        if extension and importlib.util.find_spec(extension) is None:
+            return None
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, OSError, AttributeError):
+        return None
+    return found
+
+
+def differentiable_once(result: torch.Tensor) -> torch.Tensor:
+    """The result of another library's kernel, whose gradient cannot be differentiated again.
+
+    Its backward pass may run what autograd does not see: a second derivative would lack a term without a word.
+    """
+    if result.grad_fn is not None:
+        result.grad_fn.register_prehook(_refuse_second_derivative)
+    return result
+
+
+def _refuse_second_derivative(_: tuple[torch.Tensor, ...]) -> None:
+    if torch.is_grad_enabled():
+        raise RuntimeError("a second derivative of another library's kernel is not implemented")
 
 
 @functools.cache
