@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from regraft.bench.measure import compare
-from regraft.ops import REFERENCES, attention, grouped_experts, rounded_softmax
+from regraft.ops import REFERENCES, attention, grouped_experts, quick_gelu, rounded_softmax
 
 Operation = Callable[..., Tensor]
 
@@ -82,6 +82,7 @@ CASES: tuple[tuple[str, Operation, Operation, tuple[tuple[int, ...], ...]], ...]
     ("layer-norm", hand_layer_norm, lambda x: functional.layer_norm(x, x.shape[-1:]), WIDE),
     ("gelu, tanh", hand_gelu_tanh, lambda x: functional.gelu(x, approximate="tanh"), WIDE),
     ("gelu, erf", hand_gelu_erf, functional.gelu, WIDE),
+    ("quick-gelu", REFERENCES["quick_gelu"], quick_gelu, WIDE),
     ("silu", hand_silu, functional.silu, WIDE),
     ("exp-softmax", hand_softmax, lambda x: functional.softmax(x, dim=-1), SQUARE),
     ("log-softmax", hand_log_softmax, lambda x: functional.log_softmax(x, dim=-1), SQUARE),

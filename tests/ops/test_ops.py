@@ -296,3 +296,22 @@ def test_where_the_norm_of_channels_runs_the_kernel() -> None:
         assert runs(x.clone().requires_grad_()) == "reference"
     for other in (torch.ones(2, 6, dtype=torch.int64), torch.ones(2, 0, 3, requires_grad=True), torch.ones(3)):
         assert runs(other) == "reference"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_quick_gelu(dtype: Any) -> None:
+    x = torch.linspace(-30, 30, 999).to(dtype).requires_grad_()
+    found = []
+    for op in (ops.quick_gelu, ops.REFERENCES["quick_gelu"]):
+        result = op(x)
+        found.append((result.detach(), *torch.autograd.grad(result.float().square().sum(), x)))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, **({"rtol": 3e-2, "atol": 3e-2} if dtype == torch.bfloat16 else {}))
+    assert implementation("quick_gelu", x) == "torch-native"
+
+
+def test_quick_gelu_of_what_may_overflow_and_of_integers() -> None:
+    large = torch.tensor([-60000.0, 60000.0]).half()
+    assert ops.quick_gelu(large).tolist() == [0.0, 60000.0 - 60000 % 32]
+    whole = torch.arange(-2, 3)
+    assert torch.equal(ops.quick_gelu(whole), whole * torch.sigmoid(1.702 * whole))

@@ -108,6 +108,7 @@ from regraft.ops.postponed_matmul import (
     postponed_matmul_implementation,
     postponed_matmul_reference,
 )
+from regraft.ops.quick_gelu import quick_gelu, quick_gelu_implementation, quick_gelu_reference
 from regraft.ops.rms_norm import rms_norm, rms_norm_implementation, rms_norm_reference
 from regraft.ops.rolled_rotary import rolled_rotary, rolled_rotary_implementation
 from regraft.ops.rotary import (
@@ -160,6 +161,7 @@ __all__ = [
     "postponed_einsum",
     "postponed_linear",
     "postponed_matmul",
+    "quick_gelu",
     "rms_norm",
     "rolled_rotary",
     "rotary",
@@ -202,6 +204,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "postponed_einsum": postponed_einsum_reference,
         "postponed_linear": postponed_linear_reference,
         "postponed_matmul": postponed_matmul_reference,
+        "quick_gelu": quick_gelu_reference,
         "rms_norm": rms_norm_reference,
         "rolled_rotary": rotary_reference,
         "rotary": rotary_reference,
@@ -244,6 +247,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "postponed_einsum": postponed_einsum_implementation,
         "postponed_linear": postponed_linear_implementation,
         "postponed_matmul": postponed_matmul_implementation,
+        "quick_gelu": quick_gelu_implementation,
         "rms_norm": rms_norm_implementation,
         "rolled_rotary": rolled_rotary_implementation,
         "rotary": rotary_implementation,
