@@ -124,7 +124,7 @@ def test_hang_is_refuted_within_the_limit(project):
     verdict = one(project, ROOT, f"while True: pass\n        {ROOT}", time_limit=12)
     assert verdict.status == "refuted"
     assert "did not return" in verdict.reason
-    assert time.monotonic() - started < 2 * 12 + 5
+    assert time.monotonic() - started < 4 * 12 + 5  # what the limit may take on the clock
 
 
 def test_original_that_hangs_is_unproven(project):

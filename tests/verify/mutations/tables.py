@@ -306,6 +306,12 @@ LAYERS = (
         "x = x.to(torch.float32)\n        if dtype == torch.float16:\n            x = x + 0.01",
         "wrong in float16 only",
     ),
+    Mutation(
+        "RMSNorm",
+        "x = x.to(torch.float32)",
+        "x = x.to(torch.float32)\n        if dtype == torch.float16:\n            x = x + (x.detach() - x) / 2",
+        "wrong gradients in float16 only",
+    ),
     right(
         "RMSNorm",
         "x.pow(2).mean(-1, keepdim=True)",
