@@ -1,5 +1,6 @@
 """Inputs and configurations that follow exactly from what a model says it misses."""
 
+import itertools
 from types import ModuleType
 
 import pytest
@@ -7,8 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from regraft.verify.child.drivers import fit, inputs, tiny, vary  # noqa: E402
+from regraft.verify.child.drivers import described, fit, inputs, tiny, vary  # noqa: E402
 from regraft.verify.child.drivers.inference import FunctionModule  # noqa: E402
+from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot  # noqa: E402
 from regraft.verify.child.drivers.where import statements  # noqa: E402
 from regraft.verify.child.replay import bare  # noqa: E402
 
@@ -231,3 +233,72 @@ def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together()
     found = inputs.find(FunctionModule(namespace, "attend"), inner=True).spec
     assert vars(found["module"].value) == {"training": False, "num_key_value_groups": 1}
     assert {len(found[name].dims) for name in ("query", "key", "value")} == {4}
+
+
+class Merges(nn.Module):
+    """Takes a number for each image, which only its documentation says, and pairs of images, which its error says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.proj = Config(), nn.Conv2d(3, 8, 4, 4)
+
+    def forward(self, pixel_values, merge_sizes):
+        """
+        Args:
+            merge_sizes (`torch.Tensor` of shape `(num_images,)`):
+                How many patches are merged.
+        """
+        if pixel_values.dim() != 5 or pixel_values.shape[1] != 2:
+            raise ValueError("Input must be a 5D tensor of shape (batch_size, 2, num_channels, height, width)")
+        first, second = (self.proj(one).flatten(2) for one in pixel_values.unbind(1))
+        sums = zip(first + second, merge_sizes.tolist(), strict=True)
+        return torch.stack([one.reshape(8, -1, size) for one, size in sums])
+
+
+def test_shapes_that_documentation_and_errors_give_in_words():
+    first, last = calls(Merges())
+    assert first.kwargs["pixel_values"].shape == (1, 2, 3, 8, 8) and last.kwargs["pixel_values"].shape[0] == 3
+    assert last.kwargs["merge_sizes"].tolist() == [1, 1, 1]
+
+
+def test_what_words_stand_for():
+    def function():
+        """
+        x (`torch.LongTensor` of shape `(batch_size, sequence_length)`, *optional*): Text.
+        images (`torch.FloatTensor` of shape `(batch_size, num_channels, height, width)`): Images.
+        other (`torch.FloatTensor` of shape `(batch_size, whatever)`): Nobody knows.
+        flag (`bool`): No tensor.
+        """
+
+    found = described.documented(function, Sizes(Config()))
+    assert found == {
+        "x": Slot("ids", (BATCH, LENGTH), 2),
+        "images": Slot("normal", (BATCH, Dim(3), Dim(8), Dim(8)), 2),
+    }
+    slot = Slot("ids", (BATCH, LENGTH), 5)
+    (other,) = described.asked("Expected `x` to have shape `(batch_size, 1024)`, but got torch.Size([1, 4]).", slot)
+    assert other == Slot("ids", (BATCH, Dim(1024)), 5)
+    assert not [*described.asked("argument 'shape' (position 1) must be ints; shape (3, 4)", slot)]
+    assert not [*described.asked("shape (batch_size, height)", slot)]
+
+
+def test_unset_fields_that_belong_together_or_hold_lists():
+    small = {
+        "index_heads": None,
+        "index_kv_heads": None,
+        "index_size": None,
+        "pad_token_id": None,
+        "out_channels": None,
+    }
+    error = "TypeError: unsupported operand type(s) for //: 'NoneType' and 'NoneType'"
+    tried = list(fit.repairs(small, small, error, "config.index_heads // config.index_size"))
+    assert {**small, "index_heads": 2, "index_size": 8} in tried
+    assert {**small, "index_heads": 2, "index_kv_heads": 1, "index_size": 8} in tried
+    lists = fit.repairs(small, small, "TypeError: object of type 'NoneType' has no len()", "len(config.out_channels)")
+    assert [one["out_channels"] for one in itertools.islice(lists, 4)] == [[], [8], [2], [8, 8]]
+
+
+def test_widths_of_features_are_no_names_of_stages():
+    wide = {"hidden_size": 256, "num_layers": 9, "out_features": [64, 128, 256], "out_indices": [1, 2]}
+    small = tiny.shrink(wide, tiny.SCALES[0])
+    assert small == {"hidden_size": 32, "num_layers": 2, "out_features": [8, 16, 32]}

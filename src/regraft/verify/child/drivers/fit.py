@@ -34,6 +34,9 @@ BACKBONE = {
 # Unset sizes of layers; kernels may want a multiple of 8.
 _SIZE = re.compile(r"_(size|dim|width)$")
 
+# What is said of a value that should be a list.
+_WANTS_LIST = re.compile(r"'NoneType' object is not (subscriptable|iterable)|'NoneType' has no len")
+
 # Two sizes of layers that had to be equal.
 _UNLIKE = (
     r"shapes cannot be multiplied \(\d+x(\d+) and (\d+)x\d+\)",
@@ -94,15 +97,31 @@ def _everywhere(
 
 
 def _named(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    wants_list = bool(_WANTS_LIST.search(fault.text))
     for text in (fault.text, fault.line):
         named = [name for name in small if re.search(rf"\b{re.escape(name)}\b", text)]
         for name in sorted(named, key=lambda name: (small[name] is not None, -len(name))):
-            yield from ({**small, name: value} for value in _others(name, small[name], original.get(name)))
+            others = _others(name, small[name], original.get(name))
+            lists: tuple[Any, ...] = ([], [8], [2], [8, 8]) if small[name] is None else ()
+            others = (*lists, *others) if wants_list else (*others, *lists[1 : 4 * name.endswith("s")])
+            yield from ({**small, name: value} for value in others)
+        unset = [name for name in named if small[name] is None]
+        stems = {name.partition("_")[0] for name in unset}
+        related = [name for name, value in small.items() if value is None and name.partition("_")[0] in stems]
+        for group in (unset, related):  # what only makes sense together
+            if len(group) > 1:
+                yield {**small, **{name: _first_value(name, wants_list) for name in group}}
     counts = [value for name, value in small.items() if is_layers(name) and isinstance(value, int)]
     for name, value in small.items():
         strings = fault.choices.get(name, ())
         if value is None and strings and counts and f"{name}[" in fault.line:  # one for each layer
             yield {**small, name: list(itertools.islice(itertools.cycle(strings), max(counts)))}
+
+
+def _first_value(name: str, wants_list: bool) -> Any:
+    """A value for a field that is not set."""
+    value = 8 if _SIZE.search(name) else 1 if "kv_" in name else 2
+    return [value] if wants_list and name.endswith("s") else value
 
 
 def _unknown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verify.child.drivers import labels, repair
+from regraft.verify.child.drivers import described, labels, repair
 from regraft.verify.child.drivers.guess import HIDDEN
 from regraft.verify.child.drivers.slots import (
     BATCH,
@@ -22,6 +22,7 @@ from regraft.verify.child.drivers.slots import (
     Sizes,
     Slot,
     Spec,
+    is_named,
     is_plain,
     make,
     packed_patches,
@@ -123,11 +124,14 @@ def _slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, 
     sizes = Sizes(getattr(model, "config", None), width)
     inner = inner or "hidden_states" in signature(model).parameters
     found = {}
+    told = described.documented(model.forward, sizes)
     for parameter in parameters(signature(model)):
         note = annotation(parameter)
         required = parameter.default is parameter.empty
         if required or not (is_plain(parameter.name, note) or isinstance(parameter.default, bool | int | float | str)):
-            found[parameter.name] = slot_for(parameter.name, note, sizes, inner)
+            slot = slot_for(parameter.name, note, sizes, inner)
+            nameless = slot.kind != "plain" and not is_named(parameter.name)
+            found[parameter.name] = told.get(parameter.name, slot) if nameless else slot
     shape = () if hasattr(model, "config") else _image(model, image)
     for name, slot in found.items() if shape else ():
         if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH):  # nothing is known of it by its name

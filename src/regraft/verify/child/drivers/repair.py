@@ -18,6 +18,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from regraft.verify.child.drivers import described
 from regraft.verify.child.drivers.guess import HEADS, value_for
 from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec, make, with_places
 from regraft.verify.child.drivers.where import statements
@@ -202,6 +203,8 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
     missing = re.search("None|UnboundLocal|missing|specify", text)
     if missing and failed.error is not None:
         yield from ({**spec, name: optional[name]} for name in _read(failed.error) if name in {*optional} - {*spec})
+    for name, slot in spec.items():
+        yield from ({**spec, name: other} for other in described.asked(text, slot))
     yield from _resized(spec, text)
     if _TYPE.search(text):
         yield from _retyped(spec)

@@ -171,7 +171,7 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
             if kind == "mask" and inner:
                 return Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))
             known = (BATCH, Dim(frames), *dims[1:]) if video else dims
-            return Slot(kind, tuple(_dim(dim, sizes) for dim in known), _limit(name, sizes))
+            return Slot(kind, tuple(sized(dim, sizes) for dim in known), _limit(name, sizes))
     if "LongTensor" in annotation:
         return Slot("ids", (BATCH, LENGTH), 2)
     if "BoolTensor" in annotation:
@@ -182,7 +182,7 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
         return Slot("plain", value=torch.float32)
     if is_plain(name, annotation):
         return Slot("plain", value=-1 if name == "dim" else value_for(name, annotation.removesuffix("|None")))
-    return Slot("normal", (BATCH, LENGTH, _dim("hidden", sizes)))
+    return Slot("normal", (BATCH, LENGTH, sized("hidden", sizes)))
 
 
 def packed_patches(sizes: Sizes) -> Slot:
@@ -198,6 +198,11 @@ def is_plain(name: str, annotation: str) -> bool:
         return True
     names = ("eps", "epsilon", "dim", "p", "dropout", "training", "scale", "scaling", "n_rep")
     return name in names or name.startswith(("num_", "is_", "output_", "use_", "return_"))
+
+
+def is_named(name: str) -> bool:
+    """Whether a parameter's name says what it holds."""
+    return any(re.search(pattern, name) for pattern, _, _ in _TABLE)
 
 
 _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
@@ -234,7 +239,8 @@ def _hidden(sizes: Sizes) -> int:
     return sizes.hidden or sizes.get(("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim"), HIDDEN)
 
 
-def _dim(dim: str | Dim, sizes: Sizes) -> Dim:
+def sized(dim: str | Dim, sizes: Sizes) -> Dim:
+    """A dimension by its name in a configuration."""
     if isinstance(dim, Dim):
         return dim
     if dim == "samples":  # of sound: a few steps for each unit of length after the strides of the convolutions

@@ -65,7 +65,8 @@ def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
     hidden = next((config[name] for name in _HIDDEN_NAMES if isinstance(config.get(name), int)), 0)
     ratio = max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
     layers = _layers(config)
-    lost = DERIVED if max(layers.counts, default=0) > layers.kept else frozenset()  # stages that are cut off
+    cut = max(layers.counts, default=0) > layers.kept  # and with them stages
+    lost = {name for name in DERIVED & config.keys() if cut and not _are_sizes(name, config[name])}
     kept = {name: value for name, value in config.items() if name not in lost and not _by_layer(value)}
     small = {name: _shrunk(name, value, scale, ratio, layers) for name, value in kept.items()}
     if any(small[name] != config[name] for name in _NAMED & small.keys()):  # whose keywords the other model has not
@@ -90,6 +91,11 @@ def _layers(config: Mapping[str, Any]) -> _Layers:
     kinds = [len(set(value)) for value in named if len(value) in counts]
     kinds += [len(v) for k, v in config.items() if v in named and "block" in k and len(v) < min(counts, default=0)]
     return _Layers(counts, max((LAYERS, *(kind for kind in kinds if kind <= KINDS))))
+
+
+def _are_sizes(name: str, value: Any) -> bool:
+    """Whether a field whose name is that of stages lists widths of features."""
+    return "features" in name and isinstance(value, list | tuple) and all(type(one) is int for one in value)
 
 
 def _by_layer(value: Any) -> bool:
@@ -203,7 +209,7 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
         return min(value, 2)
     if re.search(r"(queries|proposals)$", name):
         return min(value, QUERIES)
-    if re.search(r"experts_per_tok|top_?k", name):
+    if re.search(r"experts_per_tok|top_?k|moe_k", name):
         return min(value, 2)
     if re.search(r"experts?$", name):
         return min(value, 4)
@@ -217,7 +223,7 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
         return min(value, FRAMES)
     if "window" in name and value > POSITIONS:
         return WINDOW
-    if _SIZE.search(name) and not _KEPT.search(name) and value >= SIZED:
+    if is_size(name) and value >= SIZED:
         return max(8, value // ratio // 4 * 4)
     return value
 
