@@ -302,3 +302,30 @@ def test_widths_of_features_are_no_names_of_stages():
     wide = {"hidden_size": 256, "num_layers": 9, "out_features": [64, 128, 256], "out_indices": [1, 2]}
     small = tiny.shrink(wide, tiny.SCALES[0])
     assert small == {"hidden_size": 32, "num_layers": 2, "out_features": [8, 16, 32]}
+
+
+class Landmarks(nn.Module):
+    """Takes one length only, which a shape inside says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config, self.embed = Config(), nn.Embedding(99, 8)
+
+    def forward(self, input_ids, attention_mask):
+        x = self.embed(input_ids) * attention_mask[..., None]
+        return x.reshape(-1, 4, 8, 8).mean(dim=2)
+
+
+def test_the_length_that_alone_fills_a_shape():
+    first, last = calls(Landmarks())
+    assert first.kwargs["input_ids"].shape == (1, 32) and last.kwargs["attention_mask"].shape == (3, 32)
+
+
+def test_numbers_that_the_text_compares_with_each_other_are_varied():
+    source = (
+        "class M:\n    def forward(self):\n        if self.marks == self.length:\n            return self.rate != 2\n"
+    )
+    hints = vary.hints("self.marks", source)
+    assert hints.compared == {"marks", "length"}
+    assert {"marks": 32} in [*vary.variations({"marks": 64, "rate": 8, "flag": True}, hints)]
+    assert {"rate": 4} not in [*vary.variations({"marks": 64, "rate": 8}, hints)]

@@ -85,7 +85,9 @@ def find(
     starts = [spec for spec in _starts(model, known, inner) if spec != first]
     for start in starts if first is None else (first, *starts):
         begin: Spec | None = start
-        while begin is not None:
+        tried: list[Spec] = []
+        while begin is not None and begin not in tried:
+            tried.append(begin)
             found = _fitting(model, begin)
             if isinstance(found, Found):
                 return found

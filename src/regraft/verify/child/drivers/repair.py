@@ -28,6 +28,7 @@ SIZE = (3, 7)  # told apart from each other and from common sizes in an error me
 RUNS = 120
 SECONDS = 6.0
 _LARGEST = 4096  # dimension
+_LONGEST = 256  # that a model alone takes
 _ELEMENTS = 1 << 24  # of all inputs together; a search of the largest would take the memory
 _RANK = re.compile(
     r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out of bounds|permute|"
@@ -131,8 +132,9 @@ def _last(one: Attempt) -> tuple[int, int]:
 def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
     """Where the error says what is missing exactly, an argument or tokens, return inputs that have it.
 
-    So it may be for an attribute of an object. Tokens that stand for images, sound or videos have to be as many as
-    there are features. Source: the checks of models that put features in the place of tokens.
+    So it may be for an attribute of an object, and for the length that alone fills a shape. Tokens that stand for
+    images, sound or videos have to be as many as there are features. Source: the checks of models that put features in
+    the place of tokens.
     """
     spec, text = failed.spec, failed.text
     asked = re.search(r"`(\w+)` is missing", text)
@@ -142,6 +144,9 @@ def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
     lacking = _ATTRIBUTE.search(text)
     if lacking:
         return _with_attribute(spec, lacking[1])
+    longer = _of_length(failed)
+    if longer is not None:
+        return longer
     found = re.search(r"(\w+) features and \w+ tokens do not match\D*(\d+)\D*(\d+)", text)
     names = (f"{found[1].lower()}_token_{end}" for end in ("id", "index")) if found else ()
     token = next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
@@ -154,6 +159,22 @@ def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
         return None
     count, rest = divmod(wanted, failed.size[0])
     return with_places(spec, token, count) if not rest and 0 < count <= _LARGEST else None
+
+
+def _of_length(failed: Attempt) -> Spec | None:
+    """Where each sample is given a shape with more elements than it has, let the length be the one that fills it."""
+    found = re.search(r"shape '\[-1, ([\d, ]+)\]' is invalid for input of size (\d+)", failed.text)
+    if not found:
+        return None
+    batch, length = failed.size
+    fixed, rest = divmod(math.prod(map(int, found[1].split(","))) * batch * length, int(found[2]))
+    if rest or not length < fixed <= _LONGEST:
+        return None
+    changed = {
+        name: replace(slot, dims=tuple(Dim(d.factor * fixed) if d.of == "length" else d for d in slot.dims))
+        for name, slot in failed.spec.items()
+    }
+    return changed if changed != failed.spec else None
 
 
 def _with_attribute(spec: Spec, attribute: str) -> Spec | None:

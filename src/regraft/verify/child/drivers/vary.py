@@ -19,20 +19,23 @@ ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new")
 @dataclass(frozen=True, slots=True)
 class Hints:
     """What a file says about values that matter: `text` mentions fields, `choices` are strings that it compares, and
-    `optional` are fields that it reads with a value to fall back on, which a configuration may not have. One that
-    `dispatches` chooses between implementations of attention.
+    `optional` are fields that it reads with a value to fall back on, which a configuration may not have. `compared`
+    are names of which it asks whether they are equal. One that `dispatches` chooses between implementations of
+    attention.
     """
 
     text: str = ""
     choices: Choices = field(default_factory=dict)
     optional: Mapping[str, Any] = field(default_factory=dict)
+    compared: frozenset[str] = frozenset()
     dispatches: bool = True
 
 
 def hints(text: str, source: str) -> Hints:
     """What a source says; what `text`, a part of it, mentions comes first, and what the attributes there hold."""
     dispatches = re.search("attn_implementation|ALL_ATTENTION", source) is not None
-    return Hints("\n".join((text, *_origins(text, source))), compared_strings(source), _optional(source), dispatches)
+    mentioned = "\n".join((text, *_origins(text, source)))
+    return Hints(mentioned, compared_strings(source), _optional(source), _compared(source), dispatches)
 
 
 def _origins(text: str, source: str) -> Iterator[str]:
@@ -94,6 +97,8 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
                 others += (1, 2, 0.5)
             if name in hints.text and isinstance(value, int) and tiny.is_layers(name):
                 others += (value + 1,)  # a loop over those between the first and the last
+            if name in hints.compared and type(value) is int and value > 2:
+                others += (value // 2,)
             yield from ((name, {name: other}) for other in others if other != value)
 
 
@@ -128,6 +133,16 @@ def compared_strings(source: str) -> Choices:
             for name in filter(None, names):
                 found.setdefault(name, {}).update({one: None for one in constants if isinstance(one, str)})
     return {name: tuple(values) for name, values in found.items()}
+
+
+def _compared(source: str) -> frozenset[str]:
+    """Names and attributes that a file compares with each other, as in `self.windows == self.length`."""
+    found: set[str] = set()
+    for node in ast.walk(_tree(source)):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq):
+            names = [getattr(side, "attr", getattr(side, "id", "")) for side in (node.left, *node.comparators)]
+            found.update(names if all(names) else ())
+    return frozenset(found)
 
 
 def _optional(source: str) -> dict[str, Any]:
