@@ -117,7 +117,7 @@ def _broadcasts(other: Any, alike: torch.Tensor) -> bool:
     return all(own in (1, size) for own, size in zip(other.shape[::-1], alike.shape[::-1], strict=False))
 
 
-def _constant(one: Any) -> float | None:
+def constant(one: Any) -> float | None:
     """A number of Python, or that of a tensor of no dimension on CPU which does not learn."""
     if isinstance(one, torch.Tensor) and not one.dim() and one.device.type == "cpu" and not one.requires_grad:
         one = one.item()
@@ -129,7 +129,7 @@ def _scaled(other: Any, divides: bool, alike: torch.Tensor, form: Form) -> Step 
         y = factor[0] if factor else other
         return x / y if divides else x * y
 
-    number = _constant(other)
+    number = constant(other)
     if number is not None:
         if not math.isfinite(number) or not number or not _is_lowest(form.fill, alike):
             return None
@@ -164,7 +164,7 @@ def _added(other: Any, negated: bool, alike: torch.Tensor, form: Form) -> Step |
 
 def _filled(call: _AttentionCall, mask: Any, value: Any, alike: torch.Tensor, form: Form, kept: bool) -> Step | None:
     """Scores become a number so low that what is added to it is lost, or is lost by softmax: it is added instead."""
-    number = _constant(value)
+    number = constant(value)
     if number is None or not _broadcasts(mask, alike) or mask.dtype != torch.bool:
         return None
     if not _is_lowest(number, alike) and not mask.is_cpu:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from regraft.ops.attention_form import constant
 from regraft.ops.plain import differentiable_once, library_function, on_one_gpu
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -35,7 +36,7 @@ def apex_attention_weights(
         return apex_attention_weights_reference(query, key, **options)
     factor = (1.0 if scale is None else scale) / (1.0 if divisor is None else divisor)
     hidden = mask if keep is None else ~keep
-    finite = not math.isinf(_fill_of(fill))
+    finite = constant(fill) != -math.inf
     return softmax_through_apex(_apex_softmax_kernel(), torch.matmul(query, key), hidden, factor, finite)
 
 
@@ -86,7 +87,9 @@ def apex_attention_weights_implementation(
         return "reference"
     shape = (*query.shape[:3], key.shape[-1])
     hidden = [one for one in (mask, keep) if one is not None]
-    if hidden and (len(hidden) > 1 or not _is_mask(hidden[0], shape, query.device) or not _fill_of(fill) <= _FILL):
+    number = constant(fill)
+    fills = number is not None and number <= _FILL
+    if hidden and (len(hidden) > 1 or not _is_mask(hidden[0], shape, query.device) or not fills):
         return "reference"
     return "apex" if _divides(shape) and on_one_gpu(query, key) and _apex_softmax_kernel() is not None else "reference"
 
@@ -97,13 +100,6 @@ def _is_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> bool:
         return False
     sizes = (*[1] * (4 - mask.dim()), *mask.shape)
     return sizes[1] == 1 and all(own in (1, size) for own, size in zip(sizes, shape, strict=True))
-
-
-def _fill_of(fill: Any) -> float:
-    """A number of Python, or that of a tensor of no dimension on CPU which does not learn; NaN for anything else."""
-    if isinstance(fill, torch.Tensor) and not fill.dim() and fill.device.type == "cpu" and not fill.requires_grad:
-        fill = fill.item()
-    return float(fill) if type(fill) in (int, float) else math.nan
 
 
 def _divides(shape: tuple[int, ...]) -> bool:

@@ -102,8 +102,11 @@ def _named(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault)
         named = [name for name in small if re.search(rf"\b{re.escape(name)}\b", text)]
         for name in sorted(named, key=lambda name: (small[name] is not None, -len(name))):
             others = _others(name, small[name], original.get(name))
-            lists: tuple[Any, ...] = ([], [8], [2], [8, 8]) if small[name] is None else ()
-            others = (*lists, *others) if wants_list else (*others, *lists[1 : 4 * name.endswith("s")])
+            lists: tuple[Any, ...] = ([8], [2], [8, 8])
+            if small[name] is None and wants_list:
+                others = ([], *lists, *others)
+            elif small[name] is None and name.endswith("s"):
+                others = (*others, *lists)
             yield from ({**small, name: value} for value in others)
         unset = [name for name in named if small[name] is None]
         stems = {name.partition("_")[0] for name in unset}

@@ -170,11 +170,10 @@ def _of_length(failed: Attempt) -> Spec | None:
     fixed, rest = divmod(math.prod(map(int, found[1].split(","))) * batch * length, int(found[2]))
     if rest or not length < fixed <= _LONGEST:
         return None
-    changed = {
+    return {
         name: replace(slot, dims=tuple(Dim(d.factor * fixed) if d.of == "length" else d for d in slot.dims))
         for name, slot in failed.spec.items()
     }
-    return changed if changed != failed.spec else None
 
 
 def _with_attribute(spec: Spec, attribute: str) -> Spec | None:
