@@ -1,7 +1,7 @@
 """Inputs and configurations that follow exactly from what a model says it misses."""
 
 import itertools
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -329,3 +329,28 @@ def test_numbers_that_the_text_compares_with_each_other_are_varied():
     assert hints.compared == {"marks", "length"}
     assert {"marks": 32} in [*vary.variations({"marks": 64, "rate": 8, "flag": True}, hints)]
     assert {"rate": 4} not in [*vary.variations({"marks": 64, "rate": 8}, hints)]
+
+
+class Continues(nn.Module):
+    """Adds what is cached; `fails` where positions follow on others, as a model that wants their places does."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__()
+        self.fails = fails
+        self.embed = nn.Embedding(99, 8)
+
+    def forward(self, input_ids, past_key_values=None, use_cache=False, return_dict=True):
+        if self.fails and use_cache:
+            raise IndexError("no places are given")
+        x = self.embed(input_ids)
+        return SimpleNamespace(last=x if past_key_values is None else x + past_key_values, past_key_values=x)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_that_cannot_continue_is_not_asked_to(fails):
+    model = Continues(fails).eval()
+    spec = {"input_ids": Slot("ids", (BATCH, LENGTH), 99)}
+    found = inputs.Found(spec, ((1, 5), (3, 8)), ())
+    labels = [call(0)[0].label for call in inputs.more_calls(model, found, "past_key_values")]
+    assert any("continued" in one for one in labels) is not fails
+    assert len(labels) > 1

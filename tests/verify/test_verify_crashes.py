@@ -1,9 +1,12 @@
-"""A model of the original that ends the process takes nothing away from the others."""
+"""A model of the original that ends the process takes nothing from the others; the child ends with its parent."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,3 +91,55 @@ def test_a_reproducer_makes_the_configuration_of_the_file(tmp_path: Path, monkey
     )
     assert (done.returncode, done.stderr) == (1, "")
     assert "differ" in done.stdout
+
+
+ENDLESS = """
+import os
+import pathlib
+import time
+
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.dense = nn.Linear(dim, dim)
+        pathlib.Path(os.environ["WHERE"], "pid").write_text(str(os.getpid()))
+        time.sleep(1000)
+
+    def forward(self, x):
+        return x + self.dense(x)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_the_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
+    old, new, pid = tmp_path / "old.py", tmp_path / "new.py", tmp_path / "pid"
+    old.write_text(ENDLESS)
+    new.write_text(ENDLESS.replace("x + self.dense(x)", "self.dense(x) + x"))
+    command = [sys.executable, "-m", "regraft", "verify", str(old), str(new)]
+    parent = subprocess.Popen(command, env={**os.environ, "WHERE": str(tmp_path)}, stdout=subprocess.DEVNULL)
+    try:
+        assert until(lambda: pid.exists() and bool(pid.read_text()), 60)
+    finally:
+        parent.kill()
+    parent.wait()
+    child = int(pid.read_text())
+    assert until(lambda: gone(child), 10)
+
+
+def until(true: Callable[[], bool], seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.1)
+    return true()
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    status = Path(f"/proc/{pid}/stat")  # where no process collects orphans, a dead one stays as a zombie
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -25,12 +25,21 @@ _OLDEST = (3, 10)
 _TOO_OLD = 3
 
 # Imports this package from its own folder, whose neighbours (this interpreter's packages) must not shadow those of the
-# interpreter that runs this. Old interpreters have to be able to parse it.
+# interpreter that runs this. Old interpreters have to be able to parse it. Standard input is a pipe that only the
+# parent holds: when that ends, however it does, so does the child. What the child runs reads nothing there.
 _START = f"""
 import sys
 if sys.version_info < {_OLDEST}:
     sys.exit({_TOO_OLD})
-import importlib.util, runpy
+import importlib.util, os, runpy, signal, threading
+pipe = os.dup(0)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+def follow():
+    os.read(pipe, 1)
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(1)
+threading.Thread(target=follow, daemon=True).start()
 place = sys.argv.pop(1)
 spec = importlib.util.spec_from_file_location("regraft", place + "/__init__.py", submodule_search_locations=[place])
 package = sys.modules["regraft"] = importlib.util.module_from_spec(spec)
@@ -99,7 +108,7 @@ def _start(python: str, folder: Path, memory_limit: int | None, out: Any, err: A
         command.append(str(memory_limit))
     try:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment(), start_new_session=True
+            command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=_environment(), start_new_session=True
         )
     except OSError as error:
         raise VerifyError(f"cannot start the Python interpreter: {error.strerror}", file=python) from error
@@ -172,6 +181,8 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
         else:
             child.kill()
     child.wait()
+    if child.stdin is not None:
+        child.stdin.close()
 
 
 def _tail(path: Path) -> str:

@@ -238,7 +238,7 @@ def more_calls(model: Any, found: Found, text: str, width: int = 0) -> Iterator[
     accepted |= {*_ASK, "return_dict"} if hasattr(model, "config_class") else set()
     yield from _with_flags(model, found.calls(model), accepted, text)
     if {"past_key_values", "use_cache"} <= accepted and re.search("past|cache", text):
-        yield _with_cache(model, found)
+        yield from _with_cache(model, found)
     yield _without_mask(found.calls(model))
     for name, slot in optional.items():
         if not _mentions(text, name):
@@ -270,13 +270,17 @@ def _with_flags(model: Any, calls: Calls, accepted: set[str], text: str) -> Iter
             yield more
 
 
-def _with_cache(model: Any, found: Found) -> Calls:
+def _with_cache(model: Any, found: Found) -> Iterator[Calls]:
     """Each call again, with the keys and values that a call before it left: for as many positions more."""
 
     def second(seed: int) -> tuple[Call, ...]:
         return tuple(_continued(model, make(found.spec, size, seed)) for size in found.sizes)
 
-    return second
+    try:
+        second(0)
+    except Exception:  # noqa: BLE001 - a model that leaves none, or not with these inputs, has no such call
+        return
+    yield second
 
 
 def _continued(model: Any, call: Call) -> Call:
