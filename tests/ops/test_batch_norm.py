@@ -294,6 +294,57 @@ def test_other_modules_are_called() -> None:
     assert type(lazy) is nn.Conv2d
 
 
+class BatchNormAct2d(nn.BatchNorm2d):
+    """Computes what timm 1.0.31 documents of its layer of this name."""
+
+    def __init__(self, features: int, act: Any, drop: Any = None) -> None:
+        super().__init__(features)
+        self.drop, self.act = drop or nn.Identity(), act
+
+    def forward(self, x: Any) -> Any:
+        return self.act(self.drop(super().forward(x)))
+
+
+@pytest.fixture
+def activated(monkeypatch: pytest.MonkeyPatch) -> type[BatchNormAct2d]:
+    for one in (BatchNormAct2d, BatchNormAct2d.forward):
+        monkeypatch.setattr(one, "__module__", "timm.layers.norm_act")
+    return BatchNormAct2d
+
+
+@pytest.mark.parametrize("act", [nn.ReLU(inplace=True), nn.SiLU(inplace=True), nn.GELU(), nn.Identity()])
+@pytest.mark.parametrize("name", ["2d", "transposed 2d"])
+def test_a_layer_of_timm_activates(activated: type[BatchNormAct2d], name: str, act: Any) -> None:
+    x, conv, _ = case(name)
+    norm = warm(activated(6, act, nn.Dropout(0.5))).eval()
+    norm.weight.requires_grad_(False)
+    assert implementation("conv_batch_norm", x, conv, norm) == "folded"
+    found = []
+    for function in (conv_batch_norm, lambda x, conv, norm: norm(conv(x))):
+        mine = x.clone().requires_grad_()
+        result = function(mine, conv, norm)
+        leaves = (mine, *conv.parameters(), norm.bias)
+        found.append((result.detach(), *torch.autograd.grad(result.square().sum(), leaves)))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    norm.drop.train()
+    torch.manual_seed(0)
+    dropped = conv_batch_norm(x, conv, norm)
+    torch.manual_seed(0)
+    torch.testing.assert_close(dropped, norm(conv(x)), rtol=1e-4, atol=1e-4)
+    norm.train().requires_grad_().drop.p = 0.0
+    same_bits(x, conv, norm)
+
+
+@torch.no_grad()
+def test_members_of_another_class_of_that_name_are_not_called(activated: type[BatchNormAct2d]) -> None:
+    x, conv, _ = case("2d")
+    for one in (type("BatchNormAct2d", (activated,), {}), type("Other", (activated,), {"__module__": "timm.layers"})):
+        norm = warm(one(6, nn.ReLU())).eval()
+        assert implementation("conv_batch_norm", x, conv, norm) == "reference"
+        assert torch.equal(conv_batch_norm(x, conv, norm), norm(conv(x)))
+
+
 @torch.no_grad()
 def test_a_patched_class_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     x, conv, norm = case("2d")

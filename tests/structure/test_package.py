@@ -169,3 +169,67 @@ def test_a_local_function_that_another_file_calls_is_not_followed(package: Path)
     found = {one.name: one.bodies[0] for one in Module(source).structures()}
     assert [one.op for one in found["model"].nodes if one.op in ("softmax", "call")] == ["call"]
     assert [one.op for one in found["here"].nodes if one.op in ("softmax", "call")] == ["softmax"]
+
+
+FACTORIES = """\
+from functools import partial
+
+from torch import nn
+from .low import Same
+
+
+def create_conv(channels, same=False, groups=1):
+    if same:
+        made = Same(channels, channels, 3)
+    else:
+        made = pad(channels, groups)
+    return made
+
+
+def pad(channels, groups):
+    if groups > channels:
+        raise ValueError
+    return nn.Conv2d(channels, channels, 3, groups=groups)
+
+
+def activated(norm, act):
+    return norm if act is None else partial(norm, act=act)
+
+
+def again(channels):
+    return again(channels - 1) if channels else Same(channels)
+"""
+CONVOLVED = """\
+from torch import nn
+from ..factories import activated, again, create_conv
+
+
+class Block(nn.Module):
+    def __init__(self, channels, norm_layer=nn.BatchNorm2d, act_layer=nn.ReLU, **factory):
+        super().__init__()
+        norm_act_layer = activated(norm_layer, act_layer)
+        self.conv = create_conv(channels, **factory)
+        self.bn = norm_act_layer(channels)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.bn(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("", "", ["conv-batchnorm"]),
+        ("self.conv = create_conv(channels, **factory)", "self.conv = again(channels)", []),
+        ("activated(norm_layer, act_layer)", "activated(act_layer, norm_layer)", []),
+        ("norm_layer=nn.BatchNorm2d", "norm_layer=nn.GroupNorm", []),
+        ("return self.bn(x)", "return self.bn(x) + x", []),
+    ],
+)
+def test_layers_that_functions_of_other_files_choose(package: Path, old: str, new: str, found: list[str]) -> None:
+    (package / "factories.py").write_text(FACTORIES)
+    (package / "sub" / "m.py").write_text(CONVOLVED.replace(old, new))
+    assert rules(package / "sub" / "m.py") == found
+    (package / "sub" / "m.py").write_text(CONVOLVED.replace(old, new).replace("from ..factories", "from elsewhere"))
+    assert rules(package / "sub" / "m.py") == []

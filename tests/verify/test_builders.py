@@ -11,7 +11,7 @@ from regraft.verify import verify
 
 pytest.importorskip("torch")
 
-from regraft.verify.child.drivers import builders, flags
+from regraft.verify.child.drivers import builders, flags, inference
 from regraft.verify.child.load import load_source
 
 SOURCE = """
@@ -129,3 +129,55 @@ def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
     vars(model).update(unread=True, many=3)
     assert list(flags.flags(model, module, "if self.fused and self.many and self.training:")) == [("fused", False)]
     assert flags.flagged(lambda one: one.stages(), {"fused": False})(module).fused is False
+
+
+PLANNED = """
+import torch
+from torch import nn
+
+
+class Whole(nn.Module):
+    def __init__(self, plan, base_width=64):
+        super().__init__()
+        assert base_width == 64, "no other base width"
+        self.layers = nn.Sequential(*(nn.Linear(a, b) for a, b in plan))
+
+    def forward(self, x):
+        return self.layers(x) * 2
+
+
+class Steps(nn.Module):
+    def __init__(self, plan):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in plan)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return torch.softmax(x, -1)
+
+
+def whole(**kwargs) -> Whole:
+    return Whole([(8, 4), (4, 6)], **kwargs)
+"""
+
+
+def test_lists_that_a_function_gives_one_class_are_tried_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(PLANNED)
+    changed = PLANNED.replace("torch.softmax(x, -1)", "x.softmax(-1)").replace(
+        "self.layers(x) * 2", "2 * self.layers(x)"
+    )
+    found = {one.definition: one for one in verify(path, changed.encode(), time_limit=100)}
+    assert {name: one.reason for name, one in found.items()} == {"Whole": "", "Steps": ""}
+
+
+def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
+    values = {"base_width": 8, "depth": 2}
+    unbuilt = inference._unbuilt(values)
+    assert inference._blamed(f"{unbuilt}AssertionError: BasicBlock has no other base width", values) == "base_width"
+    assert inference._blamed(f"{unbuilt}TypeError: got multiple values for argument 'depth'", values) == "depth"
+    assert inference._blamed(f"{unbuilt}ValueError: depths differ", values) == ""

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.folding import folds, scale_and_shift
+from regraft.ops.folding import after, folds, scale_and_shift
 from regraft.ops.plain import is_plain
 
 _TRANSPOSED = {
@@ -34,8 +34,8 @@ def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
     the model's own modules; where nothing is folded they are called like the original does, bit for bit. In
     evaluation the running statistics are folded into the weights of the convolution, which then runs alone, if both
     modules are plain, everything is float32 or everything is float64, no gradient of `norm.weight` is wanted, and the
-    result is at least as large as the weights (else folding costs more than it saves). It is differentiable in the
-    input and all parameters.
+    result is at least as large as the weights (else folding costs more than it saves). The normalisation may be
+    timm's, which activates its result. It is differentiable in the input and all parameters.
     """
     if conv_batch_norm_implementation(x, conv, norm) != "folded":
         return conv_batch_norm_reference(x, conv, norm)
@@ -48,9 +48,8 @@ def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
         result: torch.Tensor = _TRANSPOSED[type(conv)](
             x, weight, shift, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
         )
-        return result
-    result = conv._conv_forward(x, weight * scale.reshape(-1, *[1] * (weight.dim() - 1)), shift)
-    return result
+        return after(norm, result)
+    return after(norm, conv._conv_forward(x, weight * scale.reshape(-1, *[1] * (weight.dim() - 1)), shift))
 
 
 def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:

@@ -11,19 +11,24 @@ from regraft.ops.plain import are_tensors, is_plain
 
 # Weights that are folded in half precision are rounded a second time: there the composition is more accurate.
 _FOLDED_TYPES = (torch.float32, torch.float64)
+# Layers of libraries that normalise like their base class of PyTorch, and then call members of theirs:
+# https://github.com/huggingface/pytorch-image-models/blob/v1.0.31/timm/layers/norm_act.py
+_MEMBERS_AFTER = {("timm.layers.norm_act", "BatchNormAct2d"): ("drop", "act")}
 
 
 def folds(x: torch.Tensor, layer: nn.Module, norm: Any, kind: type[nn.Module], channels: int, positions: int) -> bool:
     """True if `norm(layer(x))` is `layer` with other weights, as exact and, by the size of things, cheaper.
 
     layer      a plain convolution or Linear, with `weight` and `bias` (or None)
-    kind       the batch normalisation that fits it; one that uses the statistics of the batch is not folded
+    kind       the batch normalisation that fits it, or a known layer of that kind; one that uses the statistics of the
+               batch is not folded
     channels   outputs of `layer`
     positions  elements of the result for each channel: with fewer than weights for each channel nothing is gained
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False  # the compiler around it folds, and sees the hooks
-    if not are_tensors(x) or x.dtype not in _FOLDED_TYPES or not is_plain(norm, kind):
+    known = isinstance(norm, kind) and _name(norm) in _MEMBERS_AFTER
+    if not are_tensors(x) or x.dtype not in _FOLDED_TYPES or not is_plain(norm, type(norm) if known else kind):
         return False
     if torch.is_grad_enabled() and norm.weight is not None and norm.weight.requires_grad:
         return False  # through folded weights this gradient is a difference of large sums
@@ -49,3 +54,14 @@ def scale_and_shift(norm: Any, bias: torch.Tensor | None) -> tuple[torch.Tensor,
     centred = -norm.running_mean if bias is None else bias - norm.running_mean
     shift = centred * scale
     return scale, shift if norm.bias is None else shift + norm.bias
+
+
+def after(norm: nn.Module, normalised: torch.Tensor) -> torch.Tensor:
+    """What a normalisation that `folds` does with the normalised tensor: most nothing, some drop and activate."""
+    for member in _MEMBERS_AFTER.get(_name(norm), ()):
+        normalised = getattr(norm, member)(normalised)
+    return normalised
+
+
+def _name(module: object) -> tuple[str, str]:
+    return type(module).__module__, type(module).__qualname__

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.folding import folds, scale_and_shift
+from regraft.ops.folding import after, folds, scale_and_shift
 from regraft.ops.plain import is_plain
 
 
@@ -25,7 +25,7 @@ def linear_batch_norm(x: torch.Tensor, linear: Any, norm: Any) -> torch.Tensor:
     if linear_batch_norm_implementation(x, linear, norm) != "folded":
         return linear_batch_norm_reference(x, linear, norm)
     scale, shift = scale_and_shift(norm, linear.bias)
-    return functional.linear(x, linear.weight * scale.unsqueeze(1), shift)
+    return after(norm, functional.linear(x, linear.weight * scale.unsqueeze(1), shift))
 
 
 def linear_batch_norm_reference(x: torch.Tensor, linear: Any, norm: Any) -> torch.Tensor:

@@ -227,7 +227,10 @@ def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call
 
 
 def maybe_layer(frame: Frame, callee: Value, made: Value, expr: ast.Call) -> Value:
-    """`norm_layer(dim)`: what a parameter makes whose default is a class of `torch.nn`; it may be anything else."""
+    """`norm_layer(dim)`: what a parameter makes whose default is a class of `torch.nn`; it may be anything else.
+
+    So may what a function makes of it before it is called: `get_norm_act_layer(norm_layer, act_layer)(dim)`.
+    """
     usual = _usual(frame, callee)
     if usual:
         lines = (expr.lineno, expr.end_lineno or expr.lineno)
@@ -236,15 +239,18 @@ def maybe_layer(frame: Frame, callee: Value, made: Value, expr: ast.Call) -> Val
 
 
 def _usual(frame: Frame, callee: Value) -> str:
-    """The class of `torch.nn` that a value is, unless the caller says otherwise; "" where there is none."""
+    """The class of `torch.nn` that a value is, or is made of, unless the caller says otherwise; "" for none."""
     name: str | None = None
     if callee.origin == "global":
         name = callee.name
     elif callee in frame.defaults:
         name = frame.scope.names.resolve(frame.defaults[callee])
     else:
-        either = callee.node.args.values() if callee.node is not None and callee.node.op == "py.bool" else ()
-        several = (*(one for _, one in callee.options), *either)
+        several = [one for _, one in callee.options]
+        if callee.node is not None and callee.node.op == "py.bool":
+            several += callee.node.args.values()
+        elif callee.node is not None and callee.node.op in ("call", "py.call") and "0" in callee.node.args:
+            several.append(callee.node.args["0"])
         return next(filter(None, (_usual(frame, one) for one in several)), "")
     return name if name is not None and frame.scope.table.layer(name) is not None else ""
 

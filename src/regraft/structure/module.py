@@ -12,6 +12,7 @@ from pathlib import Path
 from regraft.names import Names, module_names, package_of, statements
 from regraft.source import SourceFile
 from regraft.structure import guards
+from regraft.structure.factories import made_by
 from regraft.structure.frame import Function, Scope
 from regraft.structure.lower import local_names, lower_function
 from regraft.structure.model import Body, Layer, Structure, Value
@@ -251,12 +252,23 @@ class Module:
             seen.add(function)
             body = self._constructor_body(owner, function)
             pending += self._called(owner, order, function, body)
-            for path, guard, value, statement in body.stores:
-                made = _stored_layers(path, guard, value, statement)
-                here = self.owner(owner) is self
-                found.setdefault(path, []).extend(made if here else (replace(one, lines=(0, 0)) for one in made))
+            home = self.owner(owner)
+            for store in body.stores:
+                made = (*_stored_layers(*store), *self._by_function(home, *store))
+                here = home is self
+                found.setdefault(store[0], []).extend(made if here else (replace(one, lines=(0, 0)) for one in made))
         ran |= seen
         return found
+
+    def _by_function(
+        self, home: Module, path: str, guard: guards.Guard, value: Value, statement: ast.stmt
+    ) -> Iterator[Layer]:
+        """Layers that a function of the file or its package may have made, and what else it may be."""
+        for one in (value, *(option for _, option in value.options)):
+            if one.node is not None and one.node.op == "call" and not one.layers:
+                made = made_by(self, home, one.node.spelling)
+                lines = (statement.lineno, statement.end_lineno or statement.lineno)
+                yield from (Layer(name, path, {}, guard, lines=lines) for name in (*made, "") if made)
 
     def _constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
         if self.owner(owner) is not self:

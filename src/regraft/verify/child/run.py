@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ from regraft.target import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.compare import unlike
 from regraft.verify.child.contract import signature_difference
-from regraft.verify.child.drivers import huggingface, inference, user
+from regraft.verify.child.drivers import huggingface, inference, methods, user
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.examine import examine
 from regraft.verify.child.later import examine_later
@@ -144,7 +145,7 @@ def _factory(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
         return None
 
 
-def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
+def _models(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
     original: ModuleType = session.original
     source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
     configs: list[Any] = []
@@ -157,6 +158,16 @@ def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factor
         )
     if not session.done():
         yield from _guarded(inference.subjects(session, request["text"], source, configs), session, "inference driver")
+
+
+def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
+    """Models by their `forward`, each with what it does beside that."""
+    tried: Counter[tuple[str, str]] = Counter()
+    for subject in _models(session, request, factory):
+        yield subject
+        if not subject.light:
+            beside = methods.subjects(subject, session, request["text"], tried)
+            yield from _guarded(beside, session, "driver of methods")
 
 
 def _guarded(subjects: Iterator[Subject], session: Session, name: str) -> Iterator[Subject]:

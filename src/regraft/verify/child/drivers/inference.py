@@ -32,7 +32,6 @@ SECONDS = 15.0
 SEARCH_SECONDS = 20.0
 # How long models that functions of the file build are brought up, all together.
 BUILT_SECONDS = 40.0
-_TWICE = re.compile(r"multiple values for (?:keyword )?argument '(\w+)'")
 
 
 class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -59,11 +58,14 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
 class _Source:
     """The text of the whole file, what it says about the changed definitions, and the configurations that built models
     of it.
+
+    noted: lists and dictionaries, by parameter, that its functions give the classes that they build
     """
 
     whole: str
     hints: vary.Hints
     configs: tuple[Any, ...]
+    noted: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +125,18 @@ def _built_subjects(given: _Source, session: Session) -> Iterator[Subject]:
     deadline = session.ledger.share(BUILT_SECONDS)
     wholes = []
     for builder in builders(session.original):
+        for key, value in builder.values.items():
+            if isinstance(value, list | tuple | dict):
+                given.noted.setdefault(key, value)
         if session.done() or time.process_time() > deadline:
             break
         life, whole = _built_life(builder, session)
         if life is not None:
             wanted = held(seeded(0, life.build, session.original), session) & session.wanted()
             if wanted or reach(_subject(life), session).news:
+                before = time.process_time()
                 yield _subject(life)
+                deadline += time.process_time() - before  # comparing it is no search
             yield from _varied(life, given, session)
         elif whole is not None:
             wholes.append(whole)
@@ -149,8 +156,8 @@ def _built_life(builder: Builder, session: Session) -> tuple[_Life | None, parts
                 continue
             seen.append(values)
             life = _lived(builder.name, values, session, seconds, known=builder.values)
-            while isinstance(life, _Failure) and (twice := _TWICE.search(life.reason)) and twice[1] in values:
-                values = {key: value for key, value in values.items() if key != twice[1]}  # the function's own
+            while isinstance(life, _Failure) and not life.built and (blamed := _blamed(life.reason, values)):
+                values = {key: value for key, value in values.items() if key != blamed}  # the function's own
                 life = _lived(builder.name, values, session, seconds, known=builder.values)
             if isinstance(life, _Life):
                 return life, None
@@ -162,6 +169,17 @@ def _built_life(builder: Builder, session: Session) -> tuple[_Life | None, parts
                     break
     session.ledger.skip(f"{builder.name} (inference): {max(failed, key=lambda one: one.built).reason}")
     return None, whole
+
+
+def _blamed(reason: str, values: Mapping[str, Any]) -> str:
+    """The first of the given parameters that an error names, in one word or several; "" for none."""
+    error = reason.removeprefix(_unbuilt(values))
+    named = (key for key in values if re.search(rf"\b({key}|{key.replace('_', ' ')})\b", error))
+    return next(named, "")
+
+
+def _unbuilt(values: Mapping[str, Any]) -> str:
+    return f"cannot be built from {_shown(values)}: "
 
 
 def _class_subjects(name: str, cls: type, given: _Source, session: Session) -> Iterator[Subject]:
@@ -217,7 +235,7 @@ def _lived(
             refuse_large(_builder(name, values), session.original)
             model = in_mode(seeded(0, _builder(name, values), session.original), False)
     except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
-        return _Failure(False, f"cannot be built from {_shown(values)}: {type(error).__name__}: {str(error)[:200]}")
+        return _Failure(False, f"{_unbuilt(values)}{type(error).__name__}: {str(error)[:200]}")
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
             found = inputs.find(
@@ -320,7 +338,7 @@ def _constructor_values(cls: type, given: _Source) -> Iterator[dict[str, Any]]:
             if parameter in wanted:
                 values[parameter.name] = config
             elif parameter.default is parameter.empty:
-                values[parameter.name] = _guess(parameter, config)
+                values[parameter.name] = given.noted.get(parameter.name) or _guess(parameter, config)
             elif parameter.default is None or isinstance(parameter.default, bool | int | float | str | list | tuple):
                 values[parameter.name] = parameter.default
         seen = [values]

@@ -1,0 +1,82 @@
+"""What models do beside `forward` is run and compared, too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regraft.verify import Verdict, verify
+
+pytest.importorskip("torch")
+
+SOURCE = """
+import torch
+from torch import nn
+
+
+class Backbone(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.stem, self.norm, self.head = nn.Conv2d(3, width, 3), nn.BatchNorm2d(width), nn.Linear(width, 2)
+
+    def forward(self, x):
+        x = self.norm(self.stem(x)).relu()
+        return self.head(x.mean((2, 3)))
+
+    @torch.no_grad()
+    def forward_intermediates(self, x, normed: bool = False, sign=None):
+        y = self.stem(x)
+        if normed:
+            y = self.norm(y) + 1
+        return [x, y * 2]
+
+    def prune(self, names: list):
+        return [name.upper() for name in names]
+
+
+class Model(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.body = Backbone(width)
+
+    def forward(self, x):
+        return self.body(x)
+"""
+RELU = ("self.norm(self.stem(x)).relu()", "torch.relu(self.norm(self.stem(x)))")
+
+
+def verdict(folder: Path, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> Verdict:
+    monkeypatch.chdir(folder)
+    path, text = folder / "model.py", SOURCE
+    path.write_text(SOURCE)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (found,) = verify(path, text.encode(), time_limit=100)
+    return found
+
+
+def test_a_method_with_its_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(tmp_path, monkeypatch, RELU, ("self.norm(y) + 1", "1 + self.norm(y)"), ("y * 2", "2 * y"))
+    assert (found.status, found.reason) == ("proved", "")
+
+
+@pytest.mark.parametrize("wrong", [("self.norm(y) + 1", "self.norm(y) - 1"), ("y * 2", "y * 3")])
+def test_a_wrong_method_is_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]) -> None:
+    found = verdict(tmp_path, monkeypatch, RELU, wrong)
+    assert found.status == "refuted"
+    assert "forward_intermediates of " in found.reason
+    script = [sys.executable, str(found.evidence["reproducer"])]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "differs" in done.stdout
+
+
+def test_a_method_that_takes_what_nobody_can_guess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = verdict(tmp_path, monkeypatch, RELU, ("name.upper() for", "name.upper().upper() for"))
+    line = SOURCE[: SOURCE.index("return [name")].count("\n") + 1
+    assert (found.status, found.reason) == (
+        "unproven",
+        f"line {line} never ran; in the original, line {line} never ran",
+    )
