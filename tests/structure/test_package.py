@@ -199,6 +199,7 @@ def activated(norm, act):
 def again(channels):
     return again(channels - 1) if channels else Same(channels)
 """
+FOLDED = ["conv-batchnorm"]
 CONVOLVED = """\
 from torch import nn
 from ..factories import activated, again, create_conv
@@ -220,11 +221,12 @@ class Block(nn.Module):
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("", "", ["conv-batchnorm"]),
+        ("", "", FOLDED),
         ("self.conv = create_conv(channels, **factory)", "self.conv = again(channels)", []),
         ("activated(norm_layer, act_layer)", "activated(act_layer, norm_layer)", []),
         ("norm_layer=nn.BatchNorm2d", "norm_layer=nn.GroupNorm", []),
         ("return self.bn(x)", "return self.bn(x) + x", []),
+        ("activated(norm_layer, act_layer)", "activated(nn.GroupNorm, None) if channels else norm_layer", FOLDED),
     ],
 )
 def test_layers_that_functions_of_other_files_choose(package: Path, old: str, new: str, found: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from regraft.structure.frame import Frame
 from regraft.structure.model import MISSING, Layer, Node, Value
@@ -231,28 +231,31 @@ def maybe_layer(frame: Frame, callee: Value, made: Value, expr: ast.Call) -> Val
 
     So may what a function makes of it before it is called: `get_norm_act_layer(norm_layer, act_layer)(dim)`.
     """
-    usual = _usual(frame, callee)
+    usual = dict.fromkeys(_usual(frame, callee))
     if usual:
         lines = (expr.lineno, expr.end_lineno or expr.lineno)
-        made.layers = tuple(Layer(one, guard=frame.guard, lines=lines) for one in (usual, ""))
+        made.layers = tuple(Layer(one, guard=frame.guard, lines=lines) for one in (*usual, ""))
     return made
 
 
-def _usual(frame: Frame, callee: Value) -> str:
-    """The class of `torch.nn` that a value is, or is made of, unless the caller says otherwise; "" for none."""
-    name: str | None = None
-    if callee.origin == "global":
-        name = callee.name
-    elif callee in frame.defaults:
-        name = frame.scope.names.resolve(frame.defaults[callee])
-    else:
-        several = [one for _, one in callee.options]
-        if callee.node is not None and callee.node.op == "py.bool":
-            several += callee.node.args.values()
-        elif callee.node is not None and callee.node.op in ("call", "py.call") and "0" in callee.node.args:
-            several.append(callee.node.args["0"])
-        return next(filter(None, (_usual(frame, one) for one in several)), "")
-    return name if name is not None and frame.scope.table.layer(name) is not None else ""
+def _usual(frame: Frame, callee: Value) -> Iterator[str]:
+    """The classes of `torch.nn` that a value is one of, or is made of, unless the caller says otherwise."""
+    pending = [callee]
+    for value in pending:
+        name: str | None = None
+        if value.origin == "global":
+            name = value.name
+        elif value in frame.defaults:
+            name = frame.scope.names.resolve(frame.defaults[value])
+        else:
+            several = [one for _, one in value.options]
+            if value.node is not None and value.node.op == "py.bool":
+                several += value.node.args.values()
+            elif value.node is not None and value.node.op in ("call", "py.call") and "0" in value.node.args:
+                several.append(value.node.args["0"])
+            pending += [one for one in several if one not in pending]
+        if name is not None and frame.scope.table.layer(name) is not None:
+            yield name
 
 
 def enumerate_args(positional: Sequence[Value]) -> list[tuple[str, Value]]:
