@@ -16,6 +16,13 @@ from torch.nn.utils import prune  # noqa: E402
 from regraft import ops  # noqa: E402
 from regraft.ops import conv_batch_norm, implementation, linear_batch_norm  # noqa: E402
 
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small inputs are folded, too."""
+    monkeypatch.setenv("REGRAFT_KERNELS", "always")
+
+
 SPACE = {1: (40,), 2: (12, 10), 3: (6, 5, 8)}
 CASES: dict[str, tuple[Callable[[], Any], int]] = {
     "1d": (lambda: nn.Conv1d(4, 6, 3), 1),
@@ -207,14 +214,22 @@ def test_strided_and_empty_inputs() -> None:
         assert linear_batch_norm(x[:0], linear, norm).shape == (0, 5)
 
 
-def test_small_results_are_not_folded() -> None:
-    """Folding reads and writes all weights: with few rows that costs more than normalising."""
-    with torch.no_grad():
-        x, linear, norm = linear_case(rows=7)
-        assert implementation("linear_batch_norm", x, linear, norm) == "reference"
-        x, conv, norm = case("2d")
-        assert implementation("conv_batch_norm", x[:1, :, :6, :6], conv, norm) == "reference"
-        assert implementation("conv_batch_norm", x, conv, norm) == "folded"
+@torch.no_grad()
+def test_small_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operations on the weights cost more than the pass over the result, unless that is large."""
+    monkeypatch.delenv("REGRAFT_KERNELS")
+    _, linear, norm = linear_case()
+    for rows, expected in ((2**20 // 5 + 1, "folded"), (2**20 // 5, "reference")):
+        assert implementation("linear_batch_norm", torch.zeros(rows, 8), linear, norm) == expected
+    wide, normed = nn.Linear(2**14, 64).eval(), nn.BatchNorm1d(64).eval()  # 64 results for each of 2**20 weights
+    for rows, expected in ((2**20, "folded"), (2**20 - 1, "reference")):
+        meta = torch.empty(1, 2**14).expand(rows, -1)
+        assert implementation("linear_batch_norm", meta, wide, normed) == expected
+    x, conv, norm = case("2d")
+    assert implementation("conv_batch_norm", x, conv, norm) == "reference"
+    large = torch.zeros(3, 4, 484, 484)
+    assert implementation("conv_batch_norm", large, conv, norm) == "folded"
+    assert torch.equal(conv_batch_norm(x, conv, norm), norm(conv(x)))
 
 
 @torch.no_grad()

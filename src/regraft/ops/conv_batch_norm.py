@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn import functional
 
 from regraft.ops.folding import after, folds, scale_and_shift
-from regraft.ops.plain import is_plain
 
 _TRANSPOSED = {
     nn.ConvTranspose1d: functional.conv_transpose1d,
@@ -34,8 +33,8 @@ def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
     the model's own modules; where nothing is folded they are called like the original does, bit for bit. In
     evaluation the running statistics are folded into the weights of the convolution, which then runs alone, if both
     modules are plain, everything is float32 or everything is float64, no gradient of `norm.weight` is wanted, and the
-    result is at least as large as the weights (else folding costs more than it saves). The normalisation may be
-    timm's, which activates its result. It is differentiable in the input and all parameters.
+    result is large (on CPU 2**20 elements, and 64 for each weight) or REGRAFT_KERNELS=always is in the environment.
+    The normalisation may be timm's, which activates its result. It is differentiable in the input and all parameters.
     """
     if conv_batch_norm_implementation(x, conv, norm) != "folded":
         return conv_batch_norm_reference(x, conv, norm)
@@ -61,7 +60,7 @@ def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Te
 def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str:
     """Name of what runs for these arguments: "folded" or "reference"."""
     kind = _NORM_AFTER.get(type(conv))
-    if kind is None or not is_plain(conv, type(conv)) or x.dim() != conv.weight.dim():
+    if kind is None or x.dim() != conv.weight.dim():
         return "reference"  # without a batch dimension the normalisation refuses the result, or takes another axis
     steps = math.prod(conv.stride)
     space = x.shape[0] * math.prod(x.shape[2:])

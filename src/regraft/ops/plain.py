@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -59,6 +60,11 @@ def is_hooked(module: nn.Module) -> bool:
         or module_internals._global_backward_hooks
         or module_internals._global_backward_pre_hooks
     )
+
+
+def forced() -> bool:
+    """True where kernels are wanted for inputs, too, that are so small that they do not pay: in verification."""
+    return os.environ.get("REGRAFT_KERNELS") == "always"
 
 
 def compiles(*tensors: torch.Tensor) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 
 from regraft.ops.attention_form import Form, scores_of, snapshot
-from regraft.ops.plain import are_tensors, is_transformed
+from regraft.ops.plain import are_tensors, forced, is_transformed
 from regraft.ops.postponed_scores import postponed_scores
 
 _FEW = 4  # times fewer rows of scores than features, from which on a copy of the key costs more than they do
@@ -150,5 +149,4 @@ def _pays(query: torch.Tensor, key: torch.Tensor) -> bool:
         return False
     if query.shape[-2] * _FEW < query.shape[-1]:
         return False
-    always = os.environ.get("REGRAFT_KERNELS") == "always"
-    return always or query[..., 0].numel() * key.shape[-2] >= _LEAST[kind]
+    return forced() or query[..., 0].numel() * key.shape[-2] >= _LEAST[kind]
