@@ -1,7 +1,7 @@
 """From which size on folding a batch normalisation into the convolution before it gains, on CPU in evaluation.
 
-In pairs, one thread, processor time, as `regraft bench` measures: the median ratio (above 1: folding is faster) and its
-95% interval, with everything folded (REGRAFT_KERNELS=always), and what `regraft.ops.conv_batch_norm` does by itself.
+In pairs, one thread, processor time, as `regraft bench` measures: the median ratio (above 1: folding is faster) and
+its 95% interval, with everything folded (REGRAFT_KERNELS=always), and what `regraft.ops.conv_batch_norm` does itself.
 
     python benchmarks/effect/folding.py [--rounds 20] > benchmarks/results/effect-folding.txt
 """
@@ -39,9 +39,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, float32, one thread,")
-    print(
-        f"{rounds} rounds, {datetime.now(timezone.utc):%Y-%m-%d}; conv, then norm ÷ folded, median and its 95% interval\n"
-    )
+    print(f"{rounds} rounds, {datetime.now(timezone.utc):%Y-%m-%d}; original ÷ folded, median and its 95% interval\n")
     print(f"{'convolution':12}{'input':>18}{'results':>10}{'a weight':>10}{'folded':>20}{'the op':>12}")
     for kind, make in KINDS.items():
         for channels, side, batch in SHAPES:

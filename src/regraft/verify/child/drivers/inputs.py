@@ -256,9 +256,7 @@ def _calls_of(model: Any, spec: Spec) -> Iterator[Calls]:
 
 
 def _with_flags(model: Any, calls: Calls, accepted: set[str], text: str) -> Iterator[Calls]:
-    flags = [
-        p for p in signature(model).parameters.values() if isinstance(p.default, bool) and p.name != "return_dict"
-    ]
+    flags = [p for p in signature(model).parameters.values() if _is_flag(p) and p.name != "return_dict"]
     choices = [(p.name, not p.default) for p in flags] + [(name, True) for name in _ASK if name in accepted]
     every = (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False))
     for name, value in sorted(every, key=lambda one: not _mentions(text, one[0])):
@@ -268,6 +266,11 @@ def _with_flags(model: Any, calls: Calls, accepted: set[str], text: str) -> Iter
 
         if name in accepted and _runs(model, more(0)[0]):
             yield more
+
+
+def _is_flag(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is true or false by default, or left to the configuration."""
+    return isinstance(parameter.default, bool) or (parameter.default is None and annotation(parameter) == "bool")
 
 
 def _with_cache(model: Any, found: Found) -> Iterator[Calls]:

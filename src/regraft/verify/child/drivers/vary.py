@@ -57,17 +57,23 @@ def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, An
 
 
 def mentioned(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
-    """Yield the overrides of fields that the text mentions: those with their whole name there first, of these the
-    configuration's own before nested ones, and numbers, which seldom decide what runs, last."""
+    """Yield the overrides of fields that the text mentions: those with their whole name there first, of these what
+    conditions ask for, then the configuration's own before nested ones, and numbers, which seldom decide what runs,
+    last."""
 
-    def order(variation: tuple[str, Mapping[str, Any]]) -> tuple[int, bool, bool]:
+    def order(variation: tuple[str, Mapping[str, Any]]) -> tuple[int, bool, bool, bool]:
         name, override = variation
         value = override.get(name)
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        return -_mention(hints.text, name), name not in override, numeric
+        return -_mention(hints.text, name), not _asked(hints.text, name), name not in override, numeric
 
     found = _variations({**hints.optional, **config}, hints)
     yield from (override for _, override in sorted((one for one in found if _mention(hints.text, one[0])), key=order))
+
+
+def _asked(text: str, name: str) -> bool:
+    """Whether a condition of a text reads a name."""
+    return bool(re.search(rf"\b(?:if|while)\b[^\n:]*\b{re.escape(name)}\b", text))
 
 
 def _mention(text: str, name: str) -> int:
