@@ -413,7 +413,14 @@ def _chosen(node: Node, op: str) -> bool:
     if node.op != "call" or node.layer is None or set(node.args) != {"0"}:
         return False
     layers = node.layer.layers
-    return any(layer.choice or computes(layer.type) == op for layer in layers)
+    return any(_may_choose(layer, op) if layer.choice else computes(layer.type) == op for layer in layers)
+
+
+def _may_choose(layer: Layer, op: str) -> bool:
+    """Whether a table may give the operation for its key: of a constant, what its name says, or a variant of it."""
+    key = layer.args["key"].const
+    names = ("silu", "swish") if op == "silu" else (op,)
+    return not isinstance(key, str) or any(name in key for name in names)
 
 
 def _default_arguments(op: str) -> dict[str, Value]:
