@@ -147,8 +147,9 @@ class Whole(nn.Module):
 
 
 class Steps(nn.Module):
-    def __init__(self, plan):
+    def __init__(self, plan, num_heads=None):
         super().__init__()
+        assert 8 % num_heads == 0
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in plan)
 
     def forward(self, x):
@@ -162,7 +163,7 @@ def whole(**kwargs) -> Whole:
 """
 
 
-def test_lists_that_a_function_gives_one_class_are_tried_for_others(
+def test_lists_of_one_class_are_tried_for_others_and_what_is_unset_gets_a_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

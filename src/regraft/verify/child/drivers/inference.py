@@ -347,6 +347,10 @@ def _constructor_values(cls: type, given: _Source) -> Iterator[dict[str, Any]]:
             if small not in seen:
                 seen.append(small)
         yield from (*seen[1:], values)
+        unset = {one.name: _suggested(one, config) for one in parameters if values.get(one.name, 0) is None}
+        chosen = {name: value for name, value in unset.items() if value is not None}
+        if chosen:  # that the class does without only where a caller chooses
+            yield from ({**one, **chosen} for one in (*seen[1:], values))
 
 
 def _constructor(cls: type) -> list[inspect.Parameter]:
@@ -369,14 +373,20 @@ def _small(values: Mapping[str, Any], scale: tiny.Scale) -> dict[str, Any]:
 
 
 def _guess(parameter: inspect.Parameter, config: Any) -> Any:
-    """A value for a parameter: what the configuration has under its name, what its name suggests, or a size."""
+    """A value for a parameter: what is suggested, or a size."""
+    suggested = _suggested(parameter, config)
+    return HIDDEN if suggested is None else suggested
+
+
+def _suggested(parameter: inspect.Parameter, config: Any) -> Any:
+    """What the configuration has under the name of a parameter, or what the name suggests; None for neither."""
     own = getattr(config, parameter.name, None)
     if isinstance(own, bool | int | float | str):
         return own
     try:
         return value_for(parameter.name, inputs.annotation(parameter))
     except LookupError:
-        return HIDDEN
+        return None
 
 
 def _fitting(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list[Any]:
