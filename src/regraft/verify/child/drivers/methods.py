@@ -94,4 +94,5 @@ def _subject(whole: Subject, path: str, name: str, what: str, calls: inputs.Call
     def build(module: ModuleType) -> Any:
         return Method(whole.build(module).get_submodule(path), name)
 
-    return Subject(what, "methods", build, calls, {**whole.recipe, "part": path, "method": name})
+    place = ".".join(filter(None, (whole.recipe.get("part", ""), path)))
+    return Subject(what, "methods", build, calls, {**whole.recipe, "part": place, "method": name})
