@@ -57,7 +57,7 @@ def _never_entered(change: Change, session: Session) -> Iterator[str]:
     gaps = {line for line, _ in session.tracer.gaps(change)}
     for name, value in tuple(vars(getattr(session.changed, change.definition)).items()):
         method = inspect.unwrap(value) if isinstance(value, FunctionType) else None
-        if isinstance(method, FunctionType) and not name.startswith("__"):
+        if isinstance(method, FunctionType) and name != "forward" and not name.startswith("__"):
             lines = {line for *_, line in method.__code__.co_lines()}
             if lines & gaps and method.__code__.co_firstlineno not in session.tracer.entered:
                 yield name

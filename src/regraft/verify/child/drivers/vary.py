@@ -58,14 +58,15 @@ def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, An
 
 def mentioned(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
     """Yield the overrides of fields that the text mentions: those with their whole name there first, of these what
-    conditions ask for, then the configuration's own before nested ones, and numbers, which seldom decide what runs,
-    last."""
+    conditions ask for and strings, then the configuration's own before nested ones, and numbers, which seldom decide
+    what runs, last."""
 
     def order(variation: tuple[str, Mapping[str, Any]]) -> tuple[int, bool, bool, bool]:
         name, override = variation
         value = override.get(name)
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        return -_mention(hints.text, name), not _asked(hints.text, name), name not in override, numeric
+        decides = isinstance(value, str) or _asked(hints.text, name)
+        return -_mention(hints.text, name), not decides, name not in override, numeric
 
     found = _variations({**hints.optional, **config}, hints)
     yield from (override for _, override in sorted((one for one in found if _mention(hints.text, one[0])), key=order))
