@@ -122,6 +122,19 @@ def test_a_part_that_is_never_called_gets_inputs_of_its_own(tmp_path, monkeypatc
     assert wrong.status == "refuted"
 
 
+def test_a_method_of_a_part_is_refuted_and_reproduced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    method = "\n    def ranked(self, states):\n        return torch.relu(self.out(states)).sum(-1)\n\n\nclass Whole("
+    source = NEVER.replace("\n\nclass Whole(", method)
+    verdict = judged(source, ".sum(-1)", ".mean(-1)", tmp_path)
+    assert verdict.status == "refuted"
+    assert "ranked of " in verdict.reason
+    script = Path(verdict.evidence["reproducer"])
+    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, "")
+    assert "differs" in run.stdout
+
+
 REGISTERED = """
 import torch
 from torch import nn

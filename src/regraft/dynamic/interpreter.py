@@ -6,7 +6,7 @@ import ast
 import contextlib
 import math
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from types import FunctionType
@@ -18,7 +18,6 @@ from regraft.dynamic.codes import (
     ARGUMENTS,
     access,
     assign,
-    holds_number,
     holds_tensor,
     is_read_number,
     method_call,
@@ -27,14 +26,14 @@ from regraft.dynamic.codes import (
     tensors_in,
 )
 from regraft.dynamic.errors import ReadInside, Unrunnable, Unsplittable, refuse
+from regraft.dynamic.lists import Lists
 from regraft.dynamic.probe import Observed, observe
 from regraft.dynamic.residual import HostStep, Step, TensorStep, reads
 from regraft.dynamic.scratch import Attribute
-from regraft.dynamic.values import SAME, Names, Value, fork, lengths, lists_in, literal, open_sizes, opened, pattern
+from regraft.dynamic.values import SAME, Names, Value, lists_in, literal, open_sizes, opened, pattern
 from regraft.dynamic.worlds import Longer
 
 T = TypeVar("T")
-NUMBERS = frozenset({"int", "round", "abs", "bool", "sum", "max", "min"})  # what these give may be one
 MORE = 20  # times as many operations, which sizes may not cost in the second world
 
 
@@ -62,10 +61,11 @@ class Local:
     frame: Frame
 
 
-class Interpreter(ABC):
+class Interpreter(Lists):
     """The state of specialisation."""
 
     def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
         self.model = model
         self.scratch: Collection[Attribute] = ()  # attributes of modules that are variables of a call
         self.stored: list[Attribute] = []  # those that code assigned that was run instead of followed
@@ -76,7 +76,6 @@ class Interpreter(ABC):
         self.local: dict[Any, Local] = {}  # functions that the network makes, by what stands for them
         self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
         self.globals: dict[str, Any] = {}
-        self.names: Names = {}
         self.frame = Frame("", {}, "")
         self.steps: list[Step] = []
         self.count = 0
@@ -94,9 +93,6 @@ class Interpreter(ABC):
         self.copies: dict[str, str] = {}  # names that got what others hold, where that may be a constant
         self.tests: list[Value] = []  # first operands, which are asked before what changes something in the others
         self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
-        self.ragged: dict[int, list[Any]] = {}  # lists, by their ids, whose lengths differ between the paths here
-        self.tied: dict[int, list[Any]] = {}  # lists, by their ids, that another name holds on some of the paths here
-        self.given: dict[int, Any] = {}  # lists and dictionaries, by their ids, that the arguments are
         self.fallible = 0  # operations so far that may raise for other inputs
         self.in_place = 0  # tensors changed in place so far
         self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
@@ -116,91 +112,6 @@ class Interpreter(ABC):
         result = run()
         found, self.changed = self.changed, before | self.changed
         return result, found
-
-    # -- lists, whose lengths are known where all paths that lead here agree on them
-
-    def is_ragged(self, example: Any) -> bool:
-        return any(id(one) in self.ragged for one in lists_in(example))
-
-    def has_length(self, value: Value) -> bool:
-        """Whether it is a list of the host, under a name, whose length is known."""
-        held = isinstance(value.code, ast.Name) and value.code.id in self.names
-        return (
-            value.kind == "host" and held and isinstance(value.example, list) and id(value.example) not in self.ragged
-        )
-
-    def met_lists(self, example: Any, others: list[Any]) -> None:
-        """Note the lists in `example`, which stands for all others, unless these are as long."""
-        if any(lengths(one) != lengths(example) or self.is_ragged(one) for one in others):
-            self.ragged.update((id(one), one) for one in lists_in(example))
-
-    def length_depends(self, code: ast.expr) -> bool:
-        """Whether the length of a list depends on a number that data decide, or on the length of another that does."""
-        if any(self.is_ragged(self.names[key].example) for key in reads(code) if key in self.names):
-            return True
-        deciding: list[ast.expr] = []
-        for one in ast.walk(code):
-            if isinstance(one, ast.Slice):
-                deciding.append(one)
-            elif isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mult):
-                deciding += [one] if self.is_list(one.left) or self.is_list(one.right) else []
-            elif isinstance(one, ast.Call) and isinstance(one.func, ast.Name) and one.func.id == "range":
-                deciding += one.args
-        return any(self.is_unknown_number(one) for part in deciding for one in ast.walk(part))
-
-    def is_list(self, code: ast.expr) -> bool:
-        """Whether code of the host may give a list."""
-        if isinstance(code, ast.Name):
-            return code.id in self.names and isinstance(self.names[code.id].example, list)
-        if isinstance(code, ast.BinOp):
-            return self.is_list(code.left) or self.is_list(code.right)
-        if isinstance(code, ast.Subscript):
-            return self.is_list(code.value)
-        if isinstance(code, ast.Call):
-            called = code.func.attr if isinstance(code.func, ast.Attribute) else getattr(code.func, "id", "")
-            return called in ("list", "sorted", "tolist", "copy")
-        return isinstance(code, ast.List)
-
-    def is_unknown_number(self, code: ast.AST) -> bool:
-        """Whether it may be a number that data decide, in code of the host."""
-        if isinstance(code, ast.Name) and code.id in self.names:
-            value = self.names[code.id]
-            return value.kind == "host" and isinstance(value.example, int)
-        if isinstance(code, ast.Subscript) and not isinstance(code.slice, ast.Slice):
-            used = [self.names[key] for key in reads(code.value) if key in self.names]
-            return any(one.kind == "host" and holds_number(one.example) for one in used)
-        if isinstance(code, ast.Call) and isinstance(code.func, ast.Attribute):
-            return code.func.attr == "item"
-        return isinstance(code, ast.Call) and isinstance(code.func, ast.Name) and code.func.id in NUMBERS
-
-    def check_change(self, node: ast.AST, example: Any) -> None:
-        """Refuse to change a list or dictionary that is the caller's, or that is held twice on some paths only."""
-        if id(example) in self.given:
-            raise self.refuse(node, "what an argument holds is changed here, which the caller would see")
-        if id(example) in self.tied:
-            raise self.refuse(node, "a list changes that another name holds, too, on some of the paths that lead here")
-
-    def tie(self, paths: list[Names]) -> None:
-        """Note the lists that are held twice on some of the paths that meet, and not on others."""
-        twins: list[dict[tuple[str, int], set[tuple[str, int]]]] = []
-        for names in paths:
-            holders: dict[int, set[tuple[str, int]]] = {}
-            for key, value in names.items():
-                if value.kind == "host":
-                    for place, one in enumerate(lists_in(value.example)):
-                        holders.setdefault(id(one), set()).add((key, place))
-            twins.append({one: several - {one} for several in holders.values() for one in several})
-        for key, place in {one for known in twins for one in known}:
-            if any(one.get((key, place), set()) != twins[0].get((key, place), set()) for one in twins[1:]):
-                here = list(lists_in(self.names[key].example)) if key in self.names else []
-                self.tied.update((id(one), one) for one in here[place : place + 1])
-
-    def forked(self, names: Names) -> Names:
-        copies: dict[int, Any] = {}
-        made = fork(names, copies)
-        for known in (self.ragged, self.tied, self.given):
-            known.update((id(copy), copy) for key, copy in copies.items() if key in known)
-        return made
 
     @property
     def place(self) -> tuple[str, int]:
