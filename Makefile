@@ -1,4 +1,4 @@
-# Both targets start from nothing but Python: they make .venv, install what they need there, and run.
+# demo, test, test-liger and lint start from nothing but Python: they make .venv, install what they need there, and run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -417,10 +417,14 @@ def _chosen(node: Node, op: str) -> bool:
 
 
 def _may_choose(layer: Layer, op: str) -> bool:
-    """Whether a table may give the operation for its key: of a constant, what its name says, or a variant of it."""
-    key = layer.args["key"].const
+    """Whether a table may give the operation, or a variant of it, for one of the keys that it may be asked for."""
+    return any(_may_mean(key.const, op) for key in layer.args["key"].alternatives())
+
+
+def _may_mean(key: object, op: str) -> bool:
+    """Whether what stands under a constant in a table may be the operation, by its name; any other key may."""
     names = ("silu", "swish") if op == "silu" else (op,)
-    return not isinstance(key, str) or any(name in key for name in names)
+    return not isinstance(key, str) or (any(name in key for name in names) and key != f"quick_{op}")
 
 
 def _default_arguments(op: str) -> dict[str, Value]:

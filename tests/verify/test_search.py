@@ -1,4 +1,4 @@
-"""Configurations that are searched for: of models that cannot be built, and of two fields that are needed together."""
+"""Configurations that are searched for: of models that cannot be built, fields that are needed together, lengths."""
 
 import pytest
 
@@ -13,8 +13,9 @@ from torch import nn
 
 
 class TinyConfig:
-    def __init__(self, hidden_size=64, table=None, expert=False, scored=False):
+    def __init__(self, hidden_size=64, table=None, expert=False, scored=False, block_size=64):
         self.hidden_size, self.table, self.expert, self.scored = hidden_size, table or {"rows": 5}, expert, scored
+        self.block_size = block_size
 
     def to_dict(self):
         return dict(vars(self))
@@ -22,7 +23,7 @@ class TinyConfig:
     @classmethod
     def from_dict(cls, values):
         READ
-        return cls(**{name: values[name] for name in ("hidden_size", "table", "expert", "scored")})
+        return cls(**{name: values[name] for name in ("hidden_size", "table", "expert", "scored", "block_size")})
 """
 
 UNBUILT = """
@@ -70,6 +71,33 @@ class Whole(nn.Module):
         return states
 """
 
+IN_BLOCKS = """
+
+class Mixer(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.block_size = config.block_size
+
+    def forward(self, states):
+        if states.shape[1] <= 5 * self.block_size:
+            return states
+        blocks = states.unflatten(1, (-1, self.block_size))
+        return torch.softmax(blocks, -1).flatten(1, 2)
+
+
+class Whole(nn.Module):
+    config_class = TinyConfig
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(99, config.hidden_size)
+        self.mixer = Mixer(config)
+
+    def forward(self, input_ids):
+        return self.mixer(self.words(input_ids))
+"""
+
 
 def judged(source, read, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -89,3 +117,8 @@ def test_parts_of_a_model_that_cannot_be_built_take_its_configuration(read, tmp_
 def test_two_fields_are_changed_together_where_each_alone_reaches_nothing(tmp_path, monkeypatch):
     verdict = judged(TOGETHER, "pass", tmp_path, monkeypatch)["scores"]
     assert verdict.evidence["models"] == ["Whole"], verdict.reason
+
+
+def test_inputs_of_several_blocks_where_the_length_decides(tmp_path, monkeypatch):
+    verdict = judged(IN_BLOCKS, "pass", tmp_path, monkeypatch)["Mixer"]
+    assert (verdict.status, verdict.reason) == ("proved", "")

@@ -61,6 +61,15 @@ class Value:
         """Whether it is certainly a module that the constructor built: attributes that are stay what they are."""
         return bool(self.layers) and all(layer.type or layer.choice for layer in self.layers)
 
+    def alternatives(self) -> tuple[Value, ...]:
+        """The values that it may be: itself, or of a φ those that are none themselves."""
+        found, pending = dict.fromkeys((self,)), [self]
+        while pending:
+            new = [one for _, one in pending.pop().options if one not in found]
+            found.update(dict.fromkeys(new))
+            pending += new
+        return tuple(one for one in found if not one.options)
+
     def every_use(self) -> tuple[Node, ...]:
         """Nodes that may take this value, directly or through φ values."""
         found, seen, pending = dict.fromkeys(self.uses), {self}, list(self.joins)

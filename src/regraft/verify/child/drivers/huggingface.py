@@ -300,13 +300,23 @@ def _around(names: frozenset[str], source: str) -> str:
 
 
 def _others(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
-    """Yield other configurations and other calls, in turn."""
+    """Yield other configurations, other calls, and longer inputs, in turn."""
     overrides = _overrides(candidate.values, candidate.attention, hints)
     varied = (_varied(candidate, override, attention, session) for attention, override in overrides)
     model = in_mode(seeded(0, _subject(candidate).build, session.original), False)
     called = (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, hints.text))
-    for pair in itertools.zip_longest((one for one in varied if one is not None), called):
-        yield from (one for one in pair if one is not None)
+    found = (one for one in varied if one is not None)
+    for several in itertools.zip_longest(found, called, _longer(candidate, session, hints)):
+        yield from (one for one in several if one is not None)
+
+
+def _longer(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
+    """Yield longer inputs, also with shorter blocks of them."""
+    overrides = ({}, *vary.shorter_blocks(candidate.values, hints))
+    for one in (_varied(candidate, override, candidate.attention, session) for override in overrides):
+        if one is not None:
+            model = in_mode(seeded(0, _subject(one).build, session.original), False)
+            yield from (replace(one, calls=calls) for calls in inputs.longer(model, one.found))
 
 
 def _near(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:

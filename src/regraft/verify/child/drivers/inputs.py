@@ -34,6 +34,7 @@ from regraft.verify.child.tree import Call
 # Pairs of (batch, length); the first that a model accepts is used. The later ones are for models whose batch
 # statistics need two rows, and for those that take one length only.
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
+LONG = ((1, 48), (2, 48))  # where the length decides what runs; no more than a small model has positions
 IMAGE = 32  # sides, where a model does not say
 Calls = Callable[[int], tuple[Call, ...]]
 _TEXT = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "token_type_ids")
@@ -253,6 +254,14 @@ def _calls_of(model: Any, spec: Spec) -> Iterator[Calls]:
     fitted = _fitting(model, spec)
     if isinstance(fitted, Found):
         yield fitted.calls(model)
+
+
+def longer(model: Any, found: Found) -> Iterator[Calls]:
+    """Yield calls with more tokens, where a model takes them."""
+    calls = replace(found, sizes=LONG).calls(model)
+    has_length = any(dim.of == "length" for slot in found.spec.values() for dim in slot.dims)
+    if has_length and all(_runs(model, call) for call in calls(0)):
+        yield calls
 
 
 def _with_flags(model: Any, calls: Calls, accepted: set[str], text: str) -> Iterator[Calls]:

@@ -72,18 +72,24 @@ def mentioned(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any
     yield from (override for _, override in sorted((one for one in found if _mention(hints.text, one[0])), key=order))
 
 
+def shorter_blocks(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
+    """Yield the overrides that cut what is looked at together short: several blocks may take another way than one."""
+    yield from (override for name, override in _variations(config, hints) if _is_block(name))
+
+
 def _asked(text: str, name: str) -> bool:
     """Whether a condition of a text reads a name."""
     return bool(re.search(rf"\b(?:if|while)\b[^\n:]*\b{re.escape(name)}\b", text))
 
 
 def _mention(text: str, name: str) -> int:
-    """2 where a text has a field's name, 1 where it has a part or its end, as in `normalize_before` for
-    `encoder_normalize_before`, 0 where it has neither."""
+    """2 where a text has a field's name, 1 where it has a part or an end of it, as in `normalize_before` for
+    `encoder_normalize_before` and `relative_position_bias` for `use_shared_relative_position_bias`, 0 otherwise."""
     if re.search(rf"\b{re.escape(name)}\b", text):
         return 2
-    _, _, end = name.partition("_")
-    return int(name in text or ("_" in end and end in text))
+    words = name.split("_")
+    ends = ("_".join(words[start:]) for start in range(1, len(words) - 1) if start == 1 or len(words) - start > 2)
+    return int(name in text or any(end in text for end in ends))
 
 
 def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -106,7 +112,14 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
                 others += (value + 1,)  # a loop over those between the first and the last
             if name in hints.compared and type(value) is int and value > 2:
                 others += (value // 2,)
+            if name in hints.text and _is_block(name) and type(value) is int and value > tiny.WINDOW:
+                others += (tiny.WINDOW,)
             yield from ((name, {name: other}) for other in others if other != value)
+
+
+def _is_block(name: str) -> bool:
+    """Whether a field is a number of positions that are looked at together."""
+    return bool(re.search(r"(block|chunk)_(size|len|length)$", name))
 
 
 @functools.cache
