@@ -256,6 +256,12 @@ def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(monkeypatch: py
     assert tiny.shrink(own, tiny.SCALES[-1]) == own
 
 
+def test_no_weights_are_fetched() -> None:
+    config = {"use_pretrained_backbone": True, "pretrained": True, "use_timm_backbone": True}
+    wanted = {"use_pretrained_backbone": False, "pretrained": False, "use_timm_backbone": True}
+    assert tiny.shrink(config, tiny.SCALES[0]) == wanted
+
+
 @pytest.mark.parametrize("heads", [{"head_dim": 8, "hidden_size": 32}, {"hidden_size": 32}])
 def test_repairs_widen_heads_that_are_cut_into_sections(heads: dict[str, int]) -> None:
     text = "split_sizes to sum exactly to 4 (input tensor's size at dimension -1), but got split_sizes=[8, 12, 12]"

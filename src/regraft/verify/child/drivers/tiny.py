@@ -31,6 +31,7 @@ DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_feature
 # Fields that hold the name of a model of timm, and the model with stages that timm has for tests.
 _NAMED = frozenset({"backbone", "architecture"})
 _TESTED = "test_resnet"
+_PRETRAINED = re.compile(r"^(use_)?pretrained(_backbone)?$")  # weights that would be fetched
 _KEPT = re.compile(
     r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group_|conv_(?!dim|.*channels)|dilation|interval|crop"
 )
@@ -134,7 +135,9 @@ def _shrunk(name: str, value: Any, scale: Scale, ratio: int, layers: _Layers) ->
         return _sequence(name, list(value), scale, ratio, layers)
     if isinstance(value, str) and name in _NAMED and not scale.mild:
         return _named(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool):
+        return value and not _PRETRAINED.search(name)
+    if not isinstance(value, int):
         return value
     return _integer(name, value, scale, ratio, layers)
 
