@@ -3,8 +3,10 @@
 import copy
 import importlib.machinery
 import json
+import runpy
 import sys
 import types
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +19,9 @@ from torch import nn  # noqa: E402
 
 from regraft.verify.changes import find_changes  # noqa: E402
 from regraft.verify.child import weights  # noqa: E402
-from regraft.verify.child.drivers import fit, inference, inputs, repair, tiny, vary  # noqa: E402
+from regraft.verify.child.drivers import fit, inference, inputs, repair, tiny, vary, where  # noqa: E402
 from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
+from regraft.verify.child.replay import bare  # noqa: E402
 
 
 def shapes(model, **options):
@@ -394,6 +397,23 @@ def test_repairs_follow_the_line_that_raised_and_the_strings_of_the_file() -> No
     assert next(fit.repairs(small, small, "RuntimeError: no", "x.clamp(max=config.limit)"))["limit"] == 2
 
 
+def test_an_unset_name_that_a_condition_asks_for_is_one_of_those_that_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "spoken.py"
+    path.write_text("""
+def check(config):
+    if config.default_language is None:
+        raise ValueError("Input language unknown")
+""")
+    check = runpy.run_path(str(path))["check"]
+    with pytest.raises(ValueError) as error:
+        check(SimpleNamespace(default_language=None))
+    line = next(text for name, text in where.statements(bare(error.value), conditions=True) if name == str(path))
+    assert line.split() == path.read_text().split()[2:]
+    small = {"default_language": None, "languages": ["en_XX", "de_DE"], "layers": [1, 2]}
+    tried = [one["default_language"] for one in fit.repairs(small, small, str(error.value), line)]
+    assert tried[:5] == [2, 1, 8, True, "en_XX"]
+
+
 def test_repairs_give_a_plain_backbone_where_a_package_is_missing() -> None:
     small = {"use_timm_backbone": True, "backbone_config": None}
     tried = list(fit.repairs(small, small, "ImportError: TimmBackbone requires the timm library"))
@@ -473,6 +493,9 @@ def test_what_the_changed_lines_mention_is_varied_first() -> None:
     assert next(iter(list(vary.variations(config, hints))[-1])) == "plain"
     assert not hints.dispatches
     assert vary.hints("", "config._attn_implementation").dispatches
+    ends = {"tf_legacy": False, "use_shared_position_bias": False, "prune": False}
+    first = next(vary.variations(ends, vary.hints("if shared_position_bias is not None:", source)))
+    assert first == {"use_shared_position_bias": True}
 
 
 class Maybe(nn.Module):

@@ -140,7 +140,7 @@ def _raising(error: BaseException, module: ModuleType, config_class: Any) -> str
 
     With it come the statements that set the attributes it reads, and the names that a configuration has for others.
     """
-    text = next((text for filename, text in statements(error) if filename == module.__file__), "")
+    text = next((text for filename, text in statements(error, conditions=True) if filename == module.__file__), "")
     read = set(re.findall(r"self\.(\w+)", text))
     lines = linecache.getlines(module.__file__ or "")
     text = "".join([text, *(one for one in lines if (found := _SET.match(one)) and found[1] in read)])

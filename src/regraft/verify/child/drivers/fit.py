@@ -107,6 +107,8 @@ def _named(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault)
                 others = ([], *lists, *others)
             elif small[name] is None and name.endswith("s"):
                 others = (*others, *lists)
+            elif small[name] is None:
+                others = (*others, *_listed_names(small))
             yield from ({**small, name: value} for value in others)
         unset = [name for name in named if small[name] is None]
         stems = {name.partition("_")[0] for name in unset}
@@ -119,6 +121,12 @@ def _named(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault)
         strings = fault.choices.get(name, ())
         if value is None and strings and counts and f"{name}[" in fault.line:  # one for each layer
             yield {**small, name: list(itertools.islice(itertools.cycle(strings), max(counts)))}
+
+
+def _listed_names(small: Mapping[str, Any]) -> tuple[str, ...]:
+    """The first name of each list of names, of which an unset field may be one."""
+    lists = (value for value in small.values() if isinstance(value, list) and value)
+    return tuple(value[0] for value in lists if all(isinstance(one, str) for one in value))
 
 
 def _first_value(name: str, wants_list: bool) -> Any:
