@@ -489,7 +489,7 @@ def test_what_the_changed_lines_mention_is_varied_first() -> None:
     config["activation_function"] = "relu"
     hints = vary.hints("self.act_fn(x) * scale", source)
     first = [next(iter(override)) for override in vary.mentioned(config, hints)]
-    assert list(dict.fromkeys(first)) == ["activation_function", "scale", "act", "encoder_config"]
+    assert list(dict.fromkeys(first)) == ["activation_function", "act", "encoder_config", "scale"]
     assert next(iter(list(vary.variations(config, hints))[-1])) == "plain"
     assert not hints.dispatches
     assert vary.hints("", "config._attn_implementation").dispatches

@@ -312,8 +312,9 @@ def _others(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterat
 
 def _longer(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
     """Yield longer inputs, also with shorter blocks of them."""
-    overrides = ({}, *vary.shorter_blocks(candidate.values, hints))
-    for one in (_varied(candidate, override, candidate.attention, session) for override in overrides):
+    shorter = vary.shorter_blocks(candidate.values, hints)
+    varied = (_varied(candidate, override, candidate.attention, session) for override in shorter)
+    for one in itertools.chain([candidate], varied):
         if one is not None:
             model = in_mode(seeded(0, _subject(one).build, session.original), False)
             yield from (replace(one, calls=calls) for calls in inputs.longer(model, one.found))

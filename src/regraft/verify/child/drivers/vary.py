@@ -58,15 +58,15 @@ def variations(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, An
 
 def mentioned(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
     """Yield the overrides of fields that the text mentions: those with their whole name there first, of these what
-    conditions ask for and strings, then the configuration's own before nested ones, and numbers, which seldom decide
-    what runs, last."""
+    conditions ask for and strings, then the configuration's own before nested ones. Numbers that no condition asks for
+    seldom decide what runs, and come last."""
 
-    def order(variation: tuple[str, Mapping[str, Any]]) -> tuple[int, bool, bool, bool]:
+    def order(variation: tuple[str, Mapping[str, Any]]) -> tuple[bool, int, bool, bool]:
         name, override = variation
-        value = override.get(name)
+        value, asked = override.get(name), _asked(hints.text, name)
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        decides = isinstance(value, str) or _asked(hints.text, name)
-        return -_mention(hints.text, name), not decides, name not in override, numeric
+        decides = isinstance(value, str) or asked
+        return numeric and not asked, -_mention(hints.text, name), not decides, name not in override
 
     found = _variations({**hints.optional, **config}, hints)
     yield from (override for _, override in sorted((one for one in found if _mention(hints.text, one[0])), key=order))
