@@ -15,7 +15,9 @@ LAYERS = 2
 KINDS = 4  # of layers, where a configuration names them: a model keeps a layer of each
 FRAMES = 4
 QUERIES = 8  # of a detector: no more than a small image has places
+LONGEST = 1024  # block of positions: longer ones are of sound
 WINDOW = 4  # of attention: shorter than the inputs, so that it shows
+BLOCK = 16  # of positions that are looked at together, and that inputs are padded to; longer than the inputs
 NARROWEST, WIDEST = 8, 4096
 SIZED = 48  # smaller numbers are kept, whatever they are called
 _HIDDEN_NAMES = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "hidden_dim", "emb_dim", "model_dim")
@@ -226,6 +228,8 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
         return min(value, FRAMES)
     if "window" in name and value > POSITIONS:
         return WINDOW
+    if re.search(r"(^|_)(block|chunk)_size$", name) and POSITIONS < value <= LONGEST:
+        return BLOCK
     if is_size(name) and value >= SIZED:
         return max(8, value // ratio // 4 * 4)
     return value
