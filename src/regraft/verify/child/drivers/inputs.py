@@ -259,8 +259,9 @@ def _calls_of(model: Any, spec: Spec) -> Iterator[Calls]:
 def longer(model: Any, found: Found) -> Iterator[Calls]:
     """Yield calls with more tokens, where a model takes them."""
     calls = replace(found, sizes=LONG).calls(model)
-    has_length = any(dim.of == "length" for slot in found.spec.values() for dim in slot.dims)
-    if has_length and all(_runs(model, call) for call in calls(0)):
+    lengths = [dim for slot in found.spec.values() for dim in slot.dims if dim.of == "length"]
+    tokens = bool(lengths) and all(dim.factor == 1 for dim in lengths)  # samples of sound are long already
+    if tokens and all(_runs(model, call) for call in calls(0)):
         yield calls
 
 
