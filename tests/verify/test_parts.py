@@ -86,6 +86,11 @@ def judged(source: str, old: str, new: str, tmp_path: Path):
     return verdict
 
 
+def reproduced(verdict):
+    script = [sys.executable, str(verdict.evidence["reproducer"])]
+    return subprocess.run(script, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("source", [NEVER, EVALUATION], ids=["never", "in evaluation only"])
 def test_a_part_that_ran_is_compared_on_what_it_was_given(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -100,8 +105,7 @@ def test_a_wrong_part_is_refuted_and_reproduced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     verdict = judged(NEVER, 'self.linear(states) + table["shift"]', "self.linear(states)", tmp_path)
     assert verdict.status == "refuted"
-    script = Path(verdict.evidence["reproducer"])
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    run = reproduced(verdict)
     assert run.returncode == 1, run.stdout + run.stderr
 
 
@@ -129,8 +133,7 @@ def test_a_method_of_a_part_is_refuted_and_reproduced(tmp_path, monkeypatch):
     verdict = judged(source, ".sum(-1)", ".mean(-1)", tmp_path)
     assert verdict.status == "refuted"
     assert "ranked of " in verdict.reason
-    script = Path(verdict.evidence["reproducer"])
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    run = reproduced(verdict)
     assert (run.returncode, run.stderr) == (1, "")
     assert "differs" in run.stdout
 

@@ -48,12 +48,7 @@ class Whole(nn.Module):
         return input_ids
 """
 
-TOGETHER = """
-
-def scores(states):
-    return torch.softmax(states, -1)
-
-
+WHOLE = """\
 class Whole(nn.Module):
     config_class = TinyConfig
 
@@ -61,7 +56,15 @@ class Whole(nn.Module):
         super().__init__()
         self.config = config
         self.words = nn.Embedding(99, config.hidden_size)
+"""
 
+TOGETHER = f"""
+
+def scores(states):
+    return torch.softmax(states, -1)
+
+
+{WHOLE}
     def forward(self, input_ids):
         states, found = self.words(input_ids), None
         if self.config.expert:
@@ -71,7 +74,7 @@ class Whole(nn.Module):
         return states
 """
 
-IN_BLOCKS = """
+IN_BLOCKS = f"""
 
 class Mixer(nn.Module):
     def __init__(self, config):
@@ -85,14 +88,7 @@ class Mixer(nn.Module):
         return torch.softmax(blocks, -1).flatten(1, 2)
 
 
-class Whole(nn.Module):
-    config_class = TinyConfig
-
-    def __init__(self, config):
-        super().__init__()
-        self.config = config
-        self.words = nn.Embedding(99, config.hidden_size)
-        self.mixer = Mixer(config)
+{WHOLE}        self.mixer = Mixer(config)
 
     def forward(self, input_ids):
         return self.mixer(self.words(input_ids))

@@ -6,7 +6,7 @@ import functools
 import itertools
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
@@ -301,31 +301,29 @@ def _around(names: frozenset[str], source: str) -> str:
 
 def _others(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
     """Yield other configurations, other calls, and longer inputs, in turn."""
-    overrides = _overrides(candidate.values, candidate.attention, hints)
-    varied = (_varied(candidate, override, attention, session) for attention, override in overrides)
-    model = in_mode(seeded(0, _subject(candidate).build, session.original), False)
-    called = (replace(candidate, calls=calls) for calls in inputs.more_calls(model, candidate.found, hints.text))
-    found = (one for one in varied if one is not None)
-    for several in itertools.zip_longest(found, called, _longer(candidate, session, hints)):
+    varied = _varied(candidate, _overrides(candidate.values, candidate.attention, hints), session)
+    calls = inputs.more_calls(_built(candidate, session), candidate.found, hints.text)
+    called = (replace(candidate, calls=more) for more in calls)
+    for several in itertools.zip_longest(varied, called, _longer(candidate, session, hints)):
         yield from (one for one in several if one is not None)
 
 
 def _longer(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
     """Yield longer inputs, also with shorter blocks of them."""
-    shorter = vary.shorter_blocks(candidate.values, hints)
-    varied = (_varied(candidate, override, candidate.attention, session) for override in shorter)
-    for one in itertools.chain([candidate], varied):
-        if one is not None:
-            model = in_mode(seeded(0, _subject(one).build, session.original), False)
-            yield from (replace(one, calls=calls) for calls in inputs.longer(model, one.found))
+    shorter = ((candidate.attention, override) for override in vary.shorter_blocks(candidate.values, hints))
+    for one in itertools.chain([candidate], _varied(candidate, shorter, session)):
+        yield from (replace(one, calls=calls) for calls in inputs.longer(_built(one, session), one.found))
 
 
 def _near(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
     """Yield the variations in what the text mentions."""
-    for override in vary.mentioned(candidate.values, hints):
-        other = _varied(candidate, override, candidate.attention, session)
-        if other is not None:
-            yield other
+    mentioned = ((candidate.attention, override) for override in vary.mentioned(candidate.values, hints))
+    yield from _varied(candidate, mentioned, session)
+
+
+def _built(candidate: Candidate, session: Session) -> Any:
+    """The original's model, in evaluation."""
+    return in_mode(seeded(0, _subject(candidate).build, session.original), False)
 
 
 def _overrides(
@@ -335,11 +333,16 @@ def _overrides(
     yield from ((attention, override) for override in vary.variations(values, hints))
 
 
-def _varied(candidate: Candidate, override: Mapping[str, Any], attention: str, session: Session) -> Candidate | None:
-    """Build a variation if the original can; its failure is expected and says nothing about the change."""
-    values = {**candidate.values, **override}
-    trial = bringup.attempt(
-        f"vary {candidate.cls}: {dict(override) or attention}", candidate.cls, type(candidate.config), values, session,
-        attention=attention, first=candidate.found.spec,
-    )  # fmt: skip
-    return _candidate(candidate.cls, trial, session) if trial.error is None else None
+def _varied(
+    candidate: Candidate, overrides: Iterable[tuple[str, Mapping[str, Any]]], session: Session
+) -> Iterator[Candidate]:
+    """Yield the variations that the original can be; the failure of others is expected, and says nothing about the
+    change."""
+    for attention, override in overrides:
+        values = {**candidate.values, **override}
+        trial = bringup.attempt(
+            f"vary {candidate.cls}: {dict(override) or attention}", candidate.cls, type(candidate.config), values,
+            session, attention=attention, first=candidate.found.spec,
+        )  # fmt: skip
+        if trial.error is None:
+            yield _candidate(candidate.cls, trial, session)
