@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from regraft.ops.masked_rows import attend_with_masked_rows
 from regraft.ops.plain import is_plain
 
 
@@ -34,11 +35,21 @@ def attention(
             query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
             divisor=divisor, factor=factor,
         )  # fmt: skip
-    mask, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
-    result = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=rate, scale=scale / divisor / factor
-    )
-    return result.contiguous()  # as the product is
+    factors = scale / divisor / factor
+    bias, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
+
+    def kernel(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, dropout_p=rate, scale=factors
+        )
+
+    if bias is None:
+        return kernel(query, key, value).contiguous()  # as the product is
+    filled = None if keep is None else ~keep
+    result = attend_with_masked_rows(kernel, query, key, value, bias, filled, mask is not None, factors, rate)
+    return result.contiguous()
 
 
 def mask_and_rate(

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from regraft.ops.masked_rows import attend_with_masked_rows
+
 _AttentionCall = Callable[..., torch.Tensor]
 _VANISHING = -750.0  # whose exponential is zero in every dtype
 _SCALING = frozenset({
@@ -53,7 +55,8 @@ class Form:
 
     Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`. `bias` broadcasts to `(*lead, L, S)`, where `lead` are the
     leading sizes of the scores to which it was added: the same rows, perhaps arranged in another way. `fill` is the
-    highest number that scores were replaced by; it was added to them instead.
+    highest number that scores were replaced by; it was added to them instead. `filled` says where, in the shape of the
+    bias; `added` whether the bias holds anything else.
     """
 
     query: torch.Tensor
@@ -62,6 +65,8 @@ class Form:
     bias: torch.Tensor | None = None
     lead: tuple[int, ...] = ()
     fill: float = -math.inf
+    filled: torch.Tensor | None = None
+    added: bool = False
     soft: bool = False
 
 
@@ -150,15 +155,16 @@ def _added(other: Any, negated: bool, alike: torch.Tensor, form: Form) -> Step |
         return None
     if not _is_lowest(form.fill, alike) and (negated or not other.is_cpu or bool((other.detach() > 0).any())):
         return None  # it may raise what was filled
-    bias = _arranged_bias(form, alike)
-    if bias is None and form.bias is not None:
+    placed = _place(form, alike)
+    if placed is None:
         return None
+    bias = placed.bias
     other = snapshot(other)
     added = -other if negated else other
     added = added if bias is None else bias + added
     return Step(
         lambda x, y: x - y if negated else x + y, (other,), alike,
-        replace(form, bias=added, lead=tuple(alike.shape[:-2])),
+        replace(placed, bias=added, added=True),
     )  # fmt: skip
 
 
@@ -169,16 +175,19 @@ def _filled(call: _AttentionCall, mask: Any, value: Any, alike: torch.Tensor, fo
         return None
     if not _is_lowest(number, alike) and not mask.is_cpu:
         return None
-    bias = _arranged_bias(form, alike)
-    if bias is None and form.bias is not None:
+    placed = _place(form, alike)
+    if placed is None:
         return None
+    bias = placed.bias
     mask = snapshot(mask)
     low = torch.full((), number, dtype=alike.dtype, device=mask.device)
     before = torch.zeros_like(low) if bias is None else bias
-    filled = torch.where(mask, before, low) if kept else torch.where(mask, low, before)
+    filled = ~mask if kept else mask
+    bias = torch.where(filled, low, before)
+    filled = filled if placed.filled is None else filled | placed.filled
     return Step(
         lambda x, m: call(x, m, number), (mask,), alike,
-        replace(form, bias=filled, lead=tuple(alike.shape[:-2]), fill=max(form.fill, number)),
+        replace(placed, bias=bias, filled=filled, fill=max(form.fill, number)),
     )  # fmt: skip
 
 
@@ -199,15 +208,24 @@ def _is_drowned(form: Form) -> bool:
     return bool(2 * reach + form.fill - bias.amax(-1).min() < _VANISHING)
 
 
-def _arranged_bias(form: Form, alike: torch.Tensor) -> torch.Tensor | None:
-    """The bias for scores with other leading sizes, where it needs no copy."""
-    bias, lead = form.bias, tuple(alike.shape[:-2])
-    if bias is None or lead == form.lead:
-        return bias
-    own = (1,) * (len(form.lead) + 2 - bias.dim()) + tuple(bias.shape)
+def _place(form: Form, alike: torch.Tensor) -> Form | None:
+    """The form with its bias in the leading sizes of the scores `alike`; None where that needs a copy."""
+    lead = tuple(alike.shape[:-2])
+    if form.bias is None or lead == form.lead:
+        return replace(form, lead=lead)
+    bias = _with_lead(form.bias, form.lead, lead)
+    filled = None if form.filled is None else _with_lead(form.filled, form.lead, lead)
+    if bias is None or (filled is None and form.filled is not None):
+        return None
+    return replace(form, bias=bias, filled=filled, lead=lead)
+
+
+def _with_lead(mask: torch.Tensor, lead: tuple[int, ...], other: tuple[int, ...]) -> torch.Tensor | None:
+    """What broadcasts to `(*lead, L, S)`, for scores with other leading sizes; None where that needs a copy."""
+    own = (1,) * (len(lead) + 2 - mask.dim()) + tuple(mask.shape)
     if all(size == 1 for size in own[:-2]):
-        return bias.reshape(*(1 for _ in lead), *own[-2:])
-    return bias.reshape(*lead, *own[-2:]) if own[:-2] == form.lead else None
+        return mask.reshape(*(1 for _ in other), *own[-2:])
+    return mask.reshape(*other, *own[-2:]) if own[:-2] == lead else None
 
 
 def _cast(function: Any, args: Any, kwargs: Any, alike: torch.Tensor, form: Form) -> Step | None:
@@ -296,24 +314,31 @@ def attend(form: Form, value: torch.Tensor) -> torch.Tensor:
     shape = value.shape[:-2]
     lead = form.lead if form.bias is not None else tuple(shape)
     query, key, value = (_four(one.reshape(*lead, *one.shape[-2:])) for one in (form.query, form.key, value))
-    bias, causal = _mask(form, lead, (query.shape[-2], key.shape[-2]))
-    result = functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=bias, is_causal=causal, scale=form.scale
-    )
+    size = (query.shape[-2], key.shape[-2])
+    causal = form.bias is not None and is_causal(form.bias, size)
+
+    def kernel(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=bias, is_causal=causal, scale=form.scale
+        )
+
+    if form.bias is None or causal:
+        result = kernel(query, key, value)
+    else:
+        bias = _four_of_mask(form.bias, lead)
+        filled = None if form.filled is None else _four_of_mask(form.filled, lead)
+        result = attend_with_masked_rows(kernel, query, key, value, bias, filled, form.added, form.scale)
     return result.reshape(*shape, *result.shape[-2:])
 
 
-def _mask(form: Form, lead: tuple[int, ...], size: tuple[int, int]) -> tuple[torch.Tensor | None, bool]:
-    """The mask with four dimensions, or that there is none but the causal one."""
-    bias = form.bias
-    if bias is None:
-        return None, False
-    bias = bias.reshape((1,) * (len(lead) + 2 - bias.dim()) + tuple(bias.shape))
-    if is_causal(bias, size):
-        return None, True
-    if len(lead) > 2 and any(one > 1 for one in bias.shape[1:-2]):
-        bias = bias.expand(bias.shape[0], *lead[1:], *bias.shape[-2:])
-    return _four(bias), False
+def _four_of_mask(mask: torch.Tensor, lead: tuple[int, ...]) -> torch.Tensor:
+    """A mask with four dimensions."""
+    mask = mask.reshape((1,) * (len(lead) + 2 - mask.dim()) + tuple(mask.shape))
+    if len(lead) > 2 and any(one > 1 for one in mask.shape[1:-2]):
+        mask = mask.expand(mask.shape[0], *lead[1:], *mask.shape[-2:])
+    return _four(mask)
 
 
 def _four(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from regraft.ops.attention import attention, attention_implementation, attention_reference, mask_and_rate
+from regraft.ops.masked_rows import attend_with_masked_rows
 from regraft.ops.plain import differentiable_once, library_function
 
 
@@ -31,8 +32,18 @@ def memory_efficient_attention(
             query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
             divisor=divisor, factor=factor,
         )  # fmt: skip
-    mask, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
-    return through_xformers(kernel, query, key, value, mask, rate, scale / divisor / factor)
+    bias, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
+    factors = scale / divisor / factor
+
+    def run(
+        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return through_xformers(kernel, query, key, value, bias, rate, factors)
+
+    if bias is None:
+        return run(query, key, value)
+    filled = None if keep is None else ~keep
+    return attend_with_masked_rows(run, query, key, value, bias, filled, mask is not None, factors, rate)
 
 
 def through_xformers(
