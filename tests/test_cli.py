@@ -436,7 +436,7 @@ def test_a_certificate_and_a_second_run_from_the_cache(
     first = regraft("verify", "--output-format", "markdown", path, cwd=tmp_path)
     assert first.returncode == 1
     assert "1 proved, 1 unproven, 0 refuted" in first.stdout
-    assert "| `Plain` | proved | bfloat16, float16, float32 |" in first.stdout
+    assert "| `Plain` | proved | bfloat16, float16, float32, float64 |" in first.stdout
     (entry,) = Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*.verdicts")
     stamp = entry.stat().st_mtime_ns
     assert regraft("verify", "--output-format", "markdown", path, cwd=tmp_path).stdout == first.stdout

@@ -173,6 +173,8 @@ def verdicts_of(
 
 
 def print_verdict(verdict: Verdict) -> None:
+    from regraft.report.certificate import domain_summary
+
     colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
     status = paint(verdict.status, fg=colour, bold=True)
     click.echo(f"{verdict.file} {verdict.definition}: {status}" + (f": {verdict.reason}" if verdict.reason else ""))
@@ -180,6 +182,8 @@ def print_verdict(verdict: Verdict) -> None:
         value = verdict.evidence.get(key)
         if value:
             click.echo(f"  {key}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+    if verdict.evidence.get("domain"):
+        click.echo(f"  domain: {domain_summary(verdict.evidence['domain'])}")
 
 
 def stop(message: str) -> NoReturn:

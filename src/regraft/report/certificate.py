@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from regraft import __version__
 from regraft.verify import Verdict
@@ -23,6 +23,8 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
     ]
     lines += [_row(one) for one in verdicts]
     for one in verdicts:
+        if one.evidence.get("domain"):
+            lines += ["", f"**{one.definition}** ran beyond its first inputs: {domain_summary(one.evidence['domain'])}"]
         if one.reason:
             lines += ["", f"**{one.definition}** is {one.status}: {one.reason}"]
         if one.evidence.get("given up"):
@@ -40,6 +42,12 @@ def _row(one: Verdict) -> str:
         _joined(found.get("models")), str(number), _joined(found.get("also compared")),
     ]  # fmt: skip
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def domain_summary(domain: object) -> str:
+    """Kinds of inputs and conditions with those of each kind; of many the number."""
+    kinds = domain.items() if isinstance(domain, Mapping) else ()
+    return "; ".join(f"{kind}: {_joined(labels) if len(labels) < 6 else len(labels)}" for kind, labels in kinds)
 
 
 def _items(value: object) -> list[object]:

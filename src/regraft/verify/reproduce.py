@@ -12,6 +12,7 @@ from typing import Any
 
 FOLDER = Path(".cache", "regraft", "reproducers")
 _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")
+_DECODING = Path(__file__).parent / "child" / "checks" / "decoding.py"
 
 
 def write_reproducer(original: Path, changed: bytes, failure: Mapping[str, Any], reason: str) -> str:
@@ -34,13 +35,20 @@ def write_reproducer(original: Path, changed: bytes, failure: Mapping[str, Any],
     root, package = _package(original)
     script = _TEMPLATE.read_text(encoding="utf-8")
     facts_text = json.dumps(text)
-    for mark, value in (("@KEY@", key), ("@ROOT@", str(root)), ("@PACKAGE@", package), ("@FACTS@", facts_text)):
+    marks = {"@KEY@": key, "@ROOT@": str(root), "@PACKAGE@": package, "@FACTS@": facts_text, "@DECODING@": _decoding()}
+    for mark, value in marks.items():
         script = script.replace(mark, value)
     path = folder / f"{key}.py"
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     draft.write_text(script, encoding="utf-8")
     os.replace(draft, path)
     return str(path)
+
+
+def _decoding() -> str:
+    """The source of the class that continues a model from its cache."""
+    text = _DECODING.read_text(encoding="utf-8")
+    return text[text.index("class ") :].strip()
 
 
 def _package(path: Path) -> tuple[Path, str]:

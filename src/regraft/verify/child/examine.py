@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from regraft.verify.child import tree, weights
+from regraft.verify.child.checks.domain import calls_beyond, domain_of
+from regraft.verify.child.checks.values import UNDEFINED
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe
 from regraft.verify.child.minimise import smallest
 from regraft.verify.child.record import Recorded, Recorder
-from regraft.verify.child.replay import Plan, Target
+from regraft.verify.child.replay import INFERENCE, MODES, Plan, Target
 from regraft.verify.child.runs import compare_runs, count, left_out, sides_of
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import SEEDS, Setting, depth, has_counterpart, make_pair, record_calls, where
@@ -22,13 +25,14 @@ from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED, SMALL, laid_out, variants
 from regraft.verify.child.whole import compare_whole
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def examine(subject: Subject, session: Session) -> None:
     """Run a subject with both seeds, number formats and modes; refuted definitions are taken out on the way."""
-    for seed in SEEDS:
-        for dtype in DTYPES if seed == SEEDS[0] else DTYPES[:-1]:  # float16 once: the rest of it is bfloat16's
+    for seed in SEEDS[: 1 if subject.once else None]:
+        # float16 and float64 once
+        for dtype in DTYPES[: 1 if subject.once else None] if seed == SEEDS[0] else DTYPES[:2]:
             for training in (False, True):
                 if not session.ledger.open() or session.ledger.late():
                     return
@@ -124,6 +128,8 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
         return
     chosen = variants(entry.call)[: 1 if light else None]
     chosen += laid_out(entry.call) if setting.first and not light else ()
+    if setting.first and not light:
+        chosen += _beyond(entry, setting, session)
     found = [(call, difference) for call in chosen if (difference := _replay(entry, call, setting, session))]
     if found:
         call, difference = max(found, key=lambda pair: pair[1].relative)
@@ -132,6 +138,17 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
         )
         recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
         session.ledger.refute(entry.definition, where(entry, call, setting, difference), recipe)
+
+
+def _beyond(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
+    """Calls with other masks, sizes and values: for a few calls of a definition that differ in their arguments."""
+    kinds = tree.map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
+    key = entry.definition, f"{kinds} {setting.mode}"
+    if key in session.widened:
+        return ()
+    session.widened.add(key)
+    target = sides_of(entry, setting, session).ours
+    return tuple(calls_beyond(entry.call, target, domain_of(entry.definition, session)))
 
 
 @contextmanager
@@ -147,12 +164,14 @@ def _shrunk(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
 def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
-    plans = [setting.plan(recorded=call.label == AS_RECORDED)]
+    plan = setting.plan(recorded=call.label == AS_RECORDED)
+    plans = [replace(plan, gradients=plan.gradients and call.beyond != UNDEFINED)]
     if call.label == AS_RECORDED and not setting.training:
         plans.append(Plan(setting.seed, gradients=False))
     if call.label == AS_RECORDED and setting.first:
         plans += [Plan(setting.seed, twice=True)]
         plans += [Plan(setting.seed, hooked=True)] if sides.ours.module is not None else []
+        plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in MODES]
     with _shrunk(call, (sides.ours, sides.theirs)):
         for plan in plans:
             found = compare_runs(sides, call, plan, session)
@@ -164,7 +183,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
                 else:
                     return found
             elif found is not None:
-                count(record, setting, call, found)
+                count(record, setting, call, found, plan.mode)
                 record.replays += 1
                 record.instances.add(entry.path or entry.definition)
     return None

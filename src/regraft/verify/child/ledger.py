@@ -34,6 +34,7 @@ class Record:
     dropout: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     lasting: set[str] = field(default_factory=set)
+    domain: dict[str, set[str]] = field(default_factory=dict)
     captured: bool = False
     notes: list[str] = field(default_factory=list)
     largest: Largest = field(default_factory=Largest)
@@ -47,6 +48,7 @@ class Record:
         sets = ("instances", "models", "drivers", "modes", "dtypes", "seeds", "shapes", "dropout")
         found: dict[str, Any] = {name: getattr(self, name) for name in plain}
         found.update({name: sorted(getattr(self, name)) for name in sets})
+        found["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
         found["given up"] = sorted(self.given_up)
         found["also compared"] = sorted(self.lasting)
         found["largest difference"] = dict(sorted(self.largest.absolute.items()))
@@ -71,6 +73,7 @@ class Ledger:
         self.gaps: dict[str, list[tuple[int, str]]] = {}
         self.gaps_before: dict[str, list[tuple[int, str]]] = {}
         self.strangers: dict[str, list[str]] = {}
+        self.constant_fields: dict[str, list[str]] = {}
         self.implementations: set[str] = set()
         self.deadline, self.clock = deadline, clock
         self.complete: set[str] = set()
@@ -136,6 +139,7 @@ class Ledger:
             "gaps": self.gaps,
             "gaps before": self.gaps_before,
             "strangers": self.strangers,
+            "constant fields": self.constant_fields,
             "complete": sorted(self.complete),
             "implementations": sorted(self.implementations),
             "records": {name: record.as_json() for name, record in self.records.items()},

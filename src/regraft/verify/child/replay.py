@@ -7,7 +7,8 @@ import random
 import sys
 import traceback
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
@@ -76,7 +77,7 @@ class Plan:
     """How to run: the seed of the random numbers, with gradients or not, whether to repeat.
 
     `hooked` also notes what forward hooks on all submodules see, `twice` also differentiates twice. Without `leaves`
-    the gradients are those of the parameters alone.
+    the gradients are those of the parameters alone. `mode` is one of MODES, or "" for none.
     """
 
     seed: int = 0
@@ -86,6 +87,7 @@ class Plan:
     dtype: Any = None
     hooked: bool = False
     twice: bool = False
+    mode: str = ""
 
 
 def reseed(seed: int) -> None:
@@ -135,7 +137,7 @@ def execute(target: Target, call: Call, plan: Plan) -> Outcome:
 def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
     watch = Watch(target.module, target.scope)
     try:
-        with watch.printing():
+        with watch.printing(), in_conditions(target, plan.mode):
             return _forward(target, call, plan, watch)
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -143,6 +145,31 @@ def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
         return Outcome(error=bare(error))
     finally:
         watch.rewind()
+
+
+AUTOCAST, INFERENCE, FROZEN = "autocast", "inference mode", "frozen parameters"
+MODES = (AUTOCAST, INFERENCE, FROZEN)
+
+
+@contextmanager
+def in_conditions(target: Target, mode: str) -> Iterator[None]:
+    """Run under automatic mixed precision or in inference mode, or with parameters that need no gradients."""
+    if mode == FROZEN:
+        parameters = [p for p in target.model.parameters() if p.requires_grad]
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in parameters:
+                parameter.requires_grad_(True)
+        return
+    with ExitStack() as stack:
+        if mode == AUTOCAST:
+            stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16))
+        elif mode == INFERENCE:
+            stack.enter_context(torch.inference_mode())
+        yield
 
 
 def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:

@@ -15,6 +15,8 @@ import torch
 
 from regraft.target import find_function
 from regraft.verify.changes import Change
+from regraft.verify.child.checks.tampering import Functions
+from regraft.verify.child.checks.whole import fields_with_one_value, subjects_beyond
 from regraft.verify.child.compare import unlike
 from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
@@ -47,7 +49,10 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             return
         for subject in _subjects(session, request, factory):
             examine(subject, session)
+            for other in subjects_beyond(subject, session):
+                examine(other, session)
             examine_later(subject, session)
+            _refuse_replaced(session, session.functions.replaced(session.changed.__name__))
             _note(session)
             if session.done():
                 break
@@ -64,6 +69,9 @@ def _note(session: Session) -> None:
     ledger.gaps_before = {change.definition: list(session.gaps_before(change)) for change in changes}
     ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
     ledger.implementations = session.tracer.kernels
+    ledger.constant_fields = {
+        change.definition: list(fields_with_one_value(change.definition, session)) for change in changes
+    }
     if not ledger.late():  # the last comparisons were not cut short
         missing = session.missing()
         ledger.complete |= {change.definition for change in changes if change not in missing}
@@ -75,12 +83,14 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     tracer = Tracer(str(source), changes)
     leave_kernels_out((str(source), request["original"]))
     before = tuple(Change.from_json(entry) for entry in request["before"])
+    functions = Functions()
     try:
         with ledger.step("original", "", "import"):
             original = load_original(Path(request["original"]))
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
         ledger.fatal = {"what": "original", "reason": f"the original does not import: {_brief(error)}"}
         return None
+    own = functions.replaced()
     try:
         with ledger.step("changed", "", "import"), tracer:
             changed = load_changed(source, Path(request["original"]))
@@ -92,9 +102,19 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     session = Session.start(original, changed, changes, tracer, ledger)
     session.older = Tracer(str(original.__file__), tuple(one for one in before if one.kind in ("class", "function")))
     session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
+    session.functions, session.replaced = functions, own
+    _refuse_replaced(session, functions.replaced())
     _compare_signatures(session)
     _compare_variables(session, Path(request["original"]))
     return session
+
+
+def _refuse_replaced(session: Session, replaced: frozenset[str]) -> None:
+    """Refute a changed version that replaces functions of PyTorch or Python which the original leaves alone."""
+    names = sorted(replaced - session.replaced)
+    if names:
+        for definition in session.ledger.open():
+            session.ledger.refute(definition, f"the changed version replaces {', '.join(names[:3])}", {})
 
 
 def _compare_signatures(session: Session) -> None:

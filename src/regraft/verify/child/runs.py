@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree
+from regraft.verify.child.checks.values import VALUES
 from regraft.verify.child.compare import ERROR_RATIO, HALVES, ROUNDINGS, Difference, Largest, is_noise
 from regraft.verify.child.ledger import Record
 from regraft.verify.child.pair import Pair
@@ -68,7 +69,7 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
     with ledger.step("original", name, call.label), session.traced_before():
         before = execute(sides.ours, call, plan)
     if before.error is not None:
-        if call.label not in LAID_OUT:  # not every module takes these
+        if call.label not in LAID_OUT and not call.beyond and not plan.mode:  # not every module takes these
             ledger.skip(f"{name}, {call.label}: the original raises {type(before.error).__name__}")
         return None
     with session.traced(name, call.label):
@@ -79,7 +80,7 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
         if not memo:
             with ledger.step("truth", name, call.label):
                 target = sides.exact(call.label == SMALL)
-                memo.append(execute(target, call, replace(plan, dtype=torch.float64)))
+                memo.append(execute(target, call, replace(plan, dtype=torch.float64, mode="")))
         return memo[0]
 
     def jittered() -> Outcome:
@@ -89,7 +90,7 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
     if plan.twice and before.second is not None and (loss := _given_up(after)):
         ledger.records[name].given_up.add(loss)
         return after
-    strict = call.label in (AS_RECORDED, *LAID_OUT)
+    strict = call.label in (AS_RECORDED, *LAID_OUT) or call.beyond not in ("", VALUES)
     found = judge(before, after, truth, largest, strict=strict, jittered=jittered)
     if found is not None and is_state(found.path):
         noise = unsteady(before, execute(sides.ours, call, plan))
@@ -118,7 +119,7 @@ def left_out(found: Difference, sides: Sides, call: Call, plan: Plan, session: S
 def _far_from_exact(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
     """Whether a half-precision value, or an output that its gradient depends on, is noise already in the original."""
     before, after = execute(sides.ours, call, plan), execute(sides.theirs, call, plan)
-    exact = execute(sides.exact(call.label == SMALL), call, replace(plan, dtype=torch.float64))
+    exact = execute(sides.exact(call.label == SMALL), call, replace(plan, dtype=torch.float64, mode=""))
     if before.error or after.error or exact.error:
         return False
     ours, theirs, truth = (
@@ -161,12 +162,16 @@ def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session)
     return any(isinstance(compare_runs(again, call, plan, session), Difference) for _ in range(RUNS))
 
 
-def count(record: Record, setting: Setting, call: Call, outcome: Outcome) -> None:
+def count(record: Record, setting: Setting, call: Call, outcome: Outcome, mode: str = "") -> None:
     record.models.add(setting.subject.name)
     record.drivers.add(setting.subject.driver)
     record.modes.add(setting.mode)
     record.dtypes.add(setting.dtype)
     record.seeds.add(setting.seed)
-    if call.label not in LAID_OUT:
+    if call.label not in LAID_OUT and not call.beyond:
         record.shapes.add(str(tree.shapes(call)))
     record.gradients += outcome.gradients is not None
+    if call.beyond:
+        record.domain.setdefault(call.beyond, set()).add(call.label)
+    if mode:
+        record.domain.setdefault("modes", set()).add(mode)

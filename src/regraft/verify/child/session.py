@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from regraft.verify.changes import Change
+from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import define_again
@@ -33,7 +34,10 @@ class Session:
     `older` traces the lines of the original that the changed version no longer has: what they did must be compared.
     `replayed` holds the kinds of calls that earlier subjects have compared, `ran`, by the name of a class of the file,
     the modes in which models with a called instance were compared, `halting` the names of subjects that the original
-    does not run in some mode.
+    does not run in some mode. `domains` holds what is particular to the changed lines of each definition, `widened`
+    the definitions that were compared beyond recorded calls, with the kind of these, `varied_fields` the fields of
+    configurations that took two values. `functions` are those of PyTorch and Python as they were before any import,
+    `replaced` the names of those that the original replaces.
     """
 
     original: ModuleType
@@ -47,6 +51,11 @@ class Session:
     halting: set[str] = field(default_factory=set)
     older: Tracer = field(default_factory=lambda: Tracer("", ()))
     restored: dict[str, Any] = field(default_factory=dict)
+    domains: dict[str, Any] = field(default_factory=dict)
+    widened: set[tuple[str, str]] = field(default_factory=set)
+    varied_fields: set[str] = field(default_factory=set)
+    functions: Functions = field(default_factory=Functions)
+    replaced: frozenset[str] = frozenset()
 
     @classmethod
     def start(

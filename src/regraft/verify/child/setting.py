@@ -44,14 +44,16 @@ class Setting:
     def brief(self) -> bool:
         """Whether less is compared here: on CPU a convolution's backward pass in float16 may take a hundred times as
         long as in bfloat16, where everything is."""
-        return self.dtype == "float16"
+        return self.dtype in ("float16", "float64")
 
     def plan(self, *, recorded: bool) -> Plan:
         """How a call runs here, one that is as `recorded` or a variant of such a call.
 
-        Where it is `brief`, a recorded call has one backward pass and no second call, a variant has none.
+        Where it is `brief`, a recorded call has one backward pass and no second call, a variant has none. In float64
+        nothing has gradients: what a model computes in float32 anyway is no more exact there.
         """
-        return Plan(self.seed, gradients=recorded or not self.brief, repeat=recorded and not self.brief)
+        gradients = (recorded or not self.brief) and self.dtype != "float64"
+        return Plan(self.seed, gradients=gradients, repeat=recorded and not self.brief)
 
 
 def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
@@ -96,7 +98,7 @@ def fitted(call: Call, setting: Setting) -> Call:
     def cast(leaf: Any) -> Any:
         return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 
-    return Call(tree.map_leaves(call.args, cast), tree.map_leaves(dict(call.kwargs), cast), call.label)
+    return Call(tree.map_leaves(call.args, cast), tree.map_leaves(dict(call.kwargs), cast), call.label, call.beyond)
 
 
 def depth(entry: Recorded) -> float:

@@ -26,11 +26,15 @@ class ModuleRef:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Arguments of one call, free of references into any model."""
+    """Arguments of one call, free of references into any model.
+
+    `beyond` names the kind of a call that was made from a recorded one, and that the original may refuse.
+    """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     label: str = ""
+    beyond: str = ""
 
 
 def map_leaves(value: Any, fn: Callable[[Any], Any]) -> Any:

@@ -103,7 +103,7 @@ def _mapped(call: Call, label: str, fn: Callable[[Any], Any], *, masks: bool = F
             return leaf
         return fn(leaf) if masks or (leaf.is_floating_point() and not tree.is_mask(leaf)) else leaf
 
-    return Call(tree.map_leaves(call.args, each), tree.map_leaves(dict(call.kwargs), each), label)
+    return Call(tree.map_leaves(call.args, each), tree.map_leaves(dict(call.kwargs), each), label, call.beyond)
 
 
 def _scaled(factor: float) -> Callable[[Any], Any]:

@@ -24,7 +24,8 @@ from regraft.verify.child.variants import AS_RECORDED
 def compare_whole(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
     """Compare the whole model on every call; a difference is pinned on the definitions that cause it."""
     for call in setting.subject.calls(setting.seed):
-        given = replace(fitted(call, setting), label=AS_RECORDED)
+        given = fitted(call, setting)
+        given = given if given.beyond else replace(given, label=AS_RECORDED)
         found = _difference(setting, session, given)
         while isinstance(found, Difference) and session.ledger.open():
             found = _pin(found, given, setting, session)

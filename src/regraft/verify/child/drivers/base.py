@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,8 @@ class Subject:
     """A model that either version of the file can build, and calls for it, smallest first.
 
     `recipe` says in JSON how a reproducer builds the same model. `light` subjects are compared without perturbed
-    inputs: they are run for the lines that they reach.
+    inputs: they are run for the lines that they reach. What is compared `once` takes one seed and number format.
+    `varied(session, words)` yields the subject built with other values, named `fields`, where `words` name them.
     """
 
     name: str
@@ -24,3 +25,6 @@ class Subject:
     calls: Callable[[int], tuple[Call, ...]]
     recipe: Mapping[str, Any]
     light: bool = False
+    once: bool = False
+    varied: Callable[[Any, frozenset[str]], Iterator[Subject]] = lambda session, words: iter(())
+    fields: tuple[str, ...] = ()

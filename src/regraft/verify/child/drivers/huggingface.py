@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import time
 from collections import deque
@@ -28,6 +29,8 @@ SEARCH_SECONDS = 20.0
 
 # How long the models that a shrunk configuration does not bring to life are repaired, all together.
 REPAIR_SECONDS = 30.0
+# How long models with other values of their configurations are brought up, all together.
+SECOND_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,33 @@ def _candidate(cls: str, trial: Trial, session: Session) -> Candidate:
 
 def _subject(candidate: Candidate) -> Subject:
     build = builder(candidate.cls, candidate.config)
-    return Subject(candidate.cls, "huggingface", build, candidate.calls, _recipe(candidate.cls, candidate))
+
+    def varied(session: Session, words: frozenset[str]) -> Iterator[Subject]:
+        return _with_second_values(candidate, session, words)
+
+    return Subject(
+        candidate.cls, "huggingface", build, candidate.calls, _recipe(candidate.cls, candidate), varied=varied
+    )
+
+
+def _with_second_values(candidate: Candidate, session: Session, words: frozenset[str]) -> Iterator[Subject]:
+    """Yield the model with another value of each field of its configuration that `words` name."""
+    deadline = session.ledger.share(SECOND_SECONDS)
+    done: set[tuple[str, ...]] = set()
+    choices = vary.compared_strings(inspect.getsource(session.original))
+    for override in vary.second_values(candidate.values, words, choices):
+        path = vary.path_of(override, candidate.values)
+        if path in done:
+            continue
+        if time.process_time() > deadline:
+            return
+        other = next(_varied(candidate, [(candidate.attention, override)], session), None)
+        if other is not None:
+            done.add(path)
+            value = ".".join(path)
+            before = time.process_time()
+            yield replace(_subject(other), name=f"{candidate.cls} with another {value}", fields=(path[-1],))
+            deadline += time.process_time() - before  # comparing it is no search
 
 
 def _recipe(cls: str, made: Candidate | Trial) -> dict[str, Any]:

@@ -153,7 +153,8 @@ def _image(model: Any, side: Any) -> tuple[Dim, ...]:
         return ()
     told = (getattr(part, name, None) for part in model.modules() for name in ("img_size", "image_size"))
     side = side or next((one for one in told if one), IMAGE)
-    height, width = side if isinstance(side, tuple | list) else (side, side)
+    sides = tuple(side) if isinstance(side, tuple | list) else (side,)
+    height, width = (sides * 2)[:2] if len(sides) < 2 else sides[-2:]
     return BATCH, Dim(first.in_channels), Dim(height), Dim(width)
 
 

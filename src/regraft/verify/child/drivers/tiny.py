@@ -245,5 +245,10 @@ def is_head_size(name: str) -> bool:
     return bool(re.search(r"head_(dim|size)$|(^|_)d_head$|d_kv$|kv_channels", name))
 
 
+def is_key_value_heads(name: str) -> bool:
+    """Whether a field is the number of heads of keys and values."""
+    return bool(_KV_HEADS.search(name))
+
+
 def is_layers(name: str) -> bool:
     return bool(re.search(r"layers?$|^depth$|^n_layer|num_blocks$|^blocks?$", name)) and "norm" not in name

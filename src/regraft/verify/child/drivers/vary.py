@@ -13,6 +13,7 @@ from regraft.verify.child.drivers import tiny
 from regraft.verify.relatives import used_names
 
 Choices = Mapping[str, tuple[str, ...]]  # strings by the name that a file compares with them
+_EPSILON = 1e-3  # floating point numbers below this are added to avoid a division by zero
 ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new")
 
 
@@ -72,6 +73,47 @@ def mentioned(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any
     yield from (override for _, override in sorted((one for one in found if _mention(hints.text, one[0])), key=order))
 
 
+def second_values(config: Mapping[str, Any], words: frozenset[str], choices: Choices) -> Iterator[dict[str, Any]]:
+    """Yield, for each field that `words` name, also in a nested configuration, overrides that give it another value.
+
+    Several overrides of one field are alternatives: not every model can be built with each of them.
+    """
+    for name, value in config.items():
+        if tiny.is_config(name, value):
+            for override in second_values(value, words, choices):
+                yield {name: {**value, **override}}
+        elif name in words:
+            yield from ({name: other} for other in _others_than(name, value, choices))
+
+
+def path_of(override: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names that lead to the field in which an override differs from a configuration."""
+    for name, value in override.items():
+        before = config.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            return (name, *path_of({key: inner for key, inner in value.items() if inner != before.get(key)}, before))
+        return (name,)
+    return ()
+
+
+def _others_than(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
+    if name == "return_dict":
+        return ()
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, float):
+        return ((0.2,) if value == 0 else (0.01,) if value < _EPSILON else (value / 2, value * 2))
+    if isinstance(value, int):
+        if value in (0, -1):
+            return (1, 2)
+        return () if tiny.is_hidden(name) else (value * 2, value // 2, value + 1)
+    if isinstance(value, str):
+        activation = re.search(r"act|_fn$|activation", name)
+        others = (*choices.get(name, ()), *(ACTIVATIONS if activation else ()))
+        return tuple(other for other in others if other != value)
+    return (0.5, 1, True) if value is None else ()
+
+
 def shorter_blocks(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
     """Yield the overrides that cut what is looked at together short: several blocks may take another way than one."""
     yield from (override for name, override in _variations(config, hints) if _is_block(name))
@@ -110,6 +152,8 @@ def _variations(config: Mapping[str, Any], hints: Hints) -> Iterator[tuple[str, 
                 others += (1, 2, 0.5)
             if name in hints.text and isinstance(value, int) and tiny.is_layers(name):
                 others += (value + 1,)  # a loop over those between the first and the last
+            if tiny.is_key_value_heads(name) and type(value) is int and value > 1:
+                others += (value // 2,)  # heads of keys that several heads of queries share
             if name in hints.compared and type(value) is int and value > 2:
                 others += (value // 2,)
             if name in hints.text and _is_block(name) and type(value) is int and value > tiny.WINDOW:

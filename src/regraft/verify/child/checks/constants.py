@@ -1,0 +1,74 @@
+"""Numbers that stand in changed code: the sizes and values at which its behaviour may turn."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from regraft.verify.changes import Change
+
+_LIMIT = 8  # constants of one kind
+_FOLDED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda x, y: x + y, ast.Sub: lambda x, y: x - y, ast.Mult: lambda x, y: x * y,
+    ast.Div: lambda x, y: x / y, ast.FloorDiv: lambda x, y: x // y, ast.LShift: lambda x, y: x << y,
+    ast.Pow: lambda x, y: x**y,
+}  # fmt: skip
+_LARGEST = 1 << 20  # operand of what is folded
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Numbers of changed lines: whole ones that may be sizes, and all of them, which may be values."""
+
+    sizes: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
+
+
+def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
+    """Return the constants in the changed lines of some versions of a definition, module variables included."""
+    numbers: dict[float, None] = {}
+    for change, module in versions:
+        for node in changed_nodes(change, module):
+            number = _number(node, module)
+            if number is not None:
+                numbers[number] = None
+    sizes = [int(number) for number in numbers if number == int(number) and 2 < number <= 8192]
+    values = [number for number in numbers if abs(number) <= 1e6]
+    return Constants(tuple(sizes[:_LIMIT]), tuple(values[:_LIMIT]))
+
+
+def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
+    """Yield the expressions in the changed lines of a definition."""
+    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_bytes())):
+        if isinstance(node, ast.expr) and any(start <= node.lineno <= end for start, end in change.statements):
+            yield node
+
+
+def _number(node: ast.expr, module: ModuleType) -> float | None:
+    value: Any = None
+    match node:
+        case ast.Constant(value=value):
+            pass
+        case ast.Name(id=name):
+            value = vars(module).get(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            inner = _number(operand, module)
+            value = None if inner is None else -inner
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _FOLDED:
+            sides = _number(left, module), _number(right, module)
+            if None not in sides and all(abs(side or 0) <= _LARGEST for side in sides):
+                value = _folded(op, *sides)
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if real and math.isfinite(value) else None
+
+
+def _folded(op: ast.operator, left: Any, right: Any) -> Any:
+    try:
+        return _FOLDED[type(op)](left, right)
+    except (ArithmeticError, TypeError, ValueError, MemoryError):
+        return None  # it is no number: a division by zero, a shift by a negative number

@@ -1,0 +1,85 @@
+"""Masks of other shapes than the usual one: left padding, holes, a row without keys, random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.verify.child.tree import Call, is_mask
+
+PATTERNS = ("left padding", "holes", "a row fully masked", "random")
+_LOW = -1e4
+
+
+def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
+    """Yield a call with every mask in it replaced; `names` are the arguments by the names of their parameters.
+
+    A mask is a tensor of at least two dimensions that is called so, or that holds nothing but zeros and very low
+    numbers. Whole numbers and booleans are combined with the pattern by `and`; booleans also the other way round, for
+    those that say what is left out. Numbers that are added to scores become the lowest of their format.
+    """
+    masks = {id(value) for name, value in names.items() if _is_mask(name, value)}
+    if not masks:
+        return
+    boolean = any(id(value) in masks and value.dtype == torch.bool for value in names.values())
+    for pattern in PATTERNS:
+        for dropping in (False, True) if boolean else (False,):
+
+            def each(tensor: Any, pattern: str = pattern, dropping: bool = dropping) -> Any:
+                return _combined(tensor, _visible(pattern, tensor.shape), dropping)
+
+            label = f"mask: {pattern}" + (", true where left out" if dropping else "")
+            yield replace(_with(call, masks, each), label=label, beyond="masks")
+
+
+def _is_mask(name: str, value: Any) -> bool:
+    if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.numel() or value.shape[-1] < 2:
+        return False
+    if value.is_floating_point() and "mask" in name:
+        return is_mask(value) or not bool(value.any()) or _binary(value)
+    return is_mask(value) or ("mask" in name and (value.dtype == torch.bool or _binary(value)))
+
+
+def _binary(value: Any) -> bool:
+    return bool(((value == 0) | (value == 1)).all())
+
+
+def _visible(pattern: str, shape: tuple[int, ...]) -> Any:
+    """Which elements of a mask of some shape stay: rows of a batch in the first dimension, keys in the last."""
+    keep = torch.ones(shape, dtype=torch.bool)
+    rows, keys = shape[0], shape[-1]
+    if pattern == "left padding":
+        for row in range(rows):
+            keep[row, ..., : min(keys - 1, (row + 1) * keys // (rows + 1) + 1)] = False
+    elif pattern == "holes":
+        keep[..., 1::3] = False
+    elif pattern == "a row fully masked":
+        keep[rows - 1 :] = False
+        if len(shape) > 2 and shape[-2] > 1 and rows == 1:
+            keep[:] = True
+            keep[..., 0, :] = False
+    else:
+        generator = torch.Generator().manual_seed(0)
+        keep = torch.rand(shape, generator=generator) < 0.6
+        keep[..., keys // 2] = True
+    return keep
+
+
+def _combined(tensor: Any, keep: Any, dropping: bool) -> Any:
+    if tensor.dtype == torch.bool:
+        return tensor | ~keep if dropping else tensor & keep
+    if not tensor.is_floating_point() or (_binary(tensor) and bool(tensor.any())):
+        return tensor * keep.to(tensor.dtype)
+    lowest = torch.finfo(tensor.dtype).min
+    low = float(tensor.min()) if bool((tensor <= _LOW).any()) else lowest
+    return tensor.masked_fill(~keep, low)
+
+
+def _with(call: Call, chosen: set[int], fn: Callable[[Any], Any]) -> Call:
+    def each(leaf: Any) -> Any:
+        return fn(leaf) if id(leaf) in chosen else leaf
+
+    return Call(tuple(map(each, call.args)), {name: each(value) for name, value in call.kwargs.items()})

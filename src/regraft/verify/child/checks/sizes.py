@@ -1,0 +1,86 @@
+"""Calls of other sizes: batches of 17, prime lengths, long inputs, and sizes around the constants of the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from regraft.verify.child.checks.constants import Constants
+from regraft.verify.child.tree import Call, map_leaves
+
+BATCH, LENGTHS, LONG = 17, (11, 13), 307
+_ELEMENTS = 1 << 22  # of the inputs of one call together
+_SIZES = 3  # different sizes of a call that are changed
+
+
+def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterator[Call]:
+    """Yield a call with each of its sizes changed: that of the batch, then others; with `features` widths, too.
+
+    The new size is given to every dimension of the old one, and to whole numbers that equal it. Rows are repeated in
+    random order, so that indices stay in their range. The original may refuse such a call.
+    """
+    tensors = _tensors(call)
+    sizes = _sizes(tensors, features)
+    around = [c + step for c in constants.sizes for step in (-1, 0, 1)]
+    for number, size in enumerate(sizes):
+        targets = (BATCH, *around) if number == 0 else (*LENGTHS, LONG, *around)
+        for target in dict.fromkeys(targets):
+            if target not in (size, 0, 1) and _elements(tensors, size, target) <= _ELEMENTS:
+                yield _resized(call, size, target, f"{size} -> {target} in every dimension of that size")
+
+
+def _tensors(call: Call) -> list[Any]:
+    tensors: list[Any] = []
+    map_leaves((call.args, dict(call.kwargs)), lambda leaf: tensors.append(leaf) if _sized(leaf) else None)
+    return tensors
+
+
+def _sized(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0
+
+
+def _sizes(tensors: list[Any], features: bool) -> list[int]:
+    """The batch first, then the other sizes, but for widths of features in the last dimension."""
+    if not tensors:
+        return []
+    wide = {tensor.shape[-1] for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 1}
+    sizes = [tensor.shape[0] for tensor in tensors[:1]]
+    sizes += [size for tensor in tensors for size in tensor.shape[1:] if size > 1 and (features or size not in wide)]
+    return list(dict.fromkeys(sizes))[:_SIZES]
+
+
+def _elements(tensors: list[Any], size: int, target: int) -> float:
+    return float(sum(t.numel() * (target / size) ** list(t.shape).count(size) for t in tensors if t.numel()))
+
+
+def _resized(call: Call, size: int, target: int, label: str) -> Call:
+    generator = torch.Generator().manual_seed(0)
+    order = torch.cat([torch.arange(min(size, target)), torch.randint(0, size, (target,), generator=generator)])
+    order = order[:target]
+
+    def each(leaf: Any) -> Any:
+        if type(leaf) is int and leaf == size and size > 2:
+            return target
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        for dim in range(leaf.dim()):
+            if leaf.shape[dim] == size:
+                leaf = leaf.index_select(dim, order)
+        return leaf.contiguous()
+
+    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), label, "sizes")
+
+
+def reranked_calls(call: Call) -> Iterator[Call]:
+    """Yield a call whose floating tensors have a dimension more or less in front."""
+
+    def mapped(fn: Any, label: str) -> Call:
+        def each(leaf: Any) -> Any:
+            return fn(leaf) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1 else leaf
+
+        return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), label, "sizes")
+
+    yield mapped(lambda tensor: tensor.unsqueeze(0), "one more dimension")
+    yield mapped(lambda tensor: tensor[0].contiguous(), "one dimension less")

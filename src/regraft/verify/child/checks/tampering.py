@@ -1,0 +1,46 @@
+"""Functions of PyTorch and of Python that a file replaces: what is compared by them says nothing any more."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import random
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+_OWNERS: tuple[tuple[str, Any], ...] = (
+    ("torch", torch), ("torch.Tensor", torch.Tensor), ("torch.nn.functional", nn.functional),
+    ("torch.nn.Module", nn.Module), ("torch.autograd", torch.autograd), ("torch.testing", torch.testing),
+    ("torch.linalg", torch.linalg), ("builtins", builtins), ("time", time), ("math", math), ("random", random),
+)  # fmt: skip
+
+
+class Functions:
+    """The callables of PyTorch and of Python's own modules as they are at one time."""
+
+    def __init__(self) -> None:
+        self._known = {(place, name): value for place, owner in _OWNERS for name, value in _callables(owner)}
+
+    def replaced(self, by: str = "") -> frozenset[str]:
+        """Return the qualified names of those that are others now, or gone; with `by` those defined in that module.
+
+        PyTorch replaces functions of its own while it captures a graph.
+        """
+        now = {(place, name): value for place, owner in _OWNERS for name, value in _callables(owner)}
+        return frozenset(
+            f"{place}.{name}"
+            for (place, name), value in self._known.items()
+            if (new := now.get((place, name))) is not value and by in ("", _module_of(new))
+        )
+
+
+def _module_of(function: Any) -> str:
+    """The module whose variables a function reads."""
+    return str(getattr(function, "__globals__", {}).get("__name__", getattr(function, "__module__", "")))
+
+
+def _callables(owner: Any) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in vars(owner).items() if callable(value)]

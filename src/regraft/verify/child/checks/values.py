@@ -1,0 +1,63 @@
+"""Calls with other values: around the constants of the code, rare ones, and such as are no numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from regraft.verify.child.checks.constants import Constants
+from regraft.verify.child.tree import Call, is_mask, map_leaves
+
+RARE: tuple[tuple[str, tuple[float, ...]], ...] = (
+    ("zeros", (0.0,)), ("negative numbers", (-1.0, -0.5)), ("numbers up to 1e5", (1e4, -1e4, 1e5, -1e5)),
+    ("tiny numbers", (1e-8, -1e-8, 1e-30)),
+)  # fmt: skip
+# Kinds of calls: gradients of the first are compared roughly, those of the second not at all.
+VALUES, UNDEFINED = "values", "values that are not finite"
+NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
+
+
+def valued_calls(call: Call, constants: Constants, *, finite: bool) -> Iterator[Call]:
+    """Yield a call with some elements of its floating tensors replaced; with `finite` by numbers alone.
+
+    Whole numbers become those around the constants of the code.
+    """
+    around = tuple(c + step for c in constants.values for step in (-1.0, -1e-3, 0.0, 1e-3, 1.0))
+    for label, values in (*((("numbers around constants", around),) if around else ()), *RARE):
+        yield _replaced(call, label, values, 2 if values == (0.0,) else 3)
+    if not finite:
+        for label, value in NOT_FINITE:
+            yield replace(_replaced(call, label, (value,), 11), beyond=UNDEFINED)
+    for size in constants.sizes:
+        yield _indexed(call, size)
+
+
+def _replaced(call: Call, label: str, values: tuple[float, ...], every: int) -> Call:
+    """Replace every so many elements by the values in turn."""
+
+    def each(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or is_mask(leaf) or not leaf.numel():
+            return leaf
+        flat = leaf.clone(memory_format=torch.contiguous_format).view(-1)
+        places = torch.arange(0, flat.numel(), every)
+        flat[places] = torch.tensor(values, dtype=flat.dtype)[torch.arange(len(places)) % len(values)]
+        return flat.view(leaf.shape)
+
+    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), f"values: {label}", VALUES)
+
+
+def _indexed(call: Call, size: int) -> Call:
+    def each(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or leaf.dtype not in (torch.int32, torch.int64) or not leaf.numel():
+            return leaf
+        flat = leaf.clone(memory_format=torch.contiguous_format).view(-1)
+        for step in (-1, 0, 1):
+            flat[(step + 1) :: 5] = size + step
+        return flat.view(leaf.shape)
+
+    label = f"values: whole numbers around {size}"
+    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), label, VALUES)

@@ -1,0 +1,166 @@
+"""Whole models under other conditions: masks, sizes, cached decoding, checkpointing, other configurations."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from regraft.verify.child.checks.constants import Constants, changed_nodes
+from regraft.verify.child.checks.decoding import Decoding
+from regraft.verify.child.checks.domain import domain_of, named_arguments
+from regraft.verify.child.checks.masks import masked_calls
+from regraft.verify.child.checks.sizes import resized_calls
+from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.replay import Plan, Target, execute
+from regraft.verify.child.session import Session, in_mode, seeded
+from regraft.verify.child.tree import Call
+
+_FLAGS = ("output_attentions", "output_hidden_states")
+_SHORTEST = 5  # tokens of which the last three are decoded from the cache
+
+
+def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
+    """Yield a subject under the conditions in which it was not compared yet, where the original takes them.
+
+    Each kind is compared once for each definition that the subject runs.
+    """
+    definitions = tuple(name for name, record in session.ledger.records.items() if subject.name in record.models)
+    if subject.light:
+        return
+    for maker in (_other_calls, _decoding, _checkpointed, _with_other_fields):
+        if all((name, maker.__name__) in session.widened for name in definitions):
+            continue
+        for other in maker(subject, definitions, session):
+            if session.ledger.late() or not session.ledger.open():
+                return
+            session.widened.update((name, maker.__name__) for name in definitions)
+            yield replace(other, light=True, once=True)
+            for name in definitions if other.fields else ():
+                session.ledger.records[name].domain.setdefault("configuration", set()).update(other.fields)
+
+
+def fields_with_one_value(definition: str, session: Session) -> tuple[str, ...]:
+    """Return the fields of configurations that changed lines of a definition read and that kept their value."""
+    changes = [change for change in session.changes if change.definition == definition]
+    nodes = (node for change in changes for node in changed_nodes(change, session.changed))
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and _is_config(node.value)}
+    return tuple(sorted(read - session.varied_fields))
+
+
+def _with_other_fields(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+    """Yield the subject with another value of each field that decides what the definitions do."""
+    for other in subject.varied(session, _words_read(definitions, session)):
+        yield other
+        session.varied_fields.update(other.fields)
+
+
+def _is_config(node: ast.expr) -> bool:
+    name = _name(node)
+    return name == "config" or name.endswith("_config")
+
+
+def _words_read(definitions: tuple[str, ...], session: Session) -> frozenset[str]:
+    """Names that some definitions read in either version, and those that decide what they are given.
+
+    That is: the arguments of calls of these definitions, and what the file assigns to attributes of such names.
+    """
+    words: set[str] = set()
+    for module in (session.original, session.changed):
+        tree = ast.parse(Path(str(module.__file__)).read_bytes())
+        own = [node for node in tree.body if getattr(node, "name", "") in definitions]
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in definitions]
+        for node in (*own, *(value for call in calls for value in (*call.args, *call.keywords))):
+            words |= _words(node)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and words & {_name(target) for target in node.targets}:
+                words |= _words(node.value)
+    return frozenset(words)
+
+
+def _name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _words(node: ast.AST) -> set[str]:
+    inside = [inner for inner in ast.walk(node) if isinstance(inner, ast.expr)]
+    texts = {inner.value for inner in inside if isinstance(inner, ast.Constant) and isinstance(inner.value, str)}
+    return {_name(inner) for inner in inside} | {text for text in texts if text.isidentifier()}
+
+
+def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+    """Yield the subject with other masks, sizes and flags."""
+    model = _original(subject, session)
+    call = subject.calls(0)[-1]
+    sizes = tuple(dict.fromkeys(size for name in definitions for size in domain_of(name, session).constants.sizes))
+    calls = [*masked_calls(call, named_arguments(call, model)), *_flagged(call, model)]
+    calls += [*resized_calls(call, Constants(sizes), features=False)]
+    accepted = tuple(other for other in calls if _runs(model, other))
+    if accepted:
+        yield replace(subject, name=f"{subject.name} with other inputs", calls=_constantly(accepted))
+
+
+def _flagged(call: Call, model: Any) -> Iterator[Call]:
+    parameters = inspect.signature(model.forward).parameters
+    for name in _FLAGS:
+        if name in parameters or "config" in vars(model):
+            yield Call(call.args, {**call.kwargs, name: True}, name, "flags")
+
+
+def _decoding(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+    """Yield the subject going on from its cache, without padding and with padding on the left."""
+    call = subject.calls(0)[-1]
+    ids = call.kwargs.get("decoder_input_ids", call.kwargs.get("input_ids"))
+    if call.args or getattr(ids, "ndim", 0) != 2 or ids.shape[1] < _SHORTEST:
+        return
+    call = Call((), {name: value for name, value in call.kwargs.items() if "label" not in name}, "decoding", "cache")
+    padded = [replace(other, beyond="cache") for other in masked_calls(call, call.kwargs)]
+    for together in (False, True):
+
+        def build(module: ModuleType, together: bool = together) -> Any:
+            return Decoding(subject.build(module), together)
+
+        name = f"{subject.name} going on from its cache"
+        other = replace(subject, name=name, build=build, recipe={**subject.recipe, "decoding": {"together": together}})
+        model = _original(other, session)
+        accepted = tuple(one for one in (call, *padded) if _runs(model, one))
+        if accepted:
+            yield replace(other, calls=_constantly(accepted))
+
+
+def _checkpointed(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+    """Yield the subject with gradient checkpointing, where its model offers it."""
+    model = _original(subject, session)
+    if not getattr(model, "supports_gradient_checkpointing", False):
+        return
+
+    def build(module: ModuleType) -> Any:
+        model = subject.build(module)
+        model.gradient_checkpointing_enable()
+        return model
+
+    call = replace(subject.calls(0)[-1], label="gradient checkpointing", beyond="modes")
+    name = f"{subject.name} with gradient checkpointing"
+    other = replace(subject, name=name, build=build, recipe={**subject.recipe, "checkpointing": True})
+    if _runs(_original(other, session), call):
+        yield replace(other, calls=_constantly((call,)))
+
+
+def _constantly(calls: tuple[Call, ...]) -> Callable[[int], tuple[Call, ...]]:
+    return lambda seed: calls
+
+
+def _original(subject: Subject, session: Session) -> Any:
+    return in_mode(seeded(0, subject.build, session.original), False)
+
+
+def _runs(model: Any, call: Call) -> bool:
+    """Whether a model of the original takes a call in evaluation and in training."""
+    for training in (True, False):
+        if execute(Target(in_mode(model, training)), call, Plan(gradients=False)).error is not None:
+            return False
+    return True

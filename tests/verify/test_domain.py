@@ -1,0 +1,162 @@
+"""Changes that act outside of the inputs that a model is first run on: sizes, values, masks, modes, fields, caches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regraft.verify import Verdict, verify
+
+torch = pytest.importorskip("torch")
+
+from regraft.verify.child.checks.constants import Constants  # noqa: E402
+from regraft.verify.child.checks.masks import PATTERNS, masked_calls  # noqa: E402
+from regraft.verify.child.checks.sizes import BATCH, LONG, resized_calls  # noqa: E402
+from regraft.verify.child.checks.values import UNDEFINED, valued_calls  # noqa: E402
+from regraft.verify.child.tree import Call  # noqa: E402
+
+NORM = """\
+import torch
+from torch import nn
+
+LIMIT = 96
+
+
+class Norm(nn.Module):
+    def __init__(self, dim=16, eps=1e-6):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x):
+        scale = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+        return x * scale * self.weight
+"""
+RETURN = "return x * scale * self.weight"
+WRONG = {
+    "a long input": f"{RETURN} * (1 - 0.1 * (x.shape[1] > LIMIT))",
+    "a batch of more than 16": f"{RETURN} * (1 - 0.1 * (x.shape[0] > 16))",
+    "a length that is long": f"{RETURN} * (1 + max(0, x.shape[1] - 250))",
+    "automatic mixed precision": f"{RETURN} * (1 + 0.1 * torch.is_autocast_enabled('cpu'))",
+    "inference mode": f"{RETURN} * (1 + 0.1 * torch.is_inference_mode_enabled())",
+    "a frozen weight": f"{RETURN} * (1 + 0.1 * (not self.weight.requires_grad))",
+    "float64": f"{RETURN} * (1 + 0.1 * (x.dtype == torch.float64))",
+    "NaN": "return torch.nan_to_num(x * scale * self.weight)",
+    "large values": "return x.clamp(-5e4, 5e4) * scale * self.weight",
+}
+RIGHT = {
+    "another order": "return self.weight * (x * scale)",
+    "a condition without effect": f"{RETURN} * (1 - 0.0 * (x.shape[1] > LIMIT))",
+}
+
+
+def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
+    assert before in text
+    path = tmp_path / "norm.py"
+    path.write_text(text)
+    (verdict,) = verify(path, text.replace(before, after).encode())
+    return verdict
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_change_that_acts_under_other_conditions_is_refuted(case: str, tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, NORM, RETURN, WRONG[case])
+    assert verdict.status == "refuted", verdict
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_a_right_change_is_proved_and_names_its_domain(case: str, tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, NORM, RETURN, RIGHT[case])
+    assert verdict.status == "proved", verdict
+    domain: Any = verdict.evidence["domain"]
+    assert domain["modes"] == ["autocast", "frozen parameters", "inference mode"]
+    assert {"sizes", "values"} <= domain.keys()
+
+
+def test_a_file_that_replaces_what_compares_is_refuted(tmp_path: Path) -> None:
+    patched = f"{RETURN} * 1.01\n\n\ntorch.equal = lambda first, second: True"
+    path = tmp_path / "norm.py"
+    path.write_text(NORM)
+    verdicts = verify(path, NORM.replace(RETURN, patched).encode())
+    assert all(verdict.status == "refuted" for verdict in verdicts)
+    assert "replaces torch.equal" in verdicts[0].reason
+
+
+def test_a_file_that_replaces_functions_when_it_runs_is_refuted(tmp_path: Path) -> None:
+    after = "torch.testing.assert_close = _close\n        return x * scale * self.weight"
+    text = NORM + "\n\ndef _close(*args, **kwargs):\n    return True\n"
+    verdict = verdict_on(tmp_path, text, RETURN, after)
+    assert (verdict.status, "replaces torch.testing.assert_close" in verdict.reason) == ("refuted", True), verdict
+
+
+LLAMA = {
+    "left padding": (
+        "attn_weights = attn_weights + attention_mask",
+        "attn_weights = attn_weights + attention_mask * (attention_mask[..., -1, :1] > -1)",
+    ),
+    "the second step from a cache": (
+        "attn_weights = torch.matmul(query, key_states.transpose(2, 3)) * scaling",
+        "attn_weights = torch.matmul(query, key_states.transpose(2, 3)) * scaling\n"
+        "    attn_weights = attn_weights * (1 + 0.1 * (key.shape[2] > query.shape[2] + 3))",
+    ),
+    "a field of the configuration": ("self.act_fn = ACT2FN[config.hidden_act]", "self.act_fn = nn.SiLU()"),
+    "an epsilon": ("torch.rsqrt(variance + self.variance_epsilon)", "torch.rsqrt(variance + 1e-6)"),
+    "shared heads of keys": (
+        "return hidden_states.reshape(batch, num_key_value_heads * n_rep, slen, head_dim)",
+        "return hidden_states.transpose(1, 2).reshape(batch, num_key_value_heads * n_rep, slen, head_dim)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LLAMA)
+def test_changes_of_a_language_model(case: str, transformers: Path, tmp_path: Path) -> None:
+    path = transformers / "models" / "llama" / "modeling_llama.py"
+    before, after = LLAMA[case]
+    text = path.read_text("utf-8")
+    assert before in text
+    (verdict,) = verify(path, text.replace(before, after, 1).encode())
+    assert verdict.status == "refuted", verdict
+
+
+def test_masks_of_all_patterns_keep_their_shape_and_format() -> None:
+    additive, marks = torch.zeros(2, 1, 4, 6), torch.ones(2, 6, dtype=torch.long)
+    keep = torch.ones(2, 6, dtype=torch.bool)
+    call = Call((), {"attention_mask": additive, "mask": marks, "key_mask": keep, "x": torch.zeros(2, 6)})
+    calls = list(masked_calls(call, call.kwargs))
+    assert len(calls) == 2 * len(PATTERNS)  # a boolean mask may say what stays or what is left out
+    for other in calls:
+        assert torch.equal(other.kwargs["x"], call.kwargs["x"])
+        for name in ("attention_mask", "mask", "key_mask"):
+            mask, before = other.kwargs[name], call.kwargs[name]
+            assert (mask.shape, mask.dtype) == (before.shape, before.dtype)
+            assert not torch.equal(mask, before) or (name == "key_mask" and "left out" not in other.label) is False
+    full = next(other for other in calls if "a row fully masked" in other.label)
+    assert bool((full.kwargs["attention_mask"][1] == torch.finfo(torch.float32).min).all())
+    assert not full.kwargs["mask"][1].any()
+
+
+def test_sizes_change_in_every_tensor_and_number() -> None:
+    call = Call((torch.randn(3, 8, 32), torch.zeros(3, 8, dtype=torch.long), 8), {})
+    calls = list(resized_calls(call, Constants(sizes=(64,)), features=False))
+    shapes = {tuple(other.args[0].shape) for other in calls}
+    assert {(BATCH, 8, 32), (3, LONG, 32), (3, 63, 32), (3, 64, 32), (3, 65, 32), (65, 8, 32)} <= shapes
+    assert all(shape[-1] == 32 for shape in shapes)
+    longer = next(other for other in calls if other.args[0].shape[1] == 65)
+    assert (longer.args[1].shape[1], longer.args[2]) == (65, 65)
+
+
+def test_values_lie_around_constants() -> None:
+    call = Call((torch.randn(4, 8), torch.arange(8)), {})
+    calls = list(valued_calls(call, Constants(sizes=(7,), values=(7.0,)), finite=False))
+    around = calls[0].args[0]
+    assert all(bool((around == value).any()) for value in (6.0, 7.0, 8.0))
+    assert {6, 7, 8} <= set(calls[-1].args[1].tolist())
+    assert sum(other.beyond == UNDEFINED for other in calls) == 3
+    assert sum(other.beyond == UNDEFINED for other in valued_calls(call, Constants(), finite=True)) == 0
