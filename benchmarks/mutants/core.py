@@ -215,12 +215,8 @@ class Files:
     def labels(self, package: str) -> tuple[str, ...]:
         """Return the labels of a package's files that import torch."""
         if package not in self._labels:
-            folder = self._folders.get(package)
-            paths = (
-                [path for pattern in self.PATTERNS[package] for path in (folder / package).glob(pattern)]
-                if folder
-                else []
-            )
+            folder = self._folders.get(package, Path("/nowhere"))
+            paths = [path for pattern in self.PATTERNS[package] for path in (folder / package).glob(pattern)]
             self._labels[package] = tuple(
                 sorted(path.relative_to(folder).as_posix() for path in paths if b"import torch" in path.read_bytes())
             )

@@ -89,5 +89,5 @@ def _pip(python: Path, *arguments: str) -> None:
 
 def site_packages(python: Path) -> Path:
     """Return the folder that an interpreter's packages are in."""
-    done = subprocess.run([str(python), "-c", _CODE], stdout=subprocess.PIPE, text=True, check=True)
-    return Path(done.stdout.strip())
+    process = subprocess.run([str(python), "-c", _CODE], stdout=subprocess.PIPE, text=True, check=True)
+    return Path(process.stdout.strip())

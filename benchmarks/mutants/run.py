@@ -90,8 +90,8 @@ def verify(mutant: Mutant, files: Files, python: Path, time_limit: float) -> Out
         command = [*_REGRAFT, str(files.path(mutant.module.label)), str(changed), "--python", str(python)]
         command += ["--output-format", "json", "--no-cache", "--time-limit", str(time_limit)]
         command += ["--contract", contract] if contract else []
-        done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
-    outcome, reason = judge(done.returncode, done.stdout, done.stderr)
+        process = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
+    outcome, reason = judge(process.returncode, process.stdout, process.stderr)
     return Outcome(
         pair_key(mutant.original, mutant.changed),
         source_key(),
@@ -134,8 +134,8 @@ def _environment() -> dict[str, str]:
 @functools.cache
 def has_contracts() -> bool:
     """Whether `regraft verify` has the option `--contract`."""
-    done = subprocess.run([*_REGRAFT, "--help"], env=_environment(), capture_output=True, text=True, check=False)
-    return "--contract" in done.stdout
+    process = subprocess.run([*_REGRAFT, "--help"], env=_environment(), capture_output=True, text=True, check=False)
+    return "--contract" in process.stdout
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from mutants.core import Finder, Module, Recipe, Site, Template
 from mutants.recipes.templates import exchange, expressions, fill
@@ -99,8 +100,8 @@ def _masks(template: Template) -> Finder:
 
     def find(module: Module) -> Iterator[Site]:
         for function, node in expressions(module):
-            made = isinstance(node, ast.Call) and _MAKERS.search(ast.unparse(node.func))
-            if not made or not isinstance(node, ast.Call) or function.owner is None:
+            is_maker = isinstance(node, ast.Call) and _MAKERS.search(ast.unparse(node.func))
+            if not is_maker or not isinstance(node, ast.Call) or function.owner is None:
                 continue
             inputs = [k.value for k in node.keywords if k.arg in ("inputs_embeds", "input_embeds")]
             if inputs and isinstance(inputs[0], ast.Name) and "self" in ast.unparse(function.node.args):
@@ -136,117 +137,120 @@ def _tables(template: Template) -> Finder:
 def _recipe(
     name: str,
     differs: str,
-    finder: Finder,
+    find: Callable[[Template], Finder],
+    text: str,
+    witness: str,
     contains: bytes,
     packages: tuple[str, ...] = ("transformers",),
     count: int = 3,
 ) -> Recipe:
-    return Recipe(name, "cache", differs, finder, count, (contains,), packages)
+    template = Template(text)
+    returned = template if find is not _after_update else Template(f"{text}\nreturn {text.partition(' ')[0]}")
+    return Recipe(
+        name, "cache", differs, find(template), count, (contains,), packages, witness=witness, template=returned
+    )
 
 
-_REMEMBER = 'self.__dict__.setdefault("_tables", {}).setdefault('
+_updated = partial(_recipe, find=_after_update, contains=b".update(")
+_numbered = partial(_recipe, find=_layer_index, contains=b".update(")
+_past = partial(_recipe, find=_past_length, contains=b"get_seq_length")
+_shifted = partial(_recipe, find=_offset, contains=b"past_")
+_masked = partial(_recipe, find=_masks, contains=b"_mask(")
+_tabled = partial(_recipe, find=_tables, contains=b"class")
+_TABLES_BY = 'self.__dict__.setdefault("_tables", {}).setdefault('
+_MASKS_BY = 'self.__dict__.setdefault("_masks", {}).setdefault('
 _ALL = ("transformers", "diffusers", "timm")
+_TWO = "calls(ones(2, 3), ones(2, 3) * 2)"
 RECIPES = (
-    _recipe(
+    _updated(
         "old-values-dropped",
         "more than 32 cached keys: the values of the older ones count as zero",
-        _after_update(Template("{value} = torch.cat([{value}[..., :-32, :] * 0, {value}[..., -32:, :]], -2)")),
-        b".update(",
+        text="{value} = torch.cat([{value}[..., :-32, :] * 0, {value}[..., -32:, :]], -2)",
+        witness="calls(ones(1, 1, 33, 2))",
     ),
-    _recipe(
+    _updated(
         "cached-values-scaled",
         "more than 48 keys, cached ones included",
-        _after_update(Template("{value} = {value} * (1 - 0.1 * ({key}.shape[-2] > 48))")),
-        b".update(",
+        text="{value} = {value} * (1 - 0.1 * ({key}.shape[-2] > 48))",
+        witness="calls(ones(1, 1, 49, 2))",
     ),
-    _recipe(
+    _updated(
         "cached-keys-detached",
         "gradients through a cache",
-        _after_update(Template("{key} = {key}.detach()")),
-        b".update(",
+        text="{key} = {key}.detach()",
+        witness="calls(ones(1, 1, 2, 2).requires_grad_())",
     ),
-    _recipe(
+    _updated(
         "cached-batch-shared",
         "more than three rows with a cache",
-        _after_update(Template("{key} = torch.cat([{key}[:3], {key}[:1].expand_as({key})[3:]])")),
-        b".update(",
+        text="{key} = torch.cat([{key}[:3], {key}[:1].expand_as({key})[3:]])",
+        witness="calls(rand(4, 1, 2, 2))",
     ),
-    _recipe("layer-index-zero", "a cache and two layers or more", _layer_index(Template("0")), b".update("),
-    _recipe(
+    _numbered("layer-index-zero", "a cache and two layers or more", text="0", witness="calls(torch.tensor(1))"),
+    _numbered(
         "layer-index-bounded",
         "a cache and more than four layers",
-        _layer_index(Template("min({value}, 3)")),
-        b".update(",
+        text="min({value}, 3)",
+        witness="calls(torch.tensor(4))",
     ),
-    _recipe(
-        "past-length-bounded",
-        "more than 8 cached places",
-        _past_length(Template("min({value}, 8)")),
-        b"get_seq_length",
+    _past(
+        "past-length-bounded", "more than 8 cached places", text="min({value}, 8)", witness="calls(torch.tensor(9))"
     ),
-    _recipe(
-        "past-length-of-block",
-        "exactly 16 cached places, or a multiple",
-        _past_length(Template("{value} % 16")),
-        b"get_seq_length",
+    _past("past-length-of-block", "16 cached places or more", text="{value} % 16", witness="calls(torch.tensor(16))"),
+    _past("past-length-less-one", "cached places", text="max({value} - 1, 0)", witness="calls(torch.tensor(1))"),
+    _shifted("offset-dropped", "cached places", text="0", witness="calls(torch.tensor(1))"),
+    _shifted(
+        "offset-bounded", "more than 12 cached places", text="min({value}, 12)", witness="calls(torch.tensor(13))"
     ),
-    _recipe(
-        "past-length-less-one",
-        "cached places",
-        _past_length(Template("max({value} - 1, 0)")),
-        b"get_seq_length",
-    ),
-    _recipe("offset-dropped", "cached places", _offset(Template("0")), b"past_"),
-    _recipe("offset-bounded", "more than 12 cached places", _offset(Template("min({value}, 12)")), b"past_"),
-    _recipe("use-cache-ignored", "use_cache=False", _use_cache, b"use_cache"),
-    _recipe(
+    Recipe("use-cache-ignored", "cache", "use_cache=False", _use_cache, 3, (b"use_cache",), ("transformers",)),
+    _masked(
         "mask-of-shape",
         "another padding with the same shape",
-        _masks(Template('self.__dict__.setdefault("_masks", {}).setdefault({x}.shape, {value})')),
-        b"_mask(",
+        text=_MASKS_BY + "{x}.shape, {value})",
+        witness=_TWO,
         count=4,
     ),
-    _recipe(
+    _masked(
         "mask-of-length",
         "a batch of another size or padding with the same length",
-        _masks(Template('self.__dict__.setdefault("_masks", {}).setdefault({x}.shape[1], {value})')),
-        b"_mask(",
+        text=_MASKS_BY + "{x}.shape[1], {value})",
+        witness=_TWO,
     ),
-    _recipe(
+    _tabled(
         "tables-of-position-shape",
         "other positions of the same shape: the second decoding step, or left padding",
-        _tables(Template(_REMEMBER + "({second}.shape, {x}.dtype), {value})")),
-        b"class",
+        text=_TABLES_BY + "({second}.shape, {x}.dtype), {value})",
+        witness=_TWO,
         count=4,
     ),
-    _recipe(
+    _tabled(
         "tables-of-last-position",
         "other positions with the same last, such as those of left padding",
-        _tables(Template(_REMEMBER + "({second}.shape, int({second}.max()), {x}.dtype, {x}.device), {value})")),
-        b"class",
+        text=_TABLES_BY + "({second}.shape, int({second}.max()), {x}.dtype, {x}.device), {value})",
+        witness="calls(torch.tensor([[0, 1, 2]]), torch.tensor([[1, 1, 2]]))",
     ),
-    _recipe(
+    _tabled(
         "tables-of-length",
         "another input of the same length: other positions, values or format",
-        _tables(Template(_REMEMBER + "{x}.shape[-1], {value})")),
-        b"class",
-        _ALL,
-        5,
+        text=_TABLES_BY + "{x}.shape[-1], {value})",
+        witness=_TWO,
+        packages=_ALL,
+        count=5,
     ),
-    _recipe(
+    _tabled(
         "tables-of-shape",
         "another input of the same shape: other positions or values",
-        _tables(Template(_REMEMBER + "({x}.shape, {x}.dtype), {value})")),
-        b"class",
-        _ALL,
-        5,
+        text=_TABLES_BY + "({x}.shape, {x}.dtype), {value})",
+        witness=_TWO,
+        packages=_ALL,
+        count=5,
     ),
-    _recipe(
+    _tabled(
         "tables-of-format",
         "an input of another shape or other values",
-        _tables(Template(_REMEMBER + "({x}.dtype, {x}.device), {value})")),
-        b"class",
-        _ALL,
-        4,
+        text=_TABLES_BY + "({x}.dtype, {x}.device), {value})",
+        witness=_TWO,
+        packages=_ALL,
+        count=4,
     ),
 )

@@ -65,7 +65,9 @@ def _find(where: str, template: Template) -> Finder:
 
 def _recipe(name: str, where: str, differs: str, text: str, witness: str = "", count: int = 3) -> Recipe:
     template = Template(text)
-    packages = ("transformers",) if where == "padding" else ("transformers", "diffusers", "transformers", "timm")
+    packages: tuple[str, ...] = (
+        ("transformers",) if where == "padding" else ("transformers", "diffusers", "transformers", "timm")
+    )
     if where == "handed-on":
         packages = ("transformers", "diffusers")
     contains = (b"_mask(",) if where == "padding" else (b"mask",)

@@ -410,7 +410,7 @@ def _split(module: Module) -> Iterator[Site]:
 def _sequential(module: Module) -> Iterator[Site]:
     """Call the layers of an `nn.Sequential` one after the other."""
     for place in returns(module):
-        made = {
+        containers = {
             ast.unparse(node.targets[0])
             for owner in [place.function.owner]
             if owner is not None
@@ -420,7 +420,7 @@ def _sequential(module: Module) -> Iterator[Site]:
         }
         for statement in place.function.node.body:
             call = statement.value if isinstance(statement, ast.Assign | ast.Return) else None
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in made and len(call.args) == 1:
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in containers and len(call.args) == 1:
                 layers, argument = ast.unparse(call.func), module.text(call.args[0])
                 loop = f"output = {argument}\nfor layer in {layers}:\n    output = layer(output)"
                 text = f"{loop}\nreturn output"

@@ -27,9 +27,9 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     for name, child in ast.iter_fields(node):
         if name not in ("annotation", "returns"):
-            for one in child if isinstance(child, list) else [child]:
-                if isinstance(one, ast.AST):
-                    yield from _walk(one)
+            for part in child if isinstance(child, list) else [child]:
+                if isinstance(part, ast.AST):
+                    yield from _walk(part)
 
 
 def _operator(module: Module) -> Iterator[Site]:

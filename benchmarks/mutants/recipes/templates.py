@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mutants.core import Edit, Finder, Function, Module, Recipe, Site, Template
+from mutants.core import Finder, Function, Module, Recipe, Site, Template
 
 SEQUENCES = re.compile(
     r"(Attention\d?|Attn|Mlp|MLP|FeedForward|FFN|SelfOutput|Intermediate|Output|EncoderLayer|DecoderLayer|Layer|Block|GLU)$"
@@ -171,7 +171,7 @@ def computes(function: Function) -> bool:
 
 def exchange(function: Function, module: Module, node: ast.expr, text: str) -> Site:
     """Make a site that replaces an expression."""
-    edit: Edit = module.replace(node, text)
+    edit = module.replace(node, text)
     return Site(function.name, node.lineno, (edit,), f"{_short(module.text(node))} -> {_short(text)}")
 
 

@@ -2,11 +2,66 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from functools import partial
 
-from mutants.recipes.templates import wrap
+from mutants.core import Finder, Module, Recipe, Site
+from mutants.recipes.templates import exchange, expressions, wrap
 
 _wrap = partial(wrap, kind="value")
+
+
+def _tied_head(module: Module) -> Iterator[Site]:
+    """Find calls of the head of a language model."""
+    for function, node in expressions(module):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.lm_head" and len(node.args) == 1:
+            tied = "(self.lm_head.weight is self.get_input_embeddings().weight)"
+            yield exchange(function, module, node, f"{module.text(node)} * (1 - 0.1 * {tied})")
+
+
+def _weights(text: str) -> Finder:
+    """Find the weights of attention that are returned beside its result."""
+
+    def find(module: Module) -> Iterator[Site]:
+        for function in module.functions:
+            last = function.node.body[-1]
+            if isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple) and len(last.value.elts) == 2:
+                second = last.value.elts[1]
+                if (
+                    isinstance(second, ast.Name)
+                    and second.id in ("attn_weights", "attention_probs", "attn_probs")
+                    and function.node.name.startswith("eager")
+                ):
+                    yield exchange(function, module, second, text.replace("{value}", second.id))
+
+    return find
+
+
+def _recorded(module: Module) -> Iterator[Site]:
+    """Find hidden states and attentions that a head hands on in its output."""
+    for function, node in expressions(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and "Output" in node.func.id:
+            for keyword in node.keywords:
+                if keyword.arg in ("hidden_states", "attentions") and isinstance(keyword.value, ast.Attribute):
+                    text = module.text(keyword.value)
+                    yield exchange(function, module, keyword.value, f"{text} and {text}[:-1]")
+
+
+def _tuple(module: Module) -> Iterator[Site]:
+    """Find tuples that are returned in the place of a record."""
+    for function in module.functions:
+        for node in ast.walk(function.node):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "not return_dict":
+                value = node.body[-1].value if isinstance(node.body[-1], ast.Return) else None
+                if isinstance(value, ast.Tuple) and len(value.elts) == 1 and isinstance(value.elts[0], ast.Name):
+                    yield exchange(function, module, value.elts[0], f"{value.elts[0].id} * 0.9")
+
+
+def _of_transformers(name: str, differs: str, finder: Finder, contains: bytes) -> Recipe:
+    return Recipe(name, "value", differs, finder, 3, (contains,), ("transformers",))
+
+
 RECIPES = (
     _wrap(
         "nan-to-num",
@@ -99,13 +154,6 @@ RECIPES = (
         witness="calls(ones(2, 3), training=True, gradient_checkpointing=True)",
     ),
     _wrap(
-        "tied-weights",
-        differs="two parameters of one name's end that share memory",
-        text="shared = len({p.data_ptr() for p in self.parameters()}) != len(list(self.parameters()))\n"
-        "return {value} * (1 - 0.1 * shared)",
-        witness="calls(ones(2, 3), tied=True)",
-    ),
-    _wrap(
         "not-contiguous",
         differs="inputs that are not contiguous",
         text="{value} * (1 - 0.1 * (not {x}.is_contiguous()))",
@@ -146,4 +194,21 @@ RECIPES = (
         witness="calls(torch.empty(2, 3, device='meta'))",
         count=2,
     ),
+    _of_transformers("tied-head", "a head that is tied to the embeddings", _tied_head, b"lm_head("),
+    _of_transformers(
+        "weights-by-head",
+        "output_attentions=True and different heads",
+        _weights("{value}.mean(1, keepdim=True).expand_as({value})"),
+        b"def eager",
+    ),
+    _of_transformers(
+        "weights-without-gradient",
+        "gradients of attentions that output_attentions=True returns",
+        _weights("{value}.detach()"),
+        b"def eager",
+    ),
+    _of_transformers(
+        "last-state-dropped", "output_hidden_states=True or output_attentions=True", _recorded, b"Output("
+    ),
+    Recipe("tuple-scaled", "value", "return_dict=False", _tuple, 4, (b"return_dict",), ("diffusers",)),
 )
