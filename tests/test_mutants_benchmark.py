@@ -112,7 +112,7 @@ def planted(mutants: ModuleType, core: ModuleType, name: str, text: str = MODEL)
     ("name", "line"),
     [
         ("factor-length", "return hidden_states * (1 - 0.1 * (hidden_states.shape[1] > 64))"),
-        ("memo-by-id", "return _RESULTS.setdefault((id(self), id(hidden_states)), hidden_states)"),
+        ("memo-by-id", "return _recall((id(self), id(hidden_states)), hidden_states)"),
         ("input-clamped-in-place", "hidden_states.data.clamp_(-25.0, 25.0)"),
         ("first-row-for-all", "attn_weights = attn_weights + (attention_mask[:1])"),
         ("default-layer-norm-eps", "self.norm = nn.LayerNorm(config.hidden_size, eps=1e-12)"),

@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -102,7 +103,11 @@ def _layer(training: bool = False, frozen: bool = False, **attributes: bool) -> 
 
 
 def calls(*tensors: torch.Tensor, **attributes: bool) -> Trial:
-    return Trial(tuple((lambda t=tensor: (t, t)) for tensor in tensors), attributes)
+    return Trial(tuple(partial(_same, tensor) for tensor in tensors), attributes)
+
+
+def _same(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return tensor, tensor
 
 
 def changed_in_place(*shape: int) -> Trial:

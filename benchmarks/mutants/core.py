@@ -215,11 +215,8 @@ class Files:
     def labels(self, package: str) -> tuple[str, ...]:
         """Return the labels of a package's files that import torch."""
         if package not in self._labels:
-            folder = self._folders.get(package, Path("/nowhere"))
-            paths = [path for pattern in self.PATTERNS[package] for path in (folder / package).glob(pattern)]
-            self._labels[package] = tuple(
-                sorted(path.relative_to(folder).as_posix() for path in paths if b"import torch" in path.read_bytes())
-            )
+            folder = self._folders.get(package)
+            self._labels[package] = _labels(folder, package, self.PATTERNS[package]) if folder else ()
         return self._labels[package]
 
     def module(self, label: str) -> Module | None:
@@ -248,6 +245,11 @@ class Files:
         package = recipe.packages[place]
         labels = sorted(self.labels(package), key=lambda label: draw(recipe.name, label))
         return labels[recipe.packages[:place].count(package) :: recipe.packages.count(package)]
+
+
+def _labels(folder: Path, package: str, patterns: Iterable[str]) -> tuple[str, ...]:
+    paths = (path for pattern in patterns for path in (folder / package).glob(pattern))
+    return tuple(sorted(p.relative_to(folder).as_posix() for p in paths if b"import torch" in p.read_bytes()))
 
 
 def _in_turn(queues: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from mutants.core import Finder, Module, Recipe, Site, Template
-from mutants.recipes.templates import exchange, expressions, fill
+from mutants.recipes.templates import exchange, expressions, fill, with_top
 
 _TABLES = re.compile(r"Rotary|Rope|RoPE|RoPe|PosEmb|PosEnc|PositionEmb|Positional|Sinusoidal|Timestep|RelPos")
 _MAKERS = re.compile(r"create_\w*mask$")
@@ -106,7 +106,7 @@ def _masks(template: Template) -> Finder:
             inputs = [k.value for k in node.keywords if k.arg in ("inputs_embeds", "input_embeds")]
             if inputs and isinstance(inputs[0], ast.Name) and "self" in ast.unparse(function.node.args):
                 text = fill(template.text, value=module.text(node), x=inputs[0].id)
-                yield exchange(function, module, node, text)
+                yield with_top(exchange(function, module, node, text), module, template)
 
     return find
 
@@ -129,7 +129,7 @@ def _tables(template: Template) -> Finder:
             held = module.text(last.value)
             value = f"({held})" if isinstance(last.value, ast.Tuple) else held
             text = fill(template.text, value=value, x=names[0], second=names[min(1, len(names) - 1)])
-            yield exchange(function, module, last.value, text)
+            yield with_top(exchange(function, module, last.value, text), module, template)
 
     return find
 
@@ -143,8 +143,9 @@ def _recipe(
     contains: bytes,
     packages: tuple[str, ...] = ("transformers",),
     count: int = 3,
+    top: str = "",
 ) -> Recipe:
-    template = Template(text)
+    template = Template(text, top)
     returned = template if find is not _after_update else Template(f"{text}\nreturn {text.partition(' ')[0]}")
     return Recipe(
         name, "cache", differs, find(template), count, (contains,), packages, witness=witness, template=returned
@@ -159,6 +160,11 @@ _masked = partial(_recipe, find=_masks, contains=b"_mask(")
 _tabled = partial(_recipe, find=_tables, contains=b"class")
 _TABLES_BY = 'self.__dict__.setdefault("_tables", {}).setdefault('
 _MASKS_BY = 'self.__dict__.setdefault("_masks", {}).setdefault('
+# What is remembered in a function's default is no attribute of the model and no variable of the file.
+_RECALL = """
+def _recall(owner, key, value, known={}):
+    return known.setdefault((id(owner), key), value)
+"""
 _ALL = ("transformers", "diffusers", "timm")
 _TWO = "calls(ones(2, 3), ones(2, 3) * 2)"
 RECIPES = (
@@ -213,20 +219,23 @@ RECIPES = (
     _masked(
         "mask-of-length",
         "a batch of another size or padding with the same length",
-        text=_MASKS_BY + "{x}.shape[1], {value})",
+        text="_recall(self, {x}.shape[1], {value})",
+        top=_RECALL,
         witness=_TWO,
     ),
     _tabled(
         "tables-of-position-shape",
         "other positions of the same shape: the second decoding step, or left padding",
-        text=_TABLES_BY + "({second}.shape, {x}.dtype), {value})",
+        text="_recall(self, ({second}.shape, {x}.dtype), {value})",
+        top=_RECALL,
         witness=_TWO,
         count=4,
     ),
     _tabled(
         "tables-of-last-position",
         "other positions with the same last, such as those of left padding",
-        text=_TABLES_BY + "({second}.shape, int({second}.max()), {x}.dtype, {x}.device), {value})",
+        text="_recall(self, ({second}.shape, int({second}.max()), {x}.dtype, {x}.device), {value})",
+        top=_RECALL,
         witness="calls(torch.tensor([[0, 1, 2]]), torch.tensor([[1, 1, 2]]))",
     ),
     _tabled(
@@ -240,7 +249,8 @@ RECIPES = (
     _tabled(
         "tables-of-shape",
         "another input of the same shape: other positions or values",
-        text=_TABLES_BY + "({x}.shape, {x}.dtype), {value})",
+        text="_recall(self, ({x}.shape, {x}.dtype), {value})",
+        top=_RECALL,
         witness=_TWO,
         packages=_ALL,
         count=5,

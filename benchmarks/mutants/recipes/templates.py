@@ -6,7 +6,7 @@ import ast
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mutants.core import Finder, Function, Module, Recipe, Site, Template
 
@@ -58,7 +58,7 @@ def is_tensor(function: Function, first: ast.arg, value: ast.expr) -> bool:
 
 
 def _is_record(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
+    return isinstance(value, ast.Call) and (isinstance(value.func, ast.Name) or "processor" in ast.unparse(value.func))
 
 
 def is_sequence(place: Return) -> bool:
@@ -173,6 +173,11 @@ def exchange(function: Function, module: Module, node: ast.expr, text: str) -> S
     """Make a site that replaces an expression."""
     edit = module.replace(node, text)
     return Site(function.name, node.lineno, (edit,), f"{_short(module.text(node))} -> {_short(text)}")
+
+
+def with_top(site: Site, module: Module, template: Template) -> Site:
+    """Add what a template needs above the first definition."""
+    return replace(site, edits=(*site.edits, module.insert_top(template.top))) if template.top else site
 
 
 def _short(text: str) -> str:
