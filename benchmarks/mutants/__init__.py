@@ -1,0 +1,1 @@
+"""Wrong and right edits of real model files, and how often the verifier calls them proved."""

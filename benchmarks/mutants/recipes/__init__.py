@@ -1,0 +1,1 @@
+"""The recipes: how wrong and right edits are made of files."""
