@@ -127,7 +127,7 @@ def _base(rules: Sequence[CompiledRule]) -> hashlib.blake2b:
     """What the reports of all files depend on: Python, Regraft's own files, the chosen rules."""
     key = own_key()
     _add(key, [one.rule.path for one in rules])
-    key.update("\0".join(one.rule.id for one in rules).encode())
+    key.update("\0".join(f"{one.rule.id} {one.withheld}" for one in rules).encode())
     return key
 
 

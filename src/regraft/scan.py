@@ -8,7 +8,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from regraft import source as text
@@ -33,11 +33,15 @@ SKIPPED_DIRECTORIES = frozenset({".git", ".venv", "venv", "__pycache__", "node_m
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRule:
-    """A rule with its patterns, in the order of its alternatives."""
+    """A rule with its patterns, in the order of its alternatives.
+
+    withheld  why no place of the rule may be rewritten, whatever matches; "" where places may be
+    """
 
     rule: Rule
     patterns: tuple[Pattern, ...]
     bodies: tuple[BodyPattern, ...] = ()
+    withheld: str = ""
 
     @property
     def decorates(self) -> bool:
@@ -155,6 +159,15 @@ def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tupl
     return tuple(compiled), tuple(problems)
 
 
+def withhold_contract_rules(rules: Sequence[CompiledRule], remedy: str) -> tuple[CompiledRule, ...]:
+    """Withhold every place of the rules that change what callers see (safety contract).
+
+    remedy  what the user has to do to have them applied, as the end of a sentence
+    """
+    reason = f"changes what callers see (safety contract): only with {remedy}"
+    return tuple(replace(rule, withheld=reason) if rule.rule.syntax.safety == "contract" else rule for rule in rules)
+
+
 def python_files(paths: Sequence[Path]) -> Iterator[Path | SourceError]:
     """The Python files under the paths, each once, in order; a path that is not there is an error.
 
@@ -267,6 +280,8 @@ def _check(source: SourceFile, rules: Sequence[CompiledRule], home: str, explain
         findings += [
             _body_finding(rule.rule, match, imports) for rule in rules for match in find_bodies(rule.bodies, module)
         ]
+        reasons = {rule.rule.id: rule.withheld for rule in rules}
+        findings = [_withhold(finding, reasons[finding.rule.id]) for finding in findings]
         module.release()
     except RecursionError:
         error = SourceError(source.path, 0, 0, "nested too deeply to analyse")
@@ -360,6 +375,11 @@ def _finding(rule: Rule, match: Match, imports: Imports) -> Finding:
         patch=patch,
         also=patch.also if patch is not None else (),
     )
+
+
+def _withhold(finding: Finding, reason: str) -> Finding:
+    """The finding without its patch, unless there is no reason to withhold it; its own reason comes first."""
+    return replace(finding, reason=finding.reason or reason, patch=None, also=()) if reason else finding
 
 
 def _mode(match: Match) -> Mode:

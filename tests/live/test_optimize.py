@@ -88,9 +88,9 @@ class Model(nn.Module):
 
 
 @pytest.fixture
-def module(tmp_path: Path) -> Iterator[types.ModuleType]:
+def module(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[types.ModuleType]:
     path = tmp_path / "live_model.py"
-    path.write_text(CODE)
+    path.write_text(getattr(request, "param", CODE))
     spec = importlib.util.spec_from_file_location("live_model", path)
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
@@ -332,6 +332,36 @@ def test_a_locked_rule_that_changes_what_callers_see_is_not_applied_unasked(mode
     with pytest.warns(NothingOptimized, match="only with unsafe=True"):
         result = optimized(model, lock=locked(tmp_path, "torch/log-softmax", "torch/linear-cross-entropy"))
     assert {one.place for one in result.left} == {"torch/log-softmax", "torch/linear-cross-entropy"}
+
+
+LOGITS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(8, 16)
+
+    def forward(self, x, labels):
+        logits = self.output(x)
+        return F.cross_entropy(logits, labels)
+"""
+
+
+@pytest.mark.parametrize("module", [LOGITS], indirect=True)
+def test_a_place_of_a_rule_that_changes_what_callers_see_is_listed(module: types.ModuleType) -> None:
+    model = module.Head()
+    with pytest.warns(NothingOptimized, match="only with unsafe=True"):
+        result = optimized(model, select=["torch/linear-cross-entropy"])
+    (left,) = result.left
+    assert (left.place, left.reason) == (
+        "Head.forward",
+        "torch/linear-cross-entropy: changes what callers see (safety contract): only with unsafe=True",
+    )
+    assert optimized(model, select=["torch/linear-cross-entropy"], unsafe=True).changes
 
 
 class LowRank(nn.Module):

@@ -115,12 +115,12 @@ def _goal(room: Any, kind: str | None, memory: str | None, seconds: str | None) 
 
 
 def _rules(packs: str | None, ignore: str, directories: tuple[Path, ...], unsafe: bool) -> tuple[CompiledRule, ...]:
-    rules, problems = load(packs, ignore, directories, option="--packs")
+    rules, problems = load(packs, ignore, directories, unsafe=unsafe, option="--packs")
     for one in problems:
         print_error(as_error(one))
     if problems:
         sys.exit(2)
-    return tuple(one for one in rules if unsafe or one.rule.syntax.safety != "contract")
+    return rules
 
 
 def _subject(room: Any, target: str, threads: int) -> tuple[Any, Any]:

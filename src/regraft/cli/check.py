@@ -21,6 +21,7 @@ from regraft.cli.shared import (
     PATH,
     PYTHON,
     SELECT,
+    UNSAFE,
     as_error,
     is_terminal,
     load,
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--unproven", is_flag=True, help="With --fix: also write what is not proved, but never what is refuted.")
 @PYTHON
-@click.option("--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract).")
+@UNSAFE
 @click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
 @click.option("--install", is_flag=True, help="Install the packages that findings wait for, after asking.")
 @click.option("--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not.")
@@ -83,7 +84,11 @@ def check(
 
     started = time.perf_counter()
     locked = lock_file(lock, not no_lock, select is not None or bool(ignore))
-    rules, problems = load(select, ignore, directories) if locked is None else load_locked(locked, directories)
+    rules, problems = (
+        load(select, ignore, directories, unsafe=unsafe)
+        if locked is None
+        else load_locked(locked, directories, unsafe=unsafe)
+    )
     total = Collector(explain)
     total.errors += [as_error(one) for one in problems]
     done = 0
@@ -95,7 +100,7 @@ def check(
             _print_report(report, form, explain)
         if (show_diff or fix) and report.findings:
             rewritten, failed = rewrite(
-                _patched(report, rules, vendor), rules, fix, policy, unsafe, vendor, quiet=form == "json"
+                _patched(report, rules, vendor), rules, fix, policy, vendor, quiet=form == "json"
             )
             done += rewritten
             total.errors += failed

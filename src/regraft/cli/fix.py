@@ -44,9 +44,8 @@ def chosen_policy(
 
 
 def rewrite(
-    report: FileReport, rules: Sequence[CompiledRule], fix: bool, policy: Policy, unsafe: bool, vendor: bool,
-    quiet: bool,
-) -> tuple[int, list[SourceError]]:  # fmt: skip
+    report: FileReport, rules: Sequence[CompiledRule], fix: bool, policy: Policy, vendor: bool, quiet: bool
+) -> tuple[int, list[SourceError]]:
     """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
     from regraft import source as text
     from regraft.names import package_of
@@ -54,13 +53,12 @@ def rewrite(
 
     if report.source is None:
         return 0, list(report.errors)
-    allowed = [rule for rule in rules if unsafe or rule.rule.syntax.safety != "contract"]
     path, home = Path(report.file), home_of(Path(report.file), vendor)
     try:
         if policy.prove:
-            changed, applied = _proved_rewrite(report, allowed, policy, home, quiet)
+            changed, applied = _proved_rewrite(report, rules, policy, home, quiet)
         else:
-            changed, applied = rewrite_file(report, allowed, home)
+            changed, applied = rewrite_file(report, rules, home)
     except RuleDefect as defect:
         return 0, [defect.error]
     if changed == report.source.data:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 if TYPE_CHECKING:
-    from regraft.rules import RuleProblem
+    from regraft.rules import Rule, RuleProblem
     from regraft.scan import CompiledRule
     from regraft.source import SourceError
     from regraft.verify import Verdict
@@ -61,22 +61,35 @@ IGNORE = click.option(
 )
 
 
+UNSAFE = click.option(
+    "--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract)."
+)
+
+
 FORMAT = click.option(
     "--output-format", "form", type=click.Choice(["full", "concise", "json"]), default="full", show_default=True
 )
 
 
 def load(
-    select: str | None, ignore: str, directories: Sequence[Path] = (), option: str = "--select"
+    select: str | None, ignore: str, directories: Sequence[Path] = (), *, unsafe: bool, option: str = "--select"
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    """The chosen rules; without `unsafe` the places of those of safety contract are withheld."""
     from regraft.rules import BUILT_IN, load_rules
-    from regraft.scan import compile_rules
 
     if select is not None and not _words(select):
         raise click.UsageError(f"{option} names no rule")
     rules, problems = load_rules(_words(select or ""), _words(ignore), (BUILT_IN, *directories))
+    return _compiled(rules, problems, unsafe)
+
+
+def _compiled(
+    rules: Sequence[Rule], problems: Sequence[RuleProblem], unsafe: bool
+) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    from regraft.scan import compile_rules, withhold_contract_rules
+
     compiled, more = compile_rules(rules)
-    return compiled, [*problems, *more]
+    return compiled if unsafe else withhold_contract_rules(compiled, "--unsafe"), [*problems, *more]
 
 
 def lock_file(explicit: Path | None, wanted: bool, chosen: bool) -> Path | None:
@@ -88,11 +101,15 @@ def lock_file(explicit: Path | None, wanted: bool, chosen: bool) -> Path | None:
     return explicit or (nearest(Path.cwd()) if wanted and not chosen else None)
 
 
-def load_locked(path: Path, directories: Sequence[Path]) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
-    """The rules of a lock file, which is named on stderr with what differs from where it was measured."""
+def load_locked(
+    path: Path, directories: Sequence[Path], *, unsafe: bool
+) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    """The rules of a lock file, which is named on stderr with what differs from where it was measured.
+
+    `unsafe` as in `load`: that a rule was measured does not say that callers bear the change.
+    """
     from regraft.lock import LockError, locked_rules, notes, read
     from regraft.rules import BUILT_IN
-    from regraft.scan import compile_rules
 
     try:
         lock = read(path)
@@ -103,8 +120,7 @@ def load_locked(path: Path, directories: Sequence[Path]) -> tuple[tuple[Compiled
     click.echo(
         "; ".join((f"{path}: {number}, {lock.goal} in {lock.mode}", *notes(lock, _installed("torch")))), err=True
     )
-    compiled, more = compile_rules(rules)
-    return compiled, [*problems, *more]
+    return _compiled(rules, problems, unsafe)
 
 
 def _installed(package: str) -> str:

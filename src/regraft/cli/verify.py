@@ -15,6 +15,7 @@ from regraft.cli.shared import (
     PATH,
     PYTHON,
     SELECT,
+    UNSAFE,
     as_error,
     load,
     print_error,
@@ -30,6 +31,7 @@ from regraft.cli.shared import (
 @SELECT
 @IGNORE
 @DIRECTORIES
+@UNSAFE
 @click.option("--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls.")
 @PYTHON
 @click.option(
@@ -49,28 +51,31 @@ def verify_command(
     select: str | None,
     ignore: str,
     directories: tuple[Path, ...],
+    unsafe: bool,
     driver: str | None,
     python: str,
     time_limit: float,
     no_cache: bool,
     form: str,
 ) -> None:
-    """Run ORIGINAL against CHANGED, or against itself with all of Regraft's findings applied.
+    """Run ORIGINAL against CHANGED, or against itself with the rewrites applied that `regraft check --fix` offers.
 
     ORIGINAL may be a unified diff (.diff, .patch): then the files that it changes, below the current directory, are
     run against what it makes of them. Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
     """
     from regraft.difference import DiffError, is_diff, new_versions
 
-    if changed is not None and (select is not None or ignore or directories):
-        raise click.UsageError("two files are compared as they are: --select, --ignore and --rules are for one file")
+    if changed is not None and (select is not None or ignore or directories or unsafe):
+        raise click.UsageError(
+            "two files are compared as they are: --select, --ignore, --rules and --unsafe are for one file"
+        )
     if is_diff(original) and changed is None:
         try:
             versions = new_versions(original, Path())
         except DiffError as error:
             stop(f"{original}: {error}")
     else:
-        versions = {original: _changed_bytes(original, changed, select, ignore, directories)}
+        versions = {original: _changed_bytes(original, changed, select, ignore, directories, unsafe)}
     verdicts = tuple(
         verdict
         for file, data in versions.items()
@@ -93,7 +98,7 @@ def verify_command(
 
 
 def _changed_bytes(
-    original: Path, changed: Path | None, select: str | None, ignore: str, directories: Sequence[Path]
+    original: Path, changed: Path | None, select: str | None, ignore: str, directories: Sequence[Path], unsafe: bool
 ) -> bytes:
     from regraft.scan import RuleDefect, check_file, rewrite_file
 
@@ -102,7 +107,7 @@ def _changed_bytes(
             return changed.read_bytes()
         except OSError as error:
             stop(f"{changed}: {error.strerror}")
-    rules, problems = load(select, ignore, directories)
+    rules, problems = load(select, ignore, directories, unsafe=unsafe)
     report = check_file(original, rules)
     errors = [*(as_error(one) for one in problems), *report.errors]
     if errors:

@@ -18,7 +18,15 @@ from regraft.fix import Verify, base, definition, proved_fix
 from regraft.live.classes import Name, Rewritten, changed, functions_of, original, reaching, subclass
 from regraft.lock import locked_rules, nearest, notes, read
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, FileReport, RuleDefect, check_file, compile_rules, rewrite_file
+from regraft.scan import (
+    CompiledRule,
+    FileReport,
+    RuleDefect,
+    check_file,
+    compile_rules,
+    rewrite_file,
+    withhold_contract_rules,
+)
 
 
 class NothingOptimized(UserWarning):
@@ -111,11 +119,11 @@ def optimize(
         raise ValueError("rules are chosen by a lock file or by packs, select and ignore, not by both")
     path = _lock_file(lock, bool(chosen))
     rules = _rules([*packs, *select], ignore, path, model)
-    result = rewrite(model, [one for one in rules if unsafe or not _is_contract(one)], verify, time_limit=time_limit)
+    allowed = rules if unsafe else withhold_contract_rules(rules, "unsafe=True")
+    result = rewrite(model, allowed, verify, time_limit=time_limit)
     result.lock = path
-    if path is not None and not unsafe:
-        reason = "changes what callers see: only with unsafe=True"
-        result.left += [Left(str(path), one.rule.id, reason) for one in rules if _is_contract(one)]
+    if path is not None:
+        result.left += [Left(str(path), rule.rule.id, rule.withheld) for rule in allowed if rule.withheld]
     if not result.changes:
         reasons = "; ".join(dict.fromkeys(f"{one.place}: {one.reason}" for one in result.left[:3]))
         none = f"{path} holds no rule" if path is not None and not rules else "no rule matches its source"
@@ -168,10 +176,6 @@ def _rules(select: Sequence[str], ignore: Sequence[str], path: Path | None, mode
     for problem in (*problems, *more):
         raise ValueError(f"{problem.path}:{problem.line}: {problem.message}")
     return tuple(one for one in compiled if not one.decorates)  # a model that exists is not decorated any more
-
-
-def _is_contract(one: CompiledRule) -> bool:
-    return one.rule.syntax.safety == "contract"
 
 
 def _files(model: Any) -> dict[str, tuple[types.ModuleType, set[str]]]:

@@ -1,0 +1,130 @@
+"""Rules that change what callers see are withheld without --unsafe, on every way to a rewritten file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from regraft.cache import Cache
+from regraft.lock import HEAD, pinned
+from regraft.rules import load_rules
+from regraft.scan import check_source, compile_rules, rewrite_file, withhold_contract_rules
+from regraft.source import SourceFile, parse
+
+Write = Callable[[str, str], Path]
+
+CODE = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Head(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.output = nn.Linear(8, 16)
+
+    def forward(self, x, labels):
+        logits = self.output(x)
+        return F.cross_entropy(logits, labels)
+
+
+class Weights(nn.Module):
+    def forward(self, scores):
+        return torch.softmax(scores, dim=-1)
+"""
+REASON = "changes what callers see (safety contract): only with --unsafe"
+RULE = "torch/linear-cross-entropy"
+KERNEL = "linear_cross_entropy"
+
+
+def regraft(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "regraft", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def locked(folder: Path) -> Path:
+    """A lock of the contract rule and of another one."""
+    import tomli_w
+
+    rules = load_rules([RULE, "adopter/softmax"])[0]
+    entries = [pinned(rule, {}) for rule in rules]
+    data = {
+        **dict.fromkeys(("regraft", "torch", "device", "machine"), "x"),
+        "target": "a:b", "goal": "fastest", "mode": "inference",
+        "rule": [{"id": entry.id, "sha256": entry.sha256} for entry in entries],
+    }  # fmt: skip
+    path = folder / "regraft.lock.toml"
+    path.write_text(HEAD + tomli_w.dumps(data))
+    return path
+
+
+@pytest.mark.parametrize("by_lock", [False, True])
+def test_a_diff_leaves_the_place_alone(write: Write, tmp_path: Path, by_lock: bool) -> None:
+    path = write("m.py", CODE)
+    chosen = ("--lock", locked(tmp_path)) if by_lock else ("--select", f"{RULE},adopter/softmax")
+    done = regraft("check", "--diff", path, *chosen)
+    assert done.returncode == 1
+    assert "+        return softmax(scores)" in done.stdout and KERNEL not in done.stdout
+    assert KERNEL in regraft("check", "--diff", "--unsafe", path, *chosen).stdout
+
+
+@pytest.mark.parametrize("by_lock", [False, True])
+@pytest.mark.parametrize("proof", ["--verify", "--no-verify"])
+def test_a_fix_leaves_the_place_alone_and_lists_it(write: Write, tmp_path: Path, by_lock: bool, proof: str) -> None:
+    if proof == "--verify":
+        pytest.importorskip("torch")
+    path = write("m.py", CODE)
+    chosen = ("--lock", locked(tmp_path)) if by_lock else ("--select", f"{RULE},adopter/softmax")
+    done = regraft("check", "--fix", proof, path, *chosen)
+    assert done.returncode == 1  # the withheld place is left
+    assert f"withheld: {REASON}" in done.stdout and "2 findings (1 fixable)" in done.stdout
+    text = path.read_text()
+    assert "return softmax(scores)" in text and KERNEL not in text
+    assert regraft("check", "--fix", "--no-verify", "--unsafe", path, *chosen).returncode == 0
+    assert KERNEL in path.read_text()
+
+
+def test_verify_runs_what_fix_would_write(write: Write) -> None:
+    pytest.importorskip("torch")
+    path = write("m.py", CODE)
+    chosen = ("--select", f"{RULE},adopter/softmax")
+    done = regraft("verify", path, *chosen)
+    assert "Weights" in done.stdout and "Head" not in done.stdout
+    assert "Head" in regraft("verify", "--unsafe", path, *chosen).stdout
+    assert "--unsafe are for one file" in regraft("verify", path, path, "--unsafe").stderr
+
+
+def test_the_report_says_what_is_withheld(write: Write) -> None:
+    path = write("m.py", CODE)
+    for arguments in ((), ("--jobs", 2)):  # the second from another process, and from the cache
+        data = json.loads(regraft("check", path, "--select", RULE, "--output-format", "json", *arguments).stdout)
+        (finding,) = data["findings"]
+        assert (finding["status"], finding["reason"]) == ("withheld", REASON)
+    data = json.loads(regraft("check", path, "--select", RULE, "--unsafe", "--output-format", "json").stdout)
+    assert data["findings"][0]["status"] == "fixable"
+
+
+def test_no_round_rewrites_the_place() -> None:
+    source = parse("m.py", CODE.encode())
+    assert isinstance(source, SourceFile)
+    rules = compile_rules(load_rules([RULE, "adopter/softmax"])[0])[0]
+    for chosen, expected in ((rules, True), (withhold_contract_rules(rules, "--unsafe"), False)):
+        data, applied = rewrite_file(check_source(source, chosen), chosen)
+        assert (KERNEL.encode() in data) is expected
+        assert {finding.rule.id for finding in applied} == {"adopter/softmax", *([RULE] if expected else [])}
+
+
+def test_cached_reports_know_what_was_withheld(write: Write, tmp_path: Path) -> None:
+    path = write("m.py", CODE)
+    source = parse(str(path), path.read_bytes())
+    assert isinstance(source, SourceFile)
+    rules = compile_rules(load_rules([RULE])[0])[0]
+    Cache(tmp_path / "cache", rules).store(check_source(source, rules))
+    assert Cache(tmp_path / "cache", rules).load(path) is not None
+    assert Cache(tmp_path / "cache", withhold_contract_rules(rules, "--unsafe")).load(path) is None
