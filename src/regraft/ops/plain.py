@@ -68,13 +68,12 @@ def forced() -> bool:
 
 
 def compiles(*tensors: torch.Tensor) -> bool:
-    """True where an operation on these tensors should run as a compiled region: CUDA, and nobody traces already."""
-    return (
-        all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
-        and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and _has_triton()
-    )
+    """True where an operation on these tensors should run as a compiled region: CUDA, and nobody traces already.
+
+    Not under transformations of functions and in forward mode, which see through the composition only.
+    """
+    cuda = all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
+    return cuda and not is_transformed() and _has_triton()
 
 
 def on_one_gpu(*tensors: torch.Tensor) -> bool:
