@@ -103,18 +103,21 @@ def library_function(module: str, name: str, extension: str = "") -> Callable[..
 
 
 def differentiable_once(result: torch.Tensor) -> torch.Tensor:
-    """The result of another library's kernel, whose gradient cannot be differentiated again.
+    """The result of another library's kernel, with a backward pass that gets contiguous gradients and runs once.
 
-    Its backward pass may run what autograd does not see: a second derivative would lack a term without a word.
+    Such a kernel may read the memory of a gradient without asking for its strides: that of a sum is a single number,
+    expanded. It may also run what autograd does not see: a second derivative would lack a term without a word.
     """
     if result.grad_fn is not None:
-        result.grad_fn.register_prehook(_refuse_second_derivative)
+        result.grad_fn.register_prehook(_checked_gradients)
     return result
 
 
-def _refuse_second_derivative(_: tuple[torch.Tensor, ...]) -> None:
+def _checked_gradients(gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+    """The gradients in memory of their own; raises RuntimeError where they are to be differentiated."""
     if torch.is_grad_enabled():
         raise RuntimeError("a second derivative of another library's kernel is not implemented")
+    return tuple(one if one is None else one.contiguous() for one in gradients)
 
 
 @functools.cache
