@@ -71,13 +71,7 @@ SCORES: Drawn = {
     "first": like(3, 3, 2, -1), "second": like(3, 3, 2, -1),
     "added": like(2, -2, 1), "left": like(2, -2, -1), "right": like(2, -1, -2),
 }  # fmt: skip
-WEIGHTS: Drawn = {
-    "query": lambda _: torch.randn(2, 3, 5, 4, requires_grad=True), "key": like(2, 3, 4, 6),
-    "mask": lambda _: torch.rand(2, 1, 5, 6) < 0.5, "keep": lambda _: torch.rand(5, 6) < 0.5,
-    "fill": lambda _: CHANCE.choice((-1e9, -1e4, -50.0)), "bias": like(2, 1, 5, 6),
-}  # fmt: skip
 DRAWN: dict[str, Drawn] = {
-    "apex/attention-weights": WEIGHTS,
     "torch/linear-cross-entropy": LOGITS, "torch/attention": SCORES, "hub/rotary": TURNED, "te/rotary": ANGLES,
 }  # fmt: skip
 
@@ -148,9 +142,6 @@ WRONG = {
         "$n * self.weight -> $y",
     ),
     "angles for their cosines": ("te/rotary", "torch.cos($angles).to($x.dtype)", "$angles.to($x.dtype)"),
-    "Apex gets the sine for the cosine": ("apex/rotary", "rotary($x, $cos, $sin)", "rotary($x, $sin, $cos)"),
-    "Apex gets no mask": ("apex/attention-weights", "mask=$mask, ", ""),
-    "Apex gets no scale": ("apex/attention-weights", "scale=$scale, ", ""),
     "another activation": ("apex/gelu-mlp", "activation=$activation, ", ""),
     "dropout without its residual": ("flash-attn/add-layer-norm", "($x, $residual, $norm)", "($x, $x, $norm)"),
     "the sum for its norm": ("flash-attn/add-layer-norm", "-> $sum, $y\nwhere", "-> $y, $sum\nwhere"),

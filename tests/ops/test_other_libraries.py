@@ -15,11 +15,9 @@ from torch.nn import functional as F  # noqa: E402
 
 from regraft.ops import (  # noqa: E402
     REFERENCES,
-    apex_attention_weights,
     apex_gelu_mlp,
     apex_layer_norm,
     apex_rms_norm,
-    apex_rotary,
     flash_add_layer_norm,
     flash_add_layer_norm_pair,
     flash_gelu_mlp,
@@ -27,9 +25,8 @@ from regraft.ops import (  # noqa: E402
     te_rotary,
 )  # fmt: skip
 from regraft.ops.apex_norm import layer_norm_through_apex, rms_norm_through_apex  # noqa: E402
-from regraft.ops.attention_weights import softmax_through_apex  # noqa: E402
 from regraft.ops.flash_norm import norm_through_flash_attn  # noqa: E402
-from regraft.ops.fused_rotary import position_dimension, rotary_through_apex, rotary_through_te  # noqa: E402
+from regraft.ops.fused_rotary import position_dimension, rotary_through_te  # noqa: E402
 from regraft.ops.gelu_mlp import mlp_through_apex, mlp_through_flash_attn  # noqa: E402
 from regraft.ops.plain import differentiable_once, library_function  # noqa: E402
 
@@ -55,12 +52,6 @@ def fused_layer_norm_affine(
 def turned(t: Any, cos: Any, sin: Any) -> Any:
     first, second = t.float().chunk(2, dim=-1)
     return (t.float() * cos.float() + torch.cat((-second, first), dim=-1) * sin.float()).to(t.dtype)
-
-
-def fused_apply_rotary_pos_emb_cached(t: Any, cos: Any, sin: Any, transpose_output_memory: bool = False) -> Any:
-    """Apex' documented composition and layout: `[seq_length, ..., dim]`."""
-    assert cos.shape == sin.shape == (t.shape[0], 1, 1, t.shape[-1]) and t.dtype == cos.dtype == sin.dtype
-    return turned(t, cos, sin)
 
 
 def apply_rotary_pos_emb(
@@ -99,15 +90,6 @@ def layer_norm_fn(
     total = F.dropout(x.float(), dropout_p) + residual.float()
     bias = None if bias is None else bias.float()
     return F.layer_norm(total, weight.shape, weight.float(), bias, eps).to(x.dtype), total.to(residual.dtype)
-
-
-def scaled_masked_softmax(inputs: Any, mask: Any, scale: float) -> Any:
-    """Apex' documented composition, in float32; rows that are masked everywhere are zeros, as in some versions."""
-    batch, _, rows, columns = inputs.shape
-    assert mask.dtype == torch.bool and mask.is_contiguous() and inputs.is_contiguous()
-    assert mask.shape in ((1, 1, rows, columns), (batch, 1, rows, columns))
-    weights = torch.softmax((inputs.float() * scale).masked_fill(mask, -10000.0), dim=-1)
-    return (weights * ~mask.all(-1, keepdim=True)).to(inputs.dtype)
 
 
 def same(ours: Callable[[], Any], theirs: Callable[[], Any], leaves: list[Any]) -> None:
@@ -154,20 +136,13 @@ LAYOUTS = {
 def test_every_layout_of_a_rotary_embedding(name: str, dtype: Any) -> None:
     shape, table = LAYOUTS[name]
     x, angles = torch.randn(shape).to(dtype).requires_grad_(), torch.rand(table) * 6
-    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
-    ours = rotary_through_apex(fused_apply_rotary_pos_emb_cached, x, cos, sin)
-    assert ours.is_contiguous()
-    same(
-        lambda: rotary_through_apex(fused_apply_rotary_pos_emb_cached, x, cos, sin),
-        lambda: apex_rotary(x, cos, sin),
-        [x],
-    )
+    assert rotary_through_te(apply_rotary_pos_emb, x, angles).is_contiguous()
     same(
         lambda: rotary_through_te(apply_rotary_pos_emb, x, angles),
         lambda: te_rotary(x, angles, rounded=True),
         [x],
     )
-    assert implementation("apex_rotary", x, cos, sin) == implementation("te_rotary", x, angles) == "reference"
+    assert implementation("te_rotary", x, angles) == "reference"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +160,6 @@ def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (norms, rotary):
         monkeypatch.setattr(module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1)
     monkeypatch.setattr(norms, "_apex_norm_kernel", lambda name: fused_rms_norm_affine)
-    monkeypatch.setattr(rotary, "_apex_rotary_kernel", lambda: fused_apply_rotary_pos_emb_cached)
     monkeypatch.setattr(rotary, "_te_kernel", lambda: apply_rotary_pos_emb)
     x, half, norm = torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6).bfloat16(), nn.LayerNorm(6)
     assert implementation("apex_rms_norm", x, weight=torch.ones(6)) == "apex"
@@ -195,9 +169,6 @@ def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert implementation("apex_layer_norm", half, norm.bfloat16()) == "reference"
     assert implementation("apex_layer_norm", x, nn.LayerNorm(6, bias=False)) == "reference"
     table, learned = torch.ones(5, 6), torch.ones(5, 6, requires_grad=True)
-    assert implementation("apex_rotary", x, table, table) == "apex"
-    assert implementation("apex_rotary", half, table, table) == "reference"
-    assert implementation("apex_rotary", x, learned, table) == "reference"
     assert implementation("te_rotary", x, table) == implementation("te_rotary", half, table, rounded=True)
     assert implementation("te_rotary", x, table) == "transformer-engine"
     assert implementation("te_rotary", half, table) == "reference"
@@ -290,73 +261,6 @@ def test_which_norms_the_fused_one_takes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not runs(x, x, norm)
 
 
-MASKS = {
-    "none": None,
-    "of each sample": torch.rand(2, 1, 8, 24) < 0.3,
-    "of keys": torch.rand(2, 1, 1, 24) < 0.3,
-    "of one sample": torch.rand(8, 24) < 0.3,
-    "everything in a row": torch.arange(8 * 24).reshape(8, 24) < 24,
-}
-
-
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("fill", [-1e4, -65504.0, float("-inf")])
-def test_scale_mask_and_softmax(name: str, fill: float) -> None:
-    mask = MASKS[name]
-    scores = torch.randn(2, 3, 8, 24).bfloat16().requires_grad_()
-    key = torch.eye(24).bfloat16().expand(2, 3, 24, 24)
-    theirs = apex_attention_weights(
-        scores, key, scale=0.5, mask=mask, fill=fill, dtype=torch.float32, result=scores.dtype
-    )
-    ours = softmax_through_apex(scaled_masked_softmax, scores, mask, 0.5, fill > float("-inf"))
-    torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=1e-3, equal_nan=True)
-    if not theirs.isnan().any():
-        found = [torch.autograd.grad((one * scores.detach()).sum(), scores)[0] for one in (ours, theirs)]
-        torch.testing.assert_close(*found, rtol=3e-2, atol=1e-3)
-
-
-def test_which_scores_the_fused_softmax_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if on CUDA with Apex."""
-    module = importlib.import_module("regraft.ops.attention_weights")
-    monkeypatch.setattr(module, "on_one_gpu", lambda *given: True)
-    monkeypatch.setattr(module, "_apex_softmax_kernel", lambda: scaled_masked_softmax)
-    half = torch.bfloat16
-
-    def sized(rows: int = 8, columns: int = 24, heads: int = 2, dtype: Any = half) -> tuple[Any, Any]:
-        return torch.randn(2, heads, rows, 4, dtype=dtype), torch.randn(2, heads, 4, columns, dtype=dtype)
-
-    def runs(*given: Any, **options: Any) -> bool:
-        return implementation("apex_attention_weights", *given, **options) == "apex"
-
-    mask = torch.rand(2, 1, 8, 24) < 0.3
-    assert runs(*sized()) and runs(*sized(), scale=0.5) and runs(*sized(), divisor=2, mask=mask, fill=-1e9)
-    assert runs(*sized(), keep=mask, fill=torch.tensor(float("-inf"))) and runs(
-        *sized(), dtype=torch.float32, result=half
-    )
-    for rows, columns, heads in (
-        (8, 16, 2),
-        (8, 20, 2),
-        (8, 2056, 2),
-        (4, 24, 2),
-        (8, 24, 3),
-        (1, 24, 2),
-        (6, 256, 2),
-    ):
-        assert not runs(*sized(rows, columns, heads))
-    assert runs(*sized(4, 256)) and not runs(*sized(dtype=torch.float32)) and not runs(*sized(), dtype=torch.float32)
-    assert not runs(*sized(), bias=torch.zeros(8, 24)) and not runs(*sized(), scale=torch.tensor(0.5))
-    assert not runs(*sized(), divisor=0) and not runs(*sized(), mask=mask, fill=-50.0)
-    assert not runs(*sized(), mask=mask.expand(2, 2, 8, 24), fill=-1e9) and not runs(
-        *sized(), mask=mask.int(), fill=-1e9
-    )
-    assert not runs(*sized(), mask=mask, fill=float("nan"))
-    query, key = sized()
-    for given in ({"mask": mask, "fill": -1e9}, {"keep": ~mask, "fill": -1e9}, {}):
-        options = {"scale": 3, "divisor": 2, "dtype": torch.float32, "result": half, **given}
-        expected = REFERENCES["apex_attention_weights"](query, key, **options)
-        torch.testing.assert_close(apex_attention_weights(query, key, **options), expected, rtol=2e-2, atol=1e-3)
-
-
 def test_second_derivatives_are_refused() -> None:
     x = torch.randn(3, requires_grad=True)
     once = differentiable_once(x * x)
@@ -364,6 +268,47 @@ def test_second_derivatives_are_refused() -> None:
     with pytest.raises(RuntimeError, match="second derivative"):
         torch.autograd.grad(once.sum(), x, create_graph=True)
     assert differentiable_once(x) is x
+
+
+class Foreign(torch.autograd.Function):
+    """A kernel whose backward pass reads memory without asking for strides."""
+
+    @staticmethod
+    def forward(ctx: Any, strides: list[Any], *given: Any) -> Any:
+        ctx.strides, ctx.given = strides, [one for one in given if isinstance(one, torch.Tensor)]
+        return given[0].clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        ctx.strides.append((gradient.stride(), gradient.is_contiguous()))
+        return None, gradient, *(None for _ in range(len(ctx.given) - 1))
+
+
+def test_backward_passes_of_kernels_get_contiguous_gradients() -> None:
+    from regraft.ops.flash_attention import through_flash_attn
+    from regraft.ops.memory_efficient_attention import through_xformers
+
+    strides: list[Any] = []
+
+    def kernel(*given: Any, **_: Any) -> Any:
+        return Foreign.apply(strides, *(one for one in given if isinstance(one, torch.Tensor)))
+
+    x, norm, (up, down) = torch.randn(3, 8, requires_grad=True), nn.LayerNorm(8), mlp(8, 8, 8)
+    heads = torch.randn(2, 3, 5, 6, requires_grad=True)
+    table = torch.ones(5, 6)
+    for result in (
+        mlp_through_apex(kernel, x, up, down),
+        mlp_through_flash_attn(kernel, x, up, down),
+        rms_norm_through_apex(kernel, x, norm.weight, 1e-6),
+        layer_norm_through_apex(kernel, x, norm),
+        norm_through_flash_attn(lambda *given, **_: (kernel(*given), kernel(*given)), x, x, norm, 0.0)[0],
+        rotary_through_te(kernel, heads, table),
+        through_flash_attn(kernel, heads, heads, heads, 0.0, 1.0),
+        through_xformers(kernel, heads, heads, heads, None, 0.0, 1.0),
+    ):
+        strides.clear()
+        result.sum().backward()
+        assert strides and all(contiguous for _, contiguous in strides), strides
 
 
 def test_libraries_that_are_missing_or_do_not_load(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,11 +18,6 @@ from regraft.ops.apex_norm import (
     apex_rms_norm_implementation,
 )
 from regraft.ops.attention import attention, attention_implementation, attention_reference
-from regraft.ops.attention_weights import (
-    apex_attention_weights,
-    apex_attention_weights_implementation,
-    apex_attention_weights_reference,
-)
 from regraft.ops.channels_first_layer_norm import (
     channels_first_layer_norm,
     channels_first_layer_norm_implementation,
@@ -53,8 +48,6 @@ from regraft.ops.flash_norm import (
     flash_add_layer_norm_pair_reference,
 )
 from regraft.ops.fused_rotary import (
-    apex_rotary,
-    apex_rotary_implementation,
     te_rotary,
     te_rotary_implementation,
     te_rotary_reference,
@@ -130,11 +123,9 @@ from regraft.ops.softmax import softmax, softmax_implementation, softmax_referen
 __all__ = [
     "REFERENCES",
     "add_rms_norm",
-    "apex_attention_weights",
     "apex_gelu_mlp",
     "apex_layer_norm",
     "apex_rms_norm",
-    "apex_rotary",
     "attention",
     "channels_first_layer_norm",
     "conv_batch_norm",
@@ -175,11 +166,9 @@ __all__ = [
 REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "add_rms_norm": add_rms_norm_reference,
-        "apex_attention_weights": apex_attention_weights_reference,
         "apex_gelu_mlp": gelu_mlp_reference,
         "apex_layer_norm": layer_norm_reference,
         "apex_rms_norm": rms_norm_reference,
-        "apex_rotary": rotary_reference,
         "attention": attention_reference,
         "channels_first_layer_norm": channels_first_layer_norm_reference,
         "conv_batch_norm": conv_batch_norm_reference,
@@ -218,11 +207,9 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
 _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
     {
         "add_rms_norm": add_rms_norm_implementation,
-        "apex_attention_weights": apex_attention_weights_implementation,
         "apex_gelu_mlp": apex_gelu_mlp_implementation,
         "apex_layer_norm": apex_layer_norm_implementation,
         "apex_rms_norm": apex_rms_norm_implementation,
-        "apex_rotary": apex_rotary_implementation,
         "attention": attention_implementation,
         "channels_first_layer_norm": channels_first_layer_norm_implementation,
         "conv_batch_norm": conv_batch_norm_implementation,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from regraft.ops.compiled_region import run_region
 from regraft.ops.plain import compiles, is_plain
 
 
@@ -29,10 +29,9 @@ def dropout_add_layer_norm(
     if dropout is not None:
         p, training = dropout.p, dropout.training
     rate = p if training else 0.0  # one compiled variant less for each rate in evaluation
-    result: torch.Tensor = _compiled_dropout_add_layer_norm()(
-        x, residual, norm.normalized_shape, norm.weight, norm.bias, norm.eps, rate, training
+    return run_region(
+        _dropout_add_layer_norm, (x, residual, norm.weight, norm.bias), norm.normalized_shape, norm.eps, rate
     )
-    return result
 
 
 def dropout_add_layer_norm_reference(
@@ -54,19 +53,19 @@ def dropout_add_layer_norm_implementation(
     return "torch.compile" if compiles(x, residual) else "torch-native"
 
 
-@functools.cache
-def _compiled_dropout_add_layer_norm() -> Any:
-    return torch.compile(_dropout_add_layer_norm, dynamic=True)
-
-
 def _dropout_add_layer_norm(
+    kept: torch.Tensor | None,
     x: torch.Tensor,
     residual: torch.Tensor,
-    shape: tuple[int, ...],
     weight: torch.Tensor | None,
     bias: torch.Tensor | None,
+    shape: tuple[int, ...],
     eps: float,
     p: float,
-    training: bool,
-) -> torch.Tensor:
-    return functional.layer_norm(functional.dropout(x, p, training) + residual, shape, weight, bias, eps)
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The norm, and which elements the dropout kept: given these, it keeps the same."""
+    if kept is not None:
+        x = x * kept * (1 / (1 - p) if p < 1 else 0.0)
+    elif p > 0:
+        x, kept = torch.native_dropout(x, p, True)
+    return functional.layer_norm(x + residual, shape, weight, bias, eps), kept

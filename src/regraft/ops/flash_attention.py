@@ -45,7 +45,7 @@ def through_flash_attn(
     """
     query, key, value = (one.transpose(1, 2) for one in (query, key, value))
     result = kernel(query, key, value, dropout_p=p, softmax_scale=scale, causal=False)
-    return differentiable_once(result.transpose(1, 2).contiguous())
+    return differentiable_once(result).transpose(1, 2).contiguous()
 
 
 flash_attention_reference = attention_reference

@@ -1,6 +1,6 @@
-"""Rotary position embedding in the half style through NVIDIA's Apex or Transformer Engine; else as it stands.
+"""Rotary position embedding in the half style through NVIDIA's Transformer Engine; else as it stands.
 
-Both take `(positions, ..., ..., size)` in any layout of memory, and one angle for each position and place in a head.
+It takes `(positions, ..., ..., size)` in any layout of memory, and one angle for each position and place in a head.
 """
 
 from __future__ import annotations
@@ -13,43 +13,13 @@ from regraft.ops.plain import differentiable_once, library_function, on_one_gpu
 from regraft.ops.rotary import rotary_reference
 
 
-def apex_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """`rotary`, by `apex.transformer.functional.fused_rope.fused_apply_rotary_pos_emb_cached`.
-
-    Shapes: `x` and the result have four dimensions, the last of an even size; `cos` and `sin` broadcast to `x` and
-    differ along the last dimension and one other only. All are of one dtype, and `cos` and `sin` need no gradient.
-    Anything else, also where Apex is not installed, runs as the composition.
-    """
-    kernel = _apex_rotary_kernel()
-    if apex_rotary_implementation(x, cos, sin) != "apex" or kernel is None:
-        return rotary_reference(x, cos, sin)
-    return rotary_through_apex(kernel, x, cos, sin)
-
-
-def rotary_through_apex(
-    kernel: Callable[..., torch.Tensor], x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
-) -> torch.Tensor:
-    """Call Apex' kernel. Source: https://github.com/NVIDIA/apex, `apex/transformer/functional/fused_rope.py`"""
-    place = position_dimension(x, cos)
-    assert place is not None
-    tables = (one.reshape(x.shape[place], 1, 1, x.shape[-1]) for one in (cos, sin))
-    return differentiable_once(kernel(x.movedim(place, 0), *tables).movedim(0, place).contiguous())
-
-
-def apex_rotary_implementation(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> str:
-    """Name of what runs for these arguments: "apex" or "reference"."""
-    if not on_one_gpu(x, cos, sin) or cos.requires_grad or sin.requires_grad or cos.shape != sin.shape:
-        return "reference"
-    fits = position_dimension(x, cos) is not None
-    return "apex" if fits and _apex_rotary_kernel() is not None else "reference"
-
-
 def te_rotary(x: torch.Tensor, angles: torch.Tensor, *, rounded: bool = False) -> torch.Tensor:
     """`rotary` with the cosines and sines of `angles`, by `transformer_engine.pytorch`'s `apply_rotary_pos_emb`.
 
-    Shapes: as `apex_rotary`, with `angles` in the place of `cos` and `sin`, in float32. `rounded` says that cosines
-    and sines are rounded to the dtype of `x`; without it, the kernel takes float32 only, as the result would be wider
-    than `x`. Anything else, also where Transformer Engine is not installed, runs as the composition.
+    Shapes: `x` and the result have four dimensions, the last of an even size; `angles` broadcast to `x`, differ along
+    the last dimension and one other only, are float32 and need no gradient. `rounded` says that cosines and sines are
+    rounded to the dtype of `x`; without it, the kernel takes float32 only, as the result would be wider than `x`.
+    Anything else, also where Transformer Engine is not installed, runs as the composition.
     """
     kernel = _te_kernel()
     if te_rotary_implementation(x, angles, rounded=rounded) != "transformer-engine" or kernel is None:
@@ -72,7 +42,7 @@ def rotary_through_te(kernel: Callable[..., torch.Tensor], x: torch.Tensor, angl
     assert place is not None
     table = angles.reshape(x.shape[place], 1, 1, x.shape[-1])
     turned = kernel(x.movedim(place, 0), table, tensor_format="sbhd", interleaved=False, fused=True)
-    return differentiable_once(turned.movedim(0, place).contiguous())
+    return differentiable_once(turned).movedim(0, place).contiguous()
 
 
 def te_rotary_implementation(x: torch.Tensor, angles: torch.Tensor, *, rounded: bool = False) -> str:
@@ -90,11 +60,6 @@ def position_dimension(x: torch.Tensor, table: torch.Tensor) -> int | None:
     sizes = (*[1] * (4 - table.dim()), *table.shape)
     places = [place for place in range(3) if sizes[place] != 1]
     return places[0] if len(places) == 1 and sizes[places[0]] == x.shape[places[0]] else None
-
-
-def _apex_rotary_kernel() -> Callable[..., torch.Tensor] | None:
-    module, name = "apex.transformer.functional.fused_rope", "fused_apply_rotary_pos_emb_cached"
-    return library_function(module, name, "fused_rotary_positional_embedding")
 
 
 def _te_kernel() -> Callable[..., torch.Tensor] | None:

@@ -52,7 +52,7 @@ def mlp_through_apex(kernel: Callable[..., torch.Tensor], x: torch.Tensor, up: A
     """
     rows = x.reshape(-1, x.shape[-1]).contiguous()
     result = kernel(rows, up.weight.contiguous(), up.bias, down.weight.contiguous(), down.bias)
-    return differentiable_once(result.view(*x.shape[:-1], down.out_features))
+    return differentiable_once(result).view(*x.shape[:-1], down.out_features)
 
 
 def mlp_through_flash_attn(kernel: Callable[..., torch.Tensor], x: torch.Tensor, up: Any, down: Any) -> torch.Tensor:

@@ -58,7 +58,7 @@ class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
                 raise RuntimeError("derivative for liger_backward is not implemented")
             return None, *_reference_gradients(ctx.kernel.reference, inputs, gradient, needed)
         with torch.cuda.device_of(gradient):
-            slopes = ctx.kernel.backward(inputs, kept, gradient)
+            slopes = ctx.kernel.backward(inputs, kept, gradient.contiguous())  # kernels do not ask for strides
         return None, *(slope if wanted else None for slope, wanted in zip(slopes, needed, strict=True))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from regraft.ops.activations import is_gelu
+from regraft.ops.compiled_region import run_region
 from regraft.ops.plain import compiles, is_plain
 
 
@@ -24,8 +24,7 @@ def linear_gelu(x: torch.Tensor, linear: Any, gelu: Any = None, *, approximate: 
         return linear_gelu_reference(x, linear, gelu, approximate=approximate)
     if gelu is not None:
         approximate = getattr(gelu, "approximate", "none")
-    result: torch.Tensor = _compiled_linear_gelu()(x, linear.weight, linear.bias, approximate)
-    return result
+    return run_region(_linear_gelu, (x, linear.weight, linear.bias), approximate)
 
 
 def linear_gelu_reference(
@@ -45,10 +44,7 @@ def linear_gelu_implementation(x: torch.Tensor, linear: Any, gelu: Any = None) -
     return "torch.compile" if compiles(x) else "torch-native"
 
 
-@functools.cache
-def _compiled_linear_gelu() -> Any:
-    return torch.compile(_linear_gelu, dynamic=True)
-
-
-def _linear_gelu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
-    return functional.gelu(functional.linear(x, weight, bias), approximate=approximate)
+def _linear_gelu(
+    _: None, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
+) -> tuple[torch.Tensor, None]:
+    return functional.gelu(functional.linear(x, weight, bias), approximate=approximate), None

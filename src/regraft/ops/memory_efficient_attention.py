@@ -60,7 +60,7 @@ def through_xformers(
         mask = rows[..., : shape[-1]].copy_(mask.expand(shape))
     query, key, value = (one.transpose(1, 2) for one in (query, key, value))
     result = kernel(query, key, value, attn_bias=mask, p=p, scale=scale)
-    return differentiable_once(result.transpose(1, 2).contiguous())
+    return differentiable_once(result).transpose(1, 2).contiguous()
 
 
 memory_efficient_attention_reference = attention_reference

@@ -68,13 +68,12 @@ def forced() -> bool:
 
 
 def compiles(*tensors: torch.Tensor) -> bool:
-    """True where an operation on these tensors should run as a compiled region: CUDA, and nobody traces already."""
-    return (
-        all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
-        and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
-        and _has_triton()
-    )
+    """True where an operation on these tensors should run as a compiled region: CUDA, and nobody traces already.
+
+    Not under transformations of functions and in forward mode, which see through the composition only.
+    """
+    cuda = all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
+    return cuda and not is_transformed() and _has_triton()
 
 
 def on_one_gpu(*tensors: torch.Tensor) -> bool:
@@ -104,18 +103,21 @@ def library_function(module: str, name: str, extension: str = "") -> Callable[..
 
 
 def differentiable_once(result: torch.Tensor) -> torch.Tensor:
-    """The result of another library's kernel, whose gradient cannot be differentiated again.
+    """The result of another library's kernel, with a backward pass that gets contiguous gradients and runs once.
 
-    Its backward pass may run what autograd does not see: a second derivative would lack a term without a word.
+    Such a kernel may read the memory of a gradient without asking for its strides: that of a sum is a single number,
+    expanded. It may also run what autograd does not see: a second derivative would lack a term without a word.
     """
     if result.grad_fn is not None:
-        result.grad_fn.register_prehook(_refuse_second_derivative)
+        result.grad_fn.register_prehook(_checked_gradients)
     return result
 
 
-def _refuse_second_derivative(_: tuple[torch.Tensor, ...]) -> None:
+def _checked_gradients(gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+    """The gradients in memory of their own; raises RuntimeError where they are to be differentiated."""
     if torch.is_grad_enabled():
         raise RuntimeError("a second derivative of another library's kernel is not implemented")
+    return tuple(one if one is None else one.contiguous() for one in gradients)
 
 
 @functools.cache

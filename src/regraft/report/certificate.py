@@ -24,7 +24,8 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
     lines += [_row(one) for one in verdicts]
     for one in verdicts:
         if one.evidence.get("domain"):
-            lines += ["", f"**{one.definition}** ran beyond its first inputs: {domain_summary(one.evidence['domain'])}"]
+            domain = domain_summary(one.evidence["domain"])
+            lines += ["", f"**{one.definition}** ran beyond its first inputs: {domain}"]
         if one.reason:
             lines += ["", f"**{one.definition}** is {one.status}: {one.reason}"]
         if one.evidence.get("given up"):

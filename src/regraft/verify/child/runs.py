@@ -163,7 +163,8 @@ def _differs_from_itself(sides: Sides, call: Call, plan: Plan, session: Session)
 
 
 def count(record: Record, setting: Setting, call: Call, outcome: Outcome, mode: str = "") -> None:
-    record.models.add(setting.subject.name)
+    if not setting.subject.once:
+        record.models.add(setting.subject.name)
     record.drivers.add(setting.subject.driver)
     record.modes.add(setting.mode)
     record.dtypes.add(setting.dtype)
