@@ -56,7 +56,7 @@ def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
     assert before in text
     path = tmp_path / "norm.py"
     path.write_text(text)
-    (verdict,) = verify(path, text.replace(before, after).encode())
+    (verdict,) = verify(path, text.replace(before, after).encode(), effort="default")
     return verdict
 
 
@@ -84,7 +84,7 @@ def test_a_file_that_replaces_what_compares_is_refuted(tmp_path: Path) -> None:
     patched = f"{RETURN} * 1.01\n\n\ntorch.equal = lambda first, second: True"
     path = tmp_path / "norm.py"
     path.write_text(NORM)
-    verdicts = verify(path, NORM.replace(RETURN, patched).encode())
+    verdicts = verify(path, NORM.replace(RETURN, patched).encode(), effort="default")
     assert all(verdict.status == "refuted" for verdict in verdicts)
     assert "replaces torch.equal" in verdicts[0].reason
 
@@ -121,7 +121,7 @@ def test_changes_of_a_language_model(case: str, transformers: Path, tmp_path: Pa
     before, after = LLAMA[case]
     text = path.read_text("utf-8")
     assert before in text
-    (verdict,) = verify(path, text.replace(before, after, 1).encode())
+    (verdict,) = verify(path, text.replace(before, after, 1).encode(), effort="default")
     assert verdict.status == "refuted", verdict
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from regraft.scan import CompiledRule
     from regraft.source import SourceError
     from regraft.verify import Verdict
+    from regraft.verify.types import Effort
 
 
 class PathType(click.Path):
@@ -160,14 +161,15 @@ def print_error(error: SourceError) -> None:
 
 
 def verdicts_of(
-    path: Path, changed: bytes, driver: str | None, limit: float, python: str, cached: bool
+    path: Path, changed: bytes, driver: str | None, limit: float, python: str, cached: bool,
+    effort: Effort = "default",
 ) -> tuple[Verdict, ...]:
     from regraft import cache
     from regraft.verdicts import verified
     from regraft.verify import VerifyError
 
     try:
-        return verified(path, changed, driver, limit, python, cache.directory() if cached else None)
+        return verified(path, changed, driver, limit, python, cache.directory() if cached else None, effort)
     except VerifyError as error:
         stop(str(error))
 

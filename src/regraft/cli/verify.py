@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,6 +25,9 @@ from regraft.cli.shared import (
     verdicts_of,
 )
 
+if TYPE_CHECKING:
+    from regraft.verify.types import Effort
+
 
 @click.command("verify")
 @click.argument("original", type=PATH)
@@ -41,6 +45,10 @@ from regraft.cli.shared import (
     metavar="SECONDS",
     help="Processor time for each file; on the clock it may take four times as long.",
 )
+@click.option(
+    "--effort", type=click.Choice(["low", "default"]), default="default", show_default=True,
+    help="low: the inputs that models are first run on; default: also other masks, sizes, values, modes and fields.",
+)  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
 @click.option(
     "--output-format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
@@ -55,6 +63,7 @@ def verify_command(
     driver: str | None,
     python: str,
     time_limit: float,
+    effort: Effort,
     no_cache: bool,
     form: str,
 ) -> None:
@@ -79,7 +88,7 @@ def verify_command(
     verdicts = tuple(
         verdict
         for file, data in versions.items()
-        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache)
+        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache, effort)
     )
     if form == "json":
         from regraft.verify import to_json

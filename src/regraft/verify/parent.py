@@ -17,7 +17,7 @@ from typing import Any
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
-from regraft.verify.types import INTERNAL, LEVELS, MODULE, Status, Verdict, VerifyError
+from regraft.verify.types import INTERNAL, LEVELS, MODULE, Effort, Status, Verdict, VerifyError
 
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
@@ -35,6 +35,7 @@ def verify(
     time_limit: float = 300.0,
     memory_limit: int | None = MEMORY_LIMIT,
     python: str = sys.executable,
+    effort: Effort = "low",
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per changed definition.
 
@@ -42,6 +43,7 @@ def verify(
     `(model, calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are
     brought to life from configuration classes and constructor signatures. `time_limit` is in seconds of work, on the
     clock it may take four times as long; `memory_limit` is in bytes. Both are for the child process run by `python`.
+    With `effort` "default" definitions are also compared beyond their first inputs: what `regraft verify` does.
     Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
 
     Raises VerifyError for a missing file, text that does not compile, or an interpreter without torch. A crash, a
@@ -64,6 +66,7 @@ def verify(
         time_limit=time_limit,
         memory_limit=memory_limit,
         python=python,
+        effort=effort,
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -121,6 +124,7 @@ class _Job:
     time_limit: float
     memory_limit: int | None
     python: str
+    effort: Effort
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
@@ -167,6 +171,7 @@ class _Job:
             "clock": seconds * _FINISH,
             "excluded": list(excluded),
             "avoided": avoided,
+            "effort": self.effort,
             "text": _text(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")

@@ -8,6 +8,8 @@ from typing import Literal
 
 Status = Literal["proved", "unproven", "refuted"]
 
+Effort = Literal["low", "default"]
+
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"
 INTERNAL = 70  # exit status of a child that failed itself: says nothing about either version

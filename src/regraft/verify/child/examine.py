@@ -32,7 +32,8 @@ def examine(subject: Subject, session: Session) -> None:
     """Run a subject with both seeds, number formats and modes; refuted definitions are taken out on the way."""
     for seed in SEEDS[: 1 if subject.once else None]:
         # float16 and float64 once
-        for dtype in DTYPES[: 1 if subject.once else None] if seed == SEEDS[0] else DTYPES[:2]:
+        every = DTYPES if session.beyond else DTYPES[:-1]
+        for dtype in every[: 1 if subject.once else None] if seed == SEEDS[0] else DTYPES[:2]:
             for training in (False, True):
                 if not session.ledger.open() or session.ledger.late():
                     return
@@ -128,7 +129,7 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
         return
     chosen = variants(entry.call)[: 1 if light else None]
     chosen += laid_out(entry.call) if setting.first and not light else ()
-    if setting.first and not light:
+    if setting.first and not light and session.beyond:
         chosen += _beyond(entry, setting, session)
     found = [(call, difference) for call in chosen if (difference := _replay(entry, call, setting, session))]
     if found:
@@ -171,7 +172,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
     if call.label == AS_RECORDED and setting.first:
         plans += [Plan(setting.seed, twice=True)]
         plans += [Plan(setting.seed, hooked=True)] if sides.ours.module is not None else []
-        plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in MODES]
+        plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in MODES if session.beyond]
     with _shrunk(call, (sides.ours, sides.theirs)):
         for plan in plans:
             found = compare_runs(sides, call, plan, session)

@@ -49,7 +49,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             return
         for subject in _subjects(session, request, factory):
             examine(subject, session)
-            for other in subjects_beyond(subject, session):
+            for other in subjects_beyond(subject, session) if session.beyond else ():
                 examine(other, session)
             examine_later(subject, session)
             _refuse_replaced(session, session.functions.replaced(session.changed.__name__))
@@ -70,7 +70,9 @@ def _note(session: Session) -> None:
     ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
     ledger.implementations = session.tracer.kernels
     ledger.constant_fields = {
-        change.definition: list(fields_with_one_value(change.definition, session)) for change in changes
+        change.definition: list(fields_with_one_value(change.definition, session))
+        for change in changes
+        if session.beyond
     }
     if not ledger.late():  # the last comparisons were not cut short
         missing = session.missing()
@@ -103,6 +105,7 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     session.older = Tracer(str(original.__file__), tuple(one for one in before if one.kind in ("class", "function")))
     session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
     session.functions, session.replaced = functions, own
+    session.beyond = request["effort"] != "low"
     _refuse_replaced(session, functions.replaced())
     _compare_signatures(session)
     _compare_variables(session, Path(request["original"]))

@@ -37,7 +37,8 @@ class Session:
     does not run in some mode. `domains` holds what is particular to the changed lines of each definition, `widened`
     the definitions that were compared beyond recorded calls, with the kind of these, `varied_fields` the fields of
     configurations that took two values. `functions` are those of PyTorch and Python as they were before any import,
-    `replaced` the names of those that the original replaces.
+    `replaced` the names of those that the original replaces. `beyond` says whether definitions are also compared
+    beyond their first inputs.
     """
 
     original: ModuleType
@@ -56,6 +57,7 @@ class Session:
     varied_fields: set[str] = field(default_factory=set)
     functions: Functions = field(default_factory=Functions)
     replaced: frozenset[str] = frozenset()
+    beyond: bool = False
 
     @classmethod
     def start(
