@@ -203,7 +203,7 @@ def witness_differs(recipe: Recipe) -> bool | None:
 
 def expression(template: Template) -> Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]:
     """Make a function of the template's text; what it replaces of torch when it is imported is put back."""
-    fields = {"value": "value", "x": "x", "key": "x", "second": "x", "cls": "Layer", "module": "original"}
+    fields = {"value": "value", "x": "x", "key": "x", "second": "x", "cls": "LayerOfOneVersion", "module": "original"}
     body = fill(template.text, **fields)
     body = body if "return" in body else f"return {body}"
     text = fill(template.top, **fields) + "\n\n\ndef changed(self, x, value):\n    " + body.replace("\n", "\n    ")

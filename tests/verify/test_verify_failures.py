@@ -190,6 +190,7 @@ def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path):
             time_limit=1.0,
             memory_limit=None,
             python="",
+            effort="default",
         )
         job._request(tmp_path, 1.0, (), [])
         written = Path(json.loads((tmp_path / "request.json").read_text())["changed"])
