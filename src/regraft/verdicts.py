@@ -17,7 +17,7 @@ from regraft.cache import digest, own_key
 from regraft.names import package_of
 from regraft.source import write_whole
 from regraft.verify import Verdict, to_json, verify
-from regraft.verify.types import Effort
+from regraft.verify.types import Contract, Effort
 
 _LIBRARIES = (
     "torch",
@@ -39,25 +39,34 @@ def verified(
     time_limit: float = 300.0,
     python: str = sys.executable,
     root: Path | None = None,
-    effort: Effort = "low",
+    effort: Effort = "default",
+    contract: Contract = "strict",
 ) -> tuple[Verdict, ...]:
     """As `verify`, from the cache in `root` where the same was verified before; raises VerifyError."""
-    entry = _entry(path, changed, driver, python, root, effort) if root is not None else None
+    entry = _entry(path, changed, driver, python, root, effort, contract) if root is not None else None
     known = _load(entry, str(path)) if entry is not None else None
     if known is not None:
         return known
-    found = verify(path, changed, driver=driver, time_limit=time_limit, python=python, effort=effort)
+    found = verify(
+        path, changed, driver=driver, time_limit=time_limit, python=python, effort=effort, contract=contract
+    )
     if entry is not None and not any("time limit" in one.reason or "did not finish" in one.reason for one in found):
         _store(entry, found)
     return found
 
 
 def _entry(
-    path: Path, changed: bytes, driver: str | None, python: str, root: Path, effort: Effort
+    path: Path,
+    changed: bytes,
+    driver: str | None,
+    python: str,
+    root: Path,
+    effort: Effort,
+    contract: Contract,
 ) -> Path | None:
     key = own_key()
     try:
-        texts = [path.read_bytes(), changed, str(driver).encode(), effort.encode()]
+        texts = [path.read_bytes(), changed, str(driver).encode(), effort.encode(), contract.encode()]
         file = (driver or "").rpartition(":")[0]
         texts += [Path(file).read_bytes()] if file.endswith(".py") else []
     except OSError:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from regraft.scan import CompiledRule
     from regraft.source import SourceError
     from regraft.verify import Verdict
-    from regraft.verify.types import Effort
+    from regraft.verify.types import Contract, Effort
 
 
 class PathType(click.Path):
@@ -163,19 +163,21 @@ def print_error(error: SourceError) -> None:
 def verdicts_of(
     path: Path, changed: bytes, driver: str | None, limit: float, python: str, cached: bool,
     effort: Effort = "default",
+    contract: Contract = "strict",
 ) -> tuple[Verdict, ...]:
     from regraft import cache
     from regraft.verdicts import verified
     from regraft.verify import VerifyError
 
     try:
-        return verified(path, changed, driver, limit, python, cache.directory() if cached else None, effort)
+        root = cache.directory() if cached else None
+        return verified(path, changed, driver, limit, python, root, effort, contract)
     except VerifyError as error:
         stop(str(error))
 
 
 def print_verdict(verdict: Verdict) -> None:
-    from regraft.report.certificate import domain_summary
+    from regraft.report.certificate import domain_summary, kills_summary
 
     colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
     status = paint(verdict.status, fg=colour, bold=True)
@@ -186,6 +188,8 @@ def print_verdict(verdict: Verdict) -> None:
             click.echo(f"  {key}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
     if verdict.evidence.get("domain"):
         click.echo(f"  domain: {domain_summary(verdict.evidence['domain'])}")
+    if kills := kills_summary(verdict.evidence.get("mutants")):
+        click.echo(f"  kills {kills}")
 
 
 def stop(message: str) -> NoReturn:

@@ -26,7 +26,7 @@ from regraft.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from regraft.verify.types import Effort
+    from regraft.verify.types import Contract, Effort
 
 
 @click.command("verify")
@@ -49,6 +49,11 @@ if TYPE_CHECKING:
     "--effort", type=click.Choice(["low", "default"]), default="default", show_default=True,
     help="low: the inputs that models are first run on; default: also other masks, sizes, values, modes and fields.",
 )  # fmt: skip
+@click.option(
+    "--contract", type=click.Choice(["strict", "results"]), default="strict", show_default=True,
+    help="strict: everything that a caller can observe, hooks on submodules among it; results: outputs, gradients, "
+    "random numbers and checkpoints only, for edits by hand.",
+)  # fmt: skip
 @click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
 @click.option(
     "--output-format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
@@ -64,6 +69,7 @@ def verify_command(
     python: str,
     time_limit: float,
     effort: Effort,
+    contract: Contract,
     no_cache: bool,
     form: str,
 ) -> None:
@@ -88,7 +94,7 @@ def verify_command(
     verdicts = tuple(
         verdict
         for file, data in versions.items()
-        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache, effort)
+        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache, effort, contract)
     )
     if form == "json":
         from regraft.verify import to_json

@@ -26,6 +26,8 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
         if one.evidence.get("domain"):
             domain = domain_summary(one.evidence["domain"])
             lines += ["", f"**{one.definition}** ran beyond its first inputs: {domain}"]
+        if kills := kills_summary(one.evidence.get("mutants")):
+            lines += ["", f"**{one.definition}**: the inputs kill {kills}"]
         if one.reason:
             lines += ["", f"**{one.definition}** is {one.status}: {one.reason}"]
         if one.evidence.get("given up"):
@@ -49,6 +51,15 @@ def domain_summary(domain: object) -> str:
     """Kinds of inputs and conditions with those of each kind; of many the number."""
     kinds = domain.items() if isinstance(domain, Mapping) else ()
     return "; ".join(f"{kind}: {_joined(labels) if len(labels) < 6 else len(labels)}" for kind, labels in kinds)
+
+
+def kills_summary(score: object) -> str:
+    """Return how many generated mutants of the changed lines the inputs kill, and which survive; "" without any."""
+    if not isinstance(score, Mapping) or not score.get("of"):
+        return ""
+    survivors = _items(score.get("survived"))
+    listed = f" (survivors: {'; '.join(map(str, survivors[:3]))})" if survivors else ""
+    return f"{score['killed']} of {score['of']} mutants of the changed lines{listed}"
 
 
 def _items(value: object) -> list[object]:

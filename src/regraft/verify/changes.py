@@ -106,6 +106,11 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
     return tuple(found + gone)
 
 
+def definitions_by_name(tree: ast.Module) -> dict[str, Definition]:
+    """Return the top-level definitions of a file by the names that changes have: a second `f` is `f#2`."""
+    return {name: chunk.node for name, chunk in _chunks(tree).items()}
+
+
 def executable_lines(code: CodeType) -> frozenset[int]:
     """Return every line of a module's code object, nested functions included, that the interpreter can run."""
     lines = {line for _, _, line in code.co_lines() if line}

@@ -17,12 +17,14 @@ from typing import Any
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
-from regraft.verify.types import INTERNAL, LEVELS, MODULE, Effort, Status, Verdict, VerifyError
+from regraft.verify.types import INTERNAL, LEVELS, MODULE, Contract, Effort, Status, Verdict, VerifyError
 
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
 _FINISH = 0.9  # of the time on the clock, after which the child saves what it has
 _DEPTH = 3
+_NOT_CHANGED = ("original", "mutant")  # sides of a run whose crash says nothing about the changed version
+_FEWEST_MUTANTS = 4
 MEMORY_LIMIT = 8 * 1024**3
 HALVES = ("bfloat16", "float16")
 
@@ -35,7 +37,8 @@ def verify(
     time_limit: float = 300.0,
     memory_limit: int | None = MEMORY_LIMIT,
     python: str = sys.executable,
-    effort: Effort = "low",
+    effort: Effort = "default",
+    contract: Contract = "strict",
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per changed definition.
 
@@ -43,7 +46,9 @@ def verify(
     `(model, calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are
     brought to life from configuration classes and constructor signatures. `time_limit` is in seconds of work, on the
     clock it may take four times as long; `memory_limit` is in bytes. Both are for the child process run by `python`.
-    With `effort` "default" definitions are also compared beyond their first inputs: what `regraft verify` does.
+    With `effort` "default" definitions are also compared beyond their first inputs. The `contract` "strict" holds a
+    change to everything that a caller can observe, hooks on submodules and attributes among it, "results" to outputs,
+    gradients, random numbers and checkpoints.
     Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
 
     Raises VerifyError for a missing file, text that does not compile, or an interpreter without torch. A crash, a
@@ -67,6 +72,7 @@ def verify(
         memory_limit=memory_limit,
         python=python,
         effort=effort,
+        contract=contract,
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -125,6 +131,7 @@ class _Job:
     memory_limit: int | None
     python: str
     effort: Effort
+    contract: Contract = "strict"
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
@@ -145,7 +152,7 @@ class _Job:
             guilty = self._guilty(ended, result)
             fallen.update(guilty)
             result = _ended(result, ended, bool(guilty))
-            died = [ended.step["what"]] if ended.how == "crashed" and ended.step.get("side") == "original" else []
+            died = [ended.step["what"]] if ended.how == "crashed" and ended.step.get("side") in _NOT_CHANGED else []
             avoided += died
             spent = time.monotonic() > deadline - 1 or len(fallen) >= len(self.changes)
             if not (guilty or died) or spent or len(fallen) + len(avoided) > _RETRIES:
@@ -172,6 +179,7 @@ class _Job:
             "excluded": list(excluded),
             "avoided": avoided,
             "effort": self.effort,
+            "contract": self.contract,
             "text": _text(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -215,7 +223,7 @@ def _ended(result: dict[str, Any], ended: Exit, blamed: bool) -> dict[str, Any]:
 def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str, str], job: _Job) -> Verdict:
     record = result.get("records", {}).get(change.definition, {})
     status, reason = _decide(change, result, record, fallen)
-    evidence = _evidence(change, result, record)
+    evidence = _evidence(change, result, record, job.contract)
     if status == "refuted":
         evidence["reproducer"] = write_reproducer(job.original, job.changed, record.get("failure", {}), reason)
     return Verdict(file, change.definition, change.lines, status, reason, evidence)
@@ -250,6 +258,9 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
     gaps = [*gaps, *result.get("gaps before", {}).get(change.definition, [])]
     if gaps:
         return "; ".join(text for _, text in gaps[:5]) + (f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else "")
+    conditions = result.get("condition gaps", {}).get(change.definition, [])
+    if conditions:
+        return "; ".join(conditions[:3]) + f" (and {len(conditions) - 3} more)" * (len(conditions) > 3)
     strangers = result.get("strangers", {}).get(change.definition, [])
     if strangers:
         return "; ".join(strangers[:5]) + (f": {skipped}" if skipped else "")
@@ -257,7 +268,15 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
     if fields:
         read = ", ".join(f"config.{name}" for name in fields)
         return f"changed lines read {read}, and no model ran with another value: give one with --driver"
-    return _thin(record, result.get("skipped", []))
+    return _indifferent(record["mutants"]) or _thin(record, result.get("skipped", []))
+
+
+def _indifferent(mutants: dict[str, Any]) -> str:
+    """Return that the inputs tell too few wrong versions from this one, or nothing where they do."""
+    if not mutants or mutants["of"] < _FEWEST_MUTANTS or 2 * mutants["killed"] >= mutants["of"]:
+        return ""
+    examples = "; ".join(mutants["survived"][:2])
+    return f"the inputs kill only {mutants['killed']} of {mutants['of']} mutants of the changed lines ({examples})"
 
 
 def _thin(record: dict[str, Any], reasons: list[str]) -> str:
@@ -281,7 +300,9 @@ def _impossible(dtype: str, record: dict[str, Any], reasons: list[str]) -> bool:
     return all(any(reason.startswith(f"{model} (") for reason in refused) for model in record["models"])
 
 
-def _evidence(change: Change, result: dict[str, Any], record: dict[str, Any]) -> dict[str, object]:
+def _evidence(
+    change: Change, result: dict[str, Any], record: dict[str, Any], contract: Contract
+) -> dict[str, object]:
     missing = {line for line, _ in result.get("gaps", {}).get(change.definition, [])}
     reached = set(result.get("levels", [])) | {"parses"}
     if record and not record.get("refuted") and (record.get("replays") or record.get("wholes")):
@@ -299,5 +320,6 @@ def _evidence(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         "relatives not run": result.get("strangers", {}).get(change.definition, []),
         "implementations": result.get("implementations", []),
         "skipped": result.get("skipped", []),
+        "contract": contract,
         **({"failure": failure} if failure else {}),
     }

@@ -9,6 +9,7 @@ from typing import Literal
 Status = Literal["proved", "unproven", "refuted"]
 
 Effort = Literal["low", "default"]
+Contract = Literal["strict", "results"]
 
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"

@@ -122,12 +122,26 @@ def _compare_values(path: str, before: Any, after: Any, check: Check) -> Differe
     if before.numel() == 0 or torch.equal(before, after):
         return None
     absolute, relative = distance(before, after)
-    same_kind = torch.isfinite(before) == torch.isfinite(after)
-    if same_kind.all() and (close(before, after) or _excused(path, before, after, check)):
+    other_kind = _other_kind(before, after)
+    if not other_kind and (close(before, after) or _excused(path, before, after, check)):
         check.largest.add(str(before.dtype).removeprefix("torch."), absolute, relative)
         return None
     sentence = f"{path} differs by up to {absolute:.3g} ({relative:.3g} of its largest value)"
-    return Difference(path, sentence, absolute, relative)
+    return Difference(path, f"{sentence}: {other_kind}" if other_kind else sentence, absolute, relative)
+
+
+def _other_kind(before: Any, after: Any) -> str:
+    """Return in words where one result is NaN or infinite and the other is not; "" where there is no such place.
+
+    In half precision NaN and infinity count as one: what overflows on the way depends on the order of operations.
+    """
+    if not bool((torch.isfinite(before) == torch.isfinite(after)).all()):
+        first, second = ("changed version", "original") if bool(torch.isfinite(before).all()) else ("", "")
+        kind = "NaN" if bool((torch.isnan(before) != torch.isnan(after)).any()) else "infinity"
+        return f"{kind} on one side" + (f", that of the {first} and not of the {second}" if first else "")
+    if before.dtype not in HALVES and not bool((torch.isnan(before) == torch.isnan(after)).all()):
+        return "NaN on one side, infinity on the other"
+    return ""
 
 
 def close(before: Any, after: Any) -> bool:

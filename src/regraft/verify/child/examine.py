@@ -23,7 +23,7 @@ from regraft.verify.child.session import Session
 from regraft.verify.child.setting import SEEDS, Setting, depth, has_counterpart, make_pair, record_calls, where
 from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED, SMALL, laid_out, variants
-from regraft.verify.child.whole import compare_whole
+from regraft.verify.child.whole import challenge_constructors, compare_whole
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -62,6 +62,8 @@ def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, 
                 break
         session.restore(session.ledger.refuted())
     compare_whole(setting, session, frozenset(entry.definition for entry in recorder.found))
+    if setting.first and not training:
+        challenge_constructors(setting, session)
     session.replayed |= kinds
     for name in recorder.ran:
         session.ran.setdefault(name, set()).add(setting.mode)
@@ -171,7 +173,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
         plans.append(Plan(setting.seed, gradients=False))
     if call.label == AS_RECORDED and setting.first:
         plans += [Plan(setting.seed, twice=True)]
-        plans += [Plan(setting.seed, hooked=True)] if sides.ours.module is not None else []
+        plans += [Plan(setting.seed, hooked=True)] if sides.ours.module is not None and session.strict else []
         plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in MODES if session.beyond]
     with _shrunk(call, (sides.ours, sides.theirs)):
         for plan in plans:

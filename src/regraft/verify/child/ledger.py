@@ -35,6 +35,7 @@ class Record:
     given_up: set[str] = field(default_factory=set)
     lasting: set[str] = field(default_factory=set)
     domain: dict[str, set[str]] = field(default_factory=dict)
+    mutants: dict[str, Any] = field(default_factory=dict)
     captured: bool = False
     notes: list[str] = field(default_factory=list)
     largest: Largest = field(default_factory=Largest)
@@ -44,7 +45,7 @@ class Record:
             self.notes.append(text)
 
     def as_json(self) -> dict[str, Any]:
-        plain = ("refuted", "failure", "replays", "gradients", "wholes", "notes")
+        plain = ("refuted", "failure", "replays", "gradients", "wholes", "notes", "mutants")
         sets = ("instances", "models", "drivers", "modes", "dtypes", "seeds", "shapes", "dropout")
         found: dict[str, Any] = {name: getattr(self, name) for name in plain}
         found.update({name: sorted(getattr(self, name)) for name in sets})
@@ -74,6 +75,7 @@ class Ledger:
         self.gaps_before: dict[str, list[tuple[int, str]]] = {}
         self.strangers: dict[str, list[str]] = {}
         self.constant_fields: dict[str, list[str]] = {}
+        self.condition_gaps: dict[str, list[str]] = {}
         self.implementations: set[str] = set()
         self.deadline, self.clock = deadline, clock
         self.complete: set[str] = set()
@@ -140,6 +142,7 @@ class Ledger:
             "gaps before": self.gaps_before,
             "strangers": self.strangers,
             "constant fields": self.constant_fields,
+            "condition gaps": self.condition_gaps,
             "complete": sorted(self.complete),
             "implementations": sorted(self.implementations),
             "records": {name: record.as_json() for name, record in self.records.items()},

@@ -67,7 +67,9 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
     except Exception as error:  # noqa: BLE001 - arbitrary model code; it is the finding
         return Difference("", f"building {subject.name} from the changed version raises {_brief(error)}")
     ledger.reach("builds")
-    found = _fresh_difference(original, changed) or _attribute_difference(original, changed, subject, seed, session)
+    found = _fresh_difference(original, changed, session.strict)
+    if found is None and session.strict:
+        found = _attribute_difference(original, changed, subject, seed, session)
     if found:
         return found
     weights.redraw(original, seed)
@@ -124,9 +126,12 @@ def _other_attributes(original: Any, other: Any, ours: ModuleType, theirs: Modul
     return found
 
 
-def _fresh_difference(original: Any, changed: Any) -> Difference | None:
-    """Compare what construction leaves behind: names, shapes and every value that does not depend on chance."""
-    found = _tree_difference(original, changed)
+def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
+    """Compare what construction leaves behind: names, shapes and every value that does not depend on chance.
+
+    Names of submodules without a part in the checkpoint count only where the comparison is `strict`.
+    """
+    found = _tree_difference(original, changed, strict)
     if found:
         return found
     before, after = original.state_dict(), changed.state_dict()
@@ -149,14 +154,14 @@ def _fresh_difference(original: Any, changed: Any) -> Difference | None:
     return _buffer_difference(dict(original.named_buffers()), dict(changed.named_buffers()))
 
 
-def _tree_difference(original: Any, changed: Any) -> Difference | None:
+def _tree_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
     """Compare the names that callers reach into a model by: submodules, and parameters in their order.
 
     Optimizers save their state by the order of the parameters. A submodule may be of another type; a subclass, say.
     """
     parts = dict(changed.named_modules())
     gone = [path for path, _ in original.named_modules() if path not in parts]
-    if gone:
+    if gone and strict:
         return Difference(gone[0], f"the submodule {gone[0]} is gone")
     before = [name for name, _ in original.named_parameters()]
     after = [name for name, _ in changed.named_parameters()]

@@ -27,13 +27,15 @@ from regraft.verify.child.tree import Call
 class Target:
     """Something callable inside a model: a module by its path, or a function of the file by its name.
 
-    `scope` is the version of the file it belongs to, whose variables are watched.
+    `scope` is the version of the file it belongs to, whose variables are watched. `effects` says whether what a call
+    leaves behind counts as its result.
     """
 
     model: Any
     path: str = ""
     function: Callable[..., Any] | None = None
     scope: ModuleType | None = None
+    effects: bool = True
 
     @property
     def module(self) -> Any:
@@ -187,7 +189,7 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     alike = shared(flat, live, target.module)
     outputs = {path: _copy(value) for path, value in flat.items()}
     outputs.update({f"buffer {name}": _copy(value) for name, value in _buffers(target.module).items()})
-    outputs.update(watch.effects(lambda: _number_format(target, live)))
+    outputs.update(_effects(target, live, watch))
     overwritten = _overwritten(live)
     again = _second(target, call, plan, watch) if plan.repeat else {}
     seen = Outcome(
@@ -210,8 +212,12 @@ def _second(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str
     with torch.no_grad():
         flat = tree.flatten(target.callable(*live.args, **live.kwargs))
     again = {path: _copy(value) for path, value in flat.items()}
-    again.update(watch.effects(lambda: _number_format(target, live)))
+    again.update(_effects(target, live, watch))
     return again
+
+
+def _effects(target: Target, live: tree.Live, watch: Watch) -> dict[str, Any]:
+    return watch.effects(lambda: _number_format(target, live)) if target.effects else {}
 
 
 def _number_format(target: Target, live: tree.Live) -> Any:

@@ -15,6 +15,8 @@ import torch
 
 from regraft.target import find_function
 from regraft.verify.changes import Change
+from regraft.verify.child.checks.conditions import Conditions
+from regraft.verify.child.checks.mutants import Mutants
 from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.checks.whole import fields_with_one_value, subjects_beyond
 from regraft.verify.child.compare import unlike
@@ -68,6 +70,10 @@ def _note(session: Session) -> None:
     ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
     ledger.gaps_before = {change.definition: list(session.gaps_before(change)) for change in changes}
     ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
+    if session.mutants is not None:
+        for change in changes:
+            ledger.records[change.definition].mutants = session.mutants.score(change.definition)
+    ledger.condition_gaps = {change.definition: list(session.condition_gaps(change.definition)) for change in changes}
     ledger.implementations = session.tracer.kernels
     ledger.constant_fields = {
         change.definition: list(fields_with_one_value(change.definition, session))
@@ -106,9 +112,16 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
     session.functions, session.replaced = functions, own
     session.beyond = request["effort"] != "low"
+    session.strict = request["contract"] == "strict"
+    if session.beyond:
+        session.conditions = (
+            Conditions(changed, changes, original), Conditions(original, session.older.changes, changed)
+        )  # fmt: skip
+        session.mutants = Mutants(changed, changes, ledger.avoided)
     _refuse_replaced(session, functions.replaced())
     _compare_signatures(session)
-    _compare_variables(session, Path(request["original"]))
+    if session.strict:
+        _compare_variables(session, Path(request["original"]))
     return session
 
 

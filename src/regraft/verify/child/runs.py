@@ -41,25 +41,25 @@ def sides_of(entry: Recorded, setting: Setting, session: Session) -> Sides:
     pair, path, name = setting.pair, entry.path, entry.definition
     if path is not None:
         return module_sides(pair, path, name, session)
-    before, after = session.original, session.changed
+    before, after, effects = session.original, session.changed, session.strict
     ours, theirs = getattr(before, name), getattr(after, name)
     return Sides(
         name,
-        Target(pair.original, "", ours, before),
-        Target(pair.changed, "", theirs, after),
-        lambda fresh: Target(pair.exact(fresh=fresh), "", ours, before),
-        lambda: Target(pair.cast(torch.float64).changed, "", theirs, after),
+        Target(pair.original, "", ours, before, effects),
+        Target(pair.changed, "", theirs, after, effects),
+        lambda fresh: Target(pair.exact(fresh=fresh), "", ours, before, effects),
+        lambda: Target(pair.cast(torch.float64).changed, "", theirs, after, effects),
     )
 
 
 def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
-    before, after = session.original, session.changed
+    before, after, effects = session.original, session.changed, session.strict
     return Sides(
         name,
-        Target(pair.original, path, None, before),
-        Target(pair.changed, path, None, after),
-        lambda fresh: Target(pair.exact(fresh=fresh), path, None, before),
-        lambda: Target(pair.cast(torch.float64).changed, path, None, after),
+        Target(pair.original, path, None, before, effects),
+        Target(pair.changed, path, None, after, effects),
+        lambda fresh: Target(pair.exact(fresh=fresh), path, None, before, effects),
+        lambda: Target(pair.cast(torch.float64).changed, path, None, after, effects),
     )
 
 
@@ -95,7 +95,37 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
     if found is not None and is_state(found.path):
         noise = unsteady(before, execute(sides.ours, call, plan))
         found = judge(without(before, noise), without(after, noise), truth, largest, strict=strict, jittered=jittered)
+    if found is None:
+        _challenge(Agreement(sides, call, plan, before, truth, jittered, strict), session)
     return found or after
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A comparison that found no difference: what was compared, and the original's outcome."""
+
+    sides: Sides
+    call: Call
+    plan: Plan
+    before: Outcome
+    truth: Callable[[], Outcome]
+    jittered: Callable[[], Outcome]
+    strict: bool
+
+
+def _challenge(agreement: Agreement, session: Session) -> None:
+    """Compare mutants of the changed version in its place: those that differ are killed."""
+    if session.mutants is None or session.planted or agreement.plan.twice:
+        return
+    plan = replace(agreement.plan, repeat=False)
+    before = replace(agreement.before, again={}, gradients_again=None)
+    for mutant in session.mutants.open(agreement.sides.definition):
+        with session.plant(mutant), session.traced(mutant.definition, ""):
+            after = execute(agreement.sides.theirs, agreement.call, plan)
+        mutant.killed = isinstance(
+            judge(before, after, agreement.truth, Largest(), strict=agreement.strict, jittered=agreement.jittered),
+            Difference,
+        )
 
 
 def _given_up(outcome: Outcome) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from regraft.verify.changes import Change
+from regraft.verify.child.checks.conditions import Conditions
+from regraft.verify.child.checks.mutants import Mutant, Mutants, planted
 from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.ledger import Ledger
@@ -37,8 +39,10 @@ class Session:
     does not run in some mode. `domains` holds what is particular to the changed lines of each definition, `widened`
     the definitions that were compared beyond recorded calls, with the kind of these, `varied_fields` the fields of
     configurations that took two values. `functions` are those of PyTorch and Python as they were before any import,
-    `replaced` the names of those that the original replaces. `beyond` says whether definitions are also compared
-    beyond their first inputs.
+    `replaced` the names of those that the original replaces. `conditions` are those in the changed lines of the
+    changed version and of the original, `mutants` wrong versions of the changed lines, `planted` the name of the one
+    that runs in place of the changed version. `beyond` says whether definitions are also compared beyond their first
+    inputs, `strict` whether hooks and attributes are compared, too.
     """
 
     original: ModuleType
@@ -57,7 +61,11 @@ class Session:
     varied_fields: set[str] = field(default_factory=set)
     functions: Functions = field(default_factory=Functions)
     replaced: frozenset[str] = frozenset()
+    conditions: tuple[Conditions, Conditions] | None = None
+    mutants: Mutants | None = None
+    planted: str = ""
     beyond: bool = False
+    strict: bool = True
 
     @classmethod
     def start(
@@ -75,10 +83,18 @@ class Session:
 
     @contextmanager
     def traced(self, definition: str, what: str) -> Iterator[None]:
-        """Run the changed version: announced in the journal, traced while lines are still missing."""
+        """Run the changed version: announced in the journal, traced while lines are still missing.
+
+        A mutant that is planted in it is announced instead, and nothing that it runs counts.
+        """
+        if self.planted:
+            with self.ledger.step("mutant", definition, self.planted):
+                yield
+            return
         wanted = "regraft.ops" in sys.modules or self.gaps() or self.unmet()
         tracer = self.tracer if wanted else contextlib.nullcontext()
-        with self.ledger.step("changed", definition, what), tracer:
+        conditions = self.conditions[0] if self.conditions else contextlib.nullcontext()
+        with self.ledger.step("changed", definition, what), tracer, conditions:
             yield
 
     def gaps(self) -> tuple[tuple[int, str], ...]:
@@ -103,9 +119,32 @@ class Session:
         found = [one for one in tracer.changes if one.definition == change.definition]
         return tuple((line, f"in the original, {text}") for one in found for line, text in tracer.gaps(one))
 
-    def traced_before(self) -> AbstractContextManager[Any]:
-        """Trace a run of the original that is compared, while lines of it are still missing."""
-        return self.older if any(self.gaps_before(change) for change in self._live()) else contextlib.nullcontext()
+    @contextmanager
+    def traced_before(self) -> Iterator[None]:
+        """Trace a run of the original that is compared, while lines or results of conditions of it are missing."""
+        with ExitStack() as stack:
+            if any(self.gaps_before(change) for change in self._live()):
+                stack.enter_context(self.older)
+            if self.conditions:
+                stack.enter_context(self.conditions[1])
+            yield
+
+    @contextmanager
+    def plant(self, mutant: Mutant) -> Iterator[None]:
+        """Run a mutant in place of the changed version while the context lasts."""
+        self.planted = mutant.name
+        try:
+            with planted(mutant):
+                yield
+        finally:
+            self.planted = ""
+
+    def condition_gaps(self, definition: str) -> tuple[str, ...]:
+        """Return a sentence for each condition in changed lines of either version that did not take all results."""
+        if self.conditions is None:
+            return ()
+        changed, original = (conditions.gaps(definition) for conditions in self.conditions)
+        return (*changed, *(f"in the original, {sentence}" for sentence in original))
 
     def reached(self, change: Change) -> bool:
         """Whether anything of a change has run and been compared."""

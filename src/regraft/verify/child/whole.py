@@ -33,6 +33,21 @@ def compare_whole(setting: Setting, session: Session, recorded: frozenset[str]) 
             _credit(setting, session, given, found, recorded)
 
 
+def challenge_constructors(setting: Setting, session: Session) -> None:
+    """Build the model with mutants of changed constructors: another model or another result kills them."""
+    if session.mutants is None:
+        return
+    call = fitted(setting.subject.calls(setting.seed)[0], setting)
+    for mutant in session.mutants.open("", constructing=True):
+        with session.plant(mutant):
+            pair = build(setting.subject, setting.seed, session)
+            mutant.killed = isinstance(pair, Difference)
+            if isinstance(pair, Pair):
+                with pair.mode(False, weights.RATE):
+                    result = compare_runs(module_sides(pair, "", "", session), call, Plan(setting.seed), session)
+                mutant.killed = isinstance(result, Difference)
+
+
 def _pin(found: Difference, call: Call, setting: Setting, session: Session) -> Difference | Outcome | None:
     """Refute the definitions that cause a whole model's difference, and compare again without them."""
 

@@ -1,0 +1,301 @@
+"""Conditions in arithmetic: comparisons, masks, bounds and minima of changed lines have to take every result.
+
+A branch that never ran shows in the lines; `x * (1 - 0.1 * (n > 64))` does not. Functions with such conditions run
+from a syntax tree in which each condition reports its results.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from regraft.verify.changes import Change, Definition
+from regraft.verify.child.checks.edited import compile_definition, definition_node, replacements, running
+
+TRUTH = ("was true", "was false")
+CHOICE = ("gave its first operand", "gave its second operand")
+RAISED, LOWERED = "raised a value", "lowered a value"
+_RAN = "ran"  # reported by a condition of which no result can be told
+_RECORD, _CALL = "__regraft_record__", "__regraft_call__"
+_PREDICATES = frozenset({
+    "gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal", "not_equal", "equal",
+    "isnan", "isinf", "isfinite", "isclose", "allclose", "logical_and", "logical_or", "logical_not", "logical_xor",
+    "isinstance", "hasattr",
+})  # fmt: skip
+_CHOICES = frozenset({"min", "max", "minimum", "maximum", "fmin", "fmax"})
+_LOWER = frozenset({"clamp", "clip", "clamp_min", "clamp_", "clamp_min_", "hardtanh"})
+_UPPER = frozenset({"clamp", "clip", "clamp_max", "clamp_", "clamp_max_", "hardtanh"})
+_NAMESPACES = frozenset({"torch", "F", "functional"})
+_TEXT = 80  # characters of a condition that a message shows
+
+
+@dataclass(slots=True)
+class Condition:
+    """A condition of a changed line with the results that it has to take and those that it has taken."""
+
+    line: int
+    text: str
+    wanted: tuple[str, ...]
+    taken: set[str] = field(default_factory=set)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        return tuple(result for result in self.wanted if result not in self.taken)
+
+    @property
+    def sentence(self) -> str:
+        return f"on line {self.line}, `{self.text}` never {' and never '.join(self.missing)}"
+
+
+class Conditions:
+    """The new conditions in the changed lines of one version of a file; as a context manager it records results."""
+
+    def __init__(self, module: ModuleType, changes: tuple[Change, ...], other: ModuleType) -> None:
+        """`other` is the other version of the file: conditions that it has as well are left out."""
+        self._module = module
+        self._conditions: dict[str, list[Condition]] = {}
+        self._edited: dict[str, Definition] = {}
+        self._codes: dict[tuple[str, int], dict[FunctionType, CodeType]] = {}
+        self._stacks: list[ExitStack] = []
+        for change in changes:
+            self._prepare(change, other)
+        vars(module).update({_RECORD: self._record, _CALL: self._call})
+
+    def gaps(self, definition: str) -> tuple[str, ...]:
+        """Return a sentence for each condition of a definition that ran and did not take all of its results."""
+        conditions = self._conditions.get(definition, [])
+        return tuple(dict.fromkeys(entry.sentence for entry in conditions if entry.taken and entry.missing))
+
+    def __enter__(self) -> Conditions:
+        stack = ExitStack()
+        for name, conditions in self._conditions.items():
+            if any(entry.missing for entry in conditions):
+                stack.enter_context(running(self._reporting(name)))
+        self._stacks.append(stack)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stacks.pop().close()
+
+    def _prepare(self, change: Change, other: ModuleType) -> None:
+        name = change.definition
+        node, before = definition_node(self._module, name), definition_node(other, name)
+        if node is None:
+            return
+        known = Counter(map(_shape, _conditions_of(before))) if before is not None else Counter[str]()
+        own = Counter(map(_shape, _conditions_of(node)))
+        reporting = _Reporting(change, frozenset(shape for shape in own if own[shape] > known[shape]))
+        edited = copy.deepcopy(node)
+        reporting.visit(edited)
+        if reporting.conditions:
+            self._conditions[name] = reporting.conditions
+            self._edited[name] = ast.fix_missing_locations(edited)
+
+    def _reporting(self, name: str) -> dict[FunctionType, CodeType]:
+        """Return the reporting code of a definition's functions as they are now: a definition may be restored."""
+        value = vars(self._module).get(name.partition("#")[0])
+        key = name, id(value)
+        if key not in self._codes:
+            codes = compile_definition(self._edited[name], self._module)
+            self._codes[key] = replacements(value, codes, str(self._module.__file__))
+        return self._codes[key]
+
+    def _record(self, name: str, number: int, value: Any) -> Any:
+        self._conditions[name][number].taken.update(_truth_of(value))
+        return value
+
+    def _call(self, name: str, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        condition = self._conditions[name][number]
+        owner = getattr(function, "__self__", None)
+        operands = (owner, *args) if isinstance(owner, torch.Tensor) else args
+        condition.taken.update(
+            _choice_of(operands, result) if condition.wanted == CHOICE else _moves(operands, result)
+        )
+        return result
+
+
+def _truth_of(value: Any) -> Iterator[str]:
+    """Yield whether a condition was true, was false, or was both for different elements."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() and value.device.type == "cpu":
+            truth = value.detach() != 0
+            yield from TRUTH[:1] * bool(truth.any())
+            yield from TRUTH[1:] * (not bool(truth.all()))
+    elif isinstance(value, bool | int | float):
+        yield TRUTH[0] if value else TRUTH[1]
+
+
+def _choice_of(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
+    """Yield which of two operands were the result; both for what is no choice: a minimum along a dimension."""
+    numbers = (torch.Tensor, int, float)
+    if len(operands) != 2 or not all(isinstance(value, numbers) for value in (*operands, result)):
+        yield from CHOICE
+        return
+    yield _RAN
+    first, second = operands
+    yield from CHOICE[:1] * _differs(result, second)
+    yield from CHOICE[1:] * _differs(result, first)
+
+
+def _moves(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
+    """Yield whether a bound raised or lowered an element of the first operand."""
+    yield _RAN
+    if operands and isinstance(operands[0], torch.Tensor) and isinstance(result, torch.Tensor):
+        value = operands[0]
+        if value is result:
+            yield from (RAISED, LOWERED)  # in place: what it was is gone
+        elif value.shape == result.shape:
+            yield from (RAISED,) * bool((result > value).any())
+            yield from (LOWERED,) * bool((result < value).any())
+
+
+def _differs(result: Any, operand: Any) -> bool:
+    return bool(torch.as_tensor(result != operand).any())
+
+
+class _Reporting(ast.NodeTransformer):
+    """Wraps the conditions of changed lines into calls that report their results.
+
+    Tests of `if`, `while` and conditional expressions are left out: both of their sides have to run anyway.
+    """
+
+    def __init__(self, change: Change, shapes: frozenset[str]) -> None:
+        self.conditions: list[Condition] = []
+        self._change, self._shapes = change, shapes
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        return self._visit_without_test(node)
+
+    def visit_While(self, node: ast.While) -> ast.AST:
+        return self._visit_without_test(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        return self._visit_without_test(node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        return self._visit_predicate(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if _called(node) in _PREDICATES:
+            return self._visit_predicate(node)
+        wanted, mask = _required_results(node), _mask_of(node)
+        if not self._is_new(node) or (not wanted and mask is None):
+            return self.generic_visit(node)
+        text = ast.unparse(node)
+        if wanted:
+            number = self._add(node.lineno, text, wanted)
+            self.generic_visit(node)
+            arguments = [ast.Constant(self._change.definition), ast.Constant(number), node.func, *node.args]
+            return ast.copy_location(ast.Call(ast.Name(_CALL, ast.Load()), arguments, node.keywords), node)
+        assert mask is not None
+        shown, reported = ast.unparse(node.args[mask]), _is_predicate(node.args[mask])
+        self.generic_visit(node)
+        if not reported:
+            node.args[mask] = self._recorded(node.args[mask], shown)
+        return node
+
+    def _visit_without_test(self, node: ast.If | ast.While | ast.IfExp) -> ast.AST:
+        test = node.test
+        node.test = ast.Constant(True)
+        self.generic_visit(node)
+        node.test = test
+        return node
+
+    def _visit_predicate(self, node: ast.expr) -> ast.AST:
+        text = ast.unparse(node)
+        new = self._is_new(node)
+        self.generic_visit(node)
+        return self._recorded(node, text) if new else node
+
+    def _recorded(self, node: ast.expr, text: str) -> ast.expr:
+        number = self._add(node.lineno, text, TRUTH)
+        arguments = [ast.Constant(self._change.definition), ast.Constant(number), node]
+        return ast.copy_location(ast.Call(ast.Name(_RECORD, ast.Load()), arguments, []), node)
+
+    def _add(self, line: int, text: str, wanted: tuple[str, ...]) -> int:
+        self.conditions.append(Condition(line, text[:_TEXT], wanted))
+        return len(self.conditions) - 1
+
+    def _is_new(self, node: ast.expr) -> bool:
+        changed = any(start <= node.lineno <= end for start, end in self._change.statements)
+        return changed and _shape(node) in self._shapes
+
+
+def _conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
+    expressions = (node for node in ast.walk(definition) if isinstance(node, ast.expr))
+    return (node for node in expressions if _is_predicate(node) or _bounds_or_chooses(node))
+
+
+def _bounds_or_chooses(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and (bool(_required_results(node)) or _mask_of(node) is not None)
+
+
+def _is_predicate(node: ast.expr) -> bool:
+    return isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and _called(node) in _PREDICATES)
+
+
+def _called(node: ast.Call) -> str:
+    function = node.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _on_namespace(node: ast.Call) -> bool:
+    """Whether a call is of a function of torch and not of a method."""
+    owner = getattr(node.func, "value", None)
+    name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+    return not isinstance(node.func, ast.Attribute) or name in _NAMESPACES
+
+
+def _required_results(node: ast.Call) -> tuple[str, ...]:
+    """Return what has to happen at a call that bounds its input or chooses between two; nothing for other calls."""
+    name, starred = _called(node), any(isinstance(argument, ast.Starred) for argument in node.args)
+    if name in _CHOICES:
+        return CHOICE if 1 <= len(node.args) <= 2 and not node.keywords and not starred else ()
+    if name not in _LOWER | _UPPER or starred:
+        return ()
+    bounds = node.args[1 if _on_namespace(node) else 0 :]
+    names = {str(keyword.arg).removesuffix("_val"): keyword.value for keyword in node.keywords}
+    alone = name.rstrip("_").endswith(("_min", "_max"))
+    first, second = (bounds[:1], bounds[:1]) if alone else (bounds[:1], bounds[1:2])
+    low = [*first, *([names["min"]] if "min" in names else [])] if name in _LOWER else []
+    high = [*second, *([names["max"]] if "max" in names else [])] if name in _UPPER else []
+    return (RAISED,) * any(map(_is_finite, low)) + (LOWERED,) * any(map(_is_finite, high))
+
+
+def _is_finite(bound: ast.expr) -> bool:
+    """Whether a bound may move a value: it is neither None nor infinite."""
+    value = bound.value if isinstance(bound, ast.Constant) else 0.0
+    return value is not None and not (isinstance(value, float) and math.isinf(value))
+
+
+def _mask_of(node: ast.Call) -> int | None:
+    """Return the position of the argument that chooses between values, or None for other calls."""
+    name = _called(node)
+    place = {"where": 0, "masked_fill": int(_on_namespace(node)), "masked_fill_": 0}.get(name)
+    present = place is not None and len(node.args) > place + 1
+    return place if present and not any(isinstance(argument, ast.Starred) for argument in node.args) else None
+
+
+def _shape(node: ast.expr) -> str:
+    """Return a condition in a form that does not depend on the names of variables."""
+    anonymous = copy.deepcopy(node)
+    for inner in ast.walk(anonymous):
+        if isinstance(inner, ast.Name):
+            inner.id = "_"
+    return ast.dump(anonymous)
