@@ -258,9 +258,9 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
     gaps = [*gaps, *result.get("gaps before", {}).get(change.definition, [])]
     if gaps:
         return "; ".join(text for _, text in gaps[:5]) + (f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else "")
-    conditions = result.get("condition gaps", {}).get(change.definition, [])
-    if conditions:
-        return "; ".join(conditions[:3]) + f" (and {len(conditions) - 3} more)" * (len(conditions) > 3)
+    uncontrolled = result.get("uncontrolled", {}).get(change.definition, [])
+    if uncontrolled:
+        return "; ".join(uncontrolled[:3]) + f" (and {len(uncontrolled) - 3} more)" * (len(uncontrolled) > 3)
     strangers = result.get("strangers", {}).get(change.definition, [])
     if strangers:
         return "; ".join(strangers[:5]) + (f": {skipped}" if skipped else "")

@@ -171,6 +171,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
     plans = [replace(plan, gradients=plan.gradients and call.beyond != UNDEFINED)]
     if call.label == AS_RECORDED and not setting.training:
         plans.append(Plan(setting.seed, gradients=False))
+        plans += [Plan(setting.seed, gradients=False, reused=True)] if setting.first and session.beyond else []
     if call.label == AS_RECORDED and setting.first:
         plans += [Plan(setting.seed, twice=True)]
         plans += [Plan(setting.seed, hooked=True)] if sides.ours.module is not None and session.strict else []

@@ -62,7 +62,7 @@ def _random_alike(entry: Recorded, done: set[tuple[str, str]], setting: Setting,
     done.add(key)
     sides = sides_of(entry, setting, session)
     with session.traced(entry.definition, "dropout"):
-        found, how = compare_random(sides.ours, sides.theirs, entry.call, record.largest)
+        found, how = compare_random(sides.ours, sides.theirs, entry.call, record.largest, session.judge)
     record.dropout.add(how)
     if found:
         call = replace(entry.call, label="dropout")

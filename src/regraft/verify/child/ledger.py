@@ -75,7 +75,7 @@ class Ledger:
         self.gaps_before: dict[str, list[tuple[int, str]]] = {}
         self.strangers: dict[str, list[str]] = {}
         self.constant_fields: dict[str, list[str]] = {}
-        self.condition_gaps: dict[str, list[str]] = {}
+        self.uncontrolled: dict[str, list[str]] = {}
         self.implementations: set[str] = set()
         self.deadline, self.clock = deadline, clock
         self.complete: set[str] = set()
@@ -142,7 +142,7 @@ class Ledger:
             "gaps before": self.gaps_before,
             "strangers": self.strangers,
             "constant fields": self.constant_fields,
-            "condition gaps": self.condition_gaps,
+            "uncontrolled": self.uncontrolled,
             "complete": sorted(self.complete),
             "implementations": sorted(self.implementations),
             "records": {name: record.as_json() for name, record in self.records.items()},

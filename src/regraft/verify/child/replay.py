@@ -79,7 +79,8 @@ class Plan:
     """How to run: the seed of the random numbers, with gradients or not, whether to repeat.
 
     `hooked` also notes what forward hooks on all submodules see, `twice` also differentiates twice. Without `leaves`
-    the gradients are those of the parameters alone. `mode` is one of MODES, or "" for none.
+    the gradients are those of the parameters alone. `mode` is one of MODES, or "" for none. `reused` calls twice with
+    the same tensors, whose content is another the second time, and reads both results at the end.
     """
 
     seed: int = 0
@@ -90,6 +91,7 @@ class Plan:
     hooked: bool = False
     twice: bool = False
     mode: str = ""
+    reused: bool = False
 
 
 def reseed(seed: int) -> None:
@@ -140,7 +142,7 @@ def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), in_conditions(target, plan.mode):
-            return _forward(target, call, plan, watch)
+            return _reused(target, call, plan) if plan.reused else _forward(target, call, plan, watch)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - model code may raise any class; the error is the result
@@ -204,6 +206,25 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
         seen, overwritten=overwritten, gradients=found.gradients, gradients_again=found.gradients_again,
         second=found.second, backward_error=found.backward_error,
     )  # fmt: skip
+
+
+def _reused(target: Target, call: Call, plan: Plan) -> Outcome:
+    """Call twice with the same tensors, other content in them the second time: neither result may depend on the other.
+
+    A result that was remembered by the address of its input, or that is written over by the next call, differs.
+    """
+    live = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
+    with torch.no_grad():
+        reseed(plan.seed)
+        first = tree.flatten(target.callable(*live.args, **live.kwargs), "the first of two results")
+        for given, _ in live.passed.values():
+            if given.is_floating_point() and not tree.is_mask(given):
+                given.mul_(-0.5).add_(0.25)
+            elif given.dim():
+                given.copy_(given.flip(0))
+        reseed(plan.seed)
+        second = tree.flatten(target.callable(*live.args, **live.kwargs), "the second of two results")
+    return Outcome({path: _copy(value) for path, value in {**first, **second}.items()})
 
 
 def _second(target: Target, call: Call, plan: Plan, watch: Watch) -> Mapping[str, Any]:
@@ -325,7 +346,7 @@ def judge(
     values where the original's own result is not finite.
     """
     if changed.error is not None:
-        return Difference("", f"the changed version raises {_say(changed.error)}")
+        return Difference("", f"the changed version raises {describe_error(changed.error)}")
     new = [name for name in changed.overwritten if name not in original.overwritten]
     if new:
         return Difference(new[0], f"the changed version overwrites {new[0]}, which the original leaves alone")
@@ -367,7 +388,7 @@ def _judge_gradients(
     if original.backward_error is not None or (original.gradients is None and original.second is None):
         return None
     if changed.backward_error is not None:
-        return Difference("", f"the changed version's backward raises {_say(changed.backward_error)}")
+        return Difference("", f"the changed version's backward raises {describe_error(changed.backward_error)}")
     if original.second is not None:
         check = Check("gradients", lambda: truth().second, largest, lambda: jittered().second)
         return _renamed("the second derivative for ", compare(original.second, changed.second or {}, check))
@@ -391,6 +412,13 @@ def _finite(value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or not value.is_floating_point() or bool(torch.isfinite(value).all())
 
 
-def _say(error: BaseException) -> str:
+class DescribedError(Exception):
+    """An error of another process, in the words of `describe_error`."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an error's class and message on one line."""
+    if isinstance(error, DescribedError):
+        return str(error)
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

@@ -17,6 +17,7 @@ from regraft.target import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.mutants import Mutants
+from regraft.verify.child.checks.surroundings import reads_of_surroundings
 from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.checks.whole import fields_with_one_value, subjects_beyond
 from regraft.verify.child.compare import unlike
@@ -24,6 +25,7 @@ from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.examine import examine
+from regraft.verify.child.isolated import Judge
 from regraft.verify.child.later import examine_later
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_again, load_changed, load_original
@@ -73,7 +75,8 @@ def _note(session: Session) -> None:
     if session.mutants is not None:
         for change in changes:
             ledger.records[change.definition].mutants = session.mutants.score(change.definition)
-    ledger.condition_gaps = {change.definition: list(session.condition_gaps(change.definition)) for change in changes}
+    if session.beyond:
+        ledger.uncontrolled = {change.definition: list(_uncontrolled(change, session)) for change in changes}
     ledger.implementations = session.tracer.kernels
     ledger.constant_fields = {
         change.definition: list(fields_with_one_value(change.definition, session))
@@ -86,12 +89,18 @@ def _note(session: Session) -> None:
     ledger.save()
 
 
+def _uncontrolled(change: Change, session: Session) -> Iterator[str]:
+    """Yield what of changed lines no input has decided: conditions with one result, reads of the process."""
+    yield from session.condition_gaps(change.definition)
+    yield from reads_of_surroundings(change, session.changed, session.original)
+
+
 def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger) -> Session | None:
     source = Path(request["changed"])
     tracer = Tracer(str(source), changes)
     leave_kernels_out((str(source), request["original"]))
     before = tuple(Change.from_json(entry) for entry in request["before"])
-    functions = Functions()
+    functions, judge = Functions(), Judge()
     try:
         with ledger.step("original", "", "import"):
             original = load_original(Path(request["original"]))
@@ -107,7 +116,7 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
         return None
     ledger.reach("imports")
     tracer.entered.clear()  # functions that run during the import bring nothing to life
-    session = Session.start(original, changed, changes, tracer, ledger)
+    session = Session.start(original, changed, changes, tracer, ledger, judge)
     session.older = Tracer(str(original.__file__), tuple(one for one in before if one.kind in ("class", "function")))
     session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
     session.functions, session.replaced = functions, own

@@ -15,7 +15,7 @@ from regraft.verify.child.compare import ERROR_RATIO, HALVES, ROUNDINGS, Differe
 from regraft.verify.child.ledger import Record
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.record import Recorded
-from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge, unsteady, without
+from regraft.verify.child.replay import Outcome, Plan, Target, execute, unsteady, without
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import Setting
 from regraft.verify.child.state import is_state
@@ -91,10 +91,11 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
         ledger.records[name].given_up.add(loss)
         return after
     strict = call.label in (AS_RECORDED, *LAID_OUT) or call.beyond not in ("", VALUES)
-    found = judge(before, after, truth, largest, strict=strict, jittered=jittered)
+    found = session.judge(before, after, truth, largest, strict=strict, jittered=jittered)
     if found is not None and is_state(found.path):
         noise = unsteady(before, execute(sides.ours, call, plan))
-        found = judge(without(before, noise), without(after, noise), truth, largest, strict=strict, jittered=jittered)
+        before, after = without(before, noise), without(after, noise)
+        found = session.judge(before, after, truth, largest, strict=strict, jittered=jittered)
     if found is None:
         _challenge(Agreement(sides, call, plan, before, truth, jittered, strict), session)
     return found or after
@@ -123,7 +124,9 @@ def _challenge(agreement: Agreement, session: Session) -> None:
         with session.plant(mutant), session.traced(mutant.definition, ""):
             after = execute(agreement.sides.theirs, agreement.call, plan)
         mutant.killed = isinstance(
-            judge(before, after, agreement.truth, Largest(), strict=agreement.strict, jittered=agreement.jittered),
+            session.judge(
+                before, after, agreement.truth, Largest(), strict=agreement.strict, jittered=agreement.jittered
+            ),
             Difference,
         )
 

@@ -18,6 +18,7 @@ from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.mutants import Mutant, Mutants, planted
 from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.compare import Difference
+from regraft.verify.child.isolated import Judge
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import define_again
 from regraft.verify.child.replay import reseed
@@ -51,6 +52,7 @@ class Session:
     tracer: Tracer
     ledger: Ledger
     imported: tuple[Watch, Watch]
+    judge: Judge
     replayed: set[str] = field(default_factory=set)
     ran: dict[str, set[str]] = field(default_factory=dict)
     halting: set[str] = field(default_factory=set)
@@ -69,12 +71,13 @@ class Session:
 
     @classmethod
     def start(
-        cls, original: ModuleType, changed: ModuleType, changes: tuple[Change, ...], tracer: Tracer, ledger: Ledger
+        cls, original: ModuleType, changed: ModuleType, changes: tuple[Change, ...], tracer: Tracer, ledger: Ledger,
+        judge: Judge,
     ) -> Session:
         """Return the session of two versions as they are right after their import."""
         names = frozenset(change.definition for change in changes)
         imported = Watch(None, original, names), Watch(None, changed, names)
-        return cls(original, changed, changes, tracer, ledger, imported)
+        return cls(original, changed, changes, tracer, ledger, imported, judge)
 
     def rewind(self) -> None:
         """Give the variables of both files, definitions aside, the values that they had after their import."""

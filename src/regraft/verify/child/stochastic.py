@@ -13,7 +13,8 @@ import torch
 
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Difference, Largest, close
-from regraft.verify.child.replay import Outcome, Plan, Target, cotangent, execute, judge, unsteady, without
+from regraft.verify.child.isolated import Judge
+from regraft.verify.child.replay import Outcome, Plan, Target, cotangent, execute, unsteady, without
 from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
 
@@ -34,7 +35,9 @@ _STEP = 1e-2
 _GRADIENT_ERROR = 0.1
 
 
-def compare_random(original: Target, changed: Target, call: Call, largest: Largest) -> tuple[Difference | None, str]:
+def compare_random(
+    original: Target, changed: Target, call: Call, largest: Largest, judge: Judge
+) -> tuple[Difference | None, str]:
     """Compare two runs with dropout on; also say how: "deterministic", "same random numbers" or "distribution"."""
     plan = Plan(seed=1, repeat=True)
     first, second = execute(original, call, plan), execute(original, call, replace(plan, seed=3))

@@ -191,6 +191,9 @@ class _Reporting(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         return self._visit_predicate(node)
 
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        return self._visit_predicate(node) if _is_predicate(node) else self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if _called(node) in _PREDICATES:
             return self._visit_predicate(node)
@@ -247,7 +250,8 @@ def _bounds_or_chooses(node: ast.expr) -> bool:
 
 
 def _is_predicate(node: ast.expr) -> bool:
-    return isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and _called(node) in _PREDICATES)
+    negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    return negation or isinstance(node, ast.Compare) or (isinstance(node, ast.Call) and _called(node) in _PREDICATES)
 
 
 def _called(node: ast.Call) -> str:

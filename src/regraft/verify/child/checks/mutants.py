@@ -24,6 +24,7 @@ from regraft.verify.changes import Change, Definition
 from regraft.verify.child.checks.edited import compile_definition, definition_node, replacements, running
 
 MOST = 10  # mutants of a definition
+_RAN = "__regraft_ran__"
 _TRIES = 40  # comparisons that one mutant may survive
 _SHARE, _FREE = 0.15, 1.0  # of the processor time of this process, and seconds besides
 _LONGEST = 3.0  # seconds of processor time of one run of a mutant
@@ -49,7 +50,8 @@ class _TookTooLong(BaseException):
 class Mutant:
     """One edit of a changed definition, its functions' code, and what became of it.
 
-    `constructs` says whether the edit is in a constructor, which only building a model runs.
+    `constructs` says whether the edit is in a constructor, which only building a model runs. `tries` counts the
+    comparisons, `ran` says whether the edited expression was evaluated in one of them.
     """
 
     definition: str
@@ -57,6 +59,7 @@ class Mutant:
     codes: dict[FunctionType, CodeType]
     constructs: bool
     tries: int = 0
+    ran: bool = False
     killed: bool = False
 
     @property
@@ -74,16 +77,23 @@ class Mutants:
     def __init__(self, module: ModuleType, changes: tuple[Change, ...], avoided: frozenset[str]) -> None:
         """`avoided` are the names of mutants that ended an earlier process."""
         self._mutants: dict[str, list[Mutant]] = {}
+        self._current: Mutant | None = None
         self._spent = 0.0
         for change in changes:
             mutants = [mutant for mutant in mutants_of(change, module) if mutant.name not in avoided]
             self._mutants[change.definition] = mutants[:MOST]
+        vars(module)[_RAN] = self._note
 
     def score(self, definition: str) -> dict[str, Any]:
         """Return how many mutants of a definition were killed, of how many that ran, and which ones survived."""
-        ran = [mutant for mutant in self._mutants.get(definition, []) if mutant.killed or mutant.tries]
+        ran = [mutant for mutant in self._mutants.get(definition, []) if mutant.ran]
         survivors = [mutant.text for mutant in ran if not mutant.killed]
         return {"killed": len(ran) - len(survivors), "of": len(ran), "survived": survivors}
+
+    def _note(self, value: Any) -> Any:
+        if self._current is not None:
+            self._current.ran = True
+        return value
 
     def open(self, definition: str, *, constructing: bool = False) -> Iterator[Mutant]:
         """Yield the mutants of a definition, or of all for "", that are to be tried, while there is time for them."""
@@ -93,7 +103,9 @@ class Mutants:
                 if self._spent > _FREE + _SHARE * started:
                     return
                 if mutant.open and mutant.constructs == constructing:
+                    self._current = mutant
                     yield mutant
+                    self._current = None
                     self._spent += time.process_time() - started
 
 
@@ -253,7 +265,7 @@ def _with(**fields: Any) -> Callable[[Any], ast.expr]:
 
 
 def _edited(root: Definition, number: int, edit: Edit) -> tuple[str, Definition]:
-    """Return what an edit does, in words, and a copy of a definition with it."""
+    """Return what an edit does, in words, and a copy of a definition with it, which reports that it ran."""
     copied = copy.deepcopy(root)
     target = next(itertools.islice(ast.walk(copied), number, None))
     assert isinstance(target, ast.expr)
@@ -261,10 +273,14 @@ def _edited(root: Definition, number: int, edit: Edit) -> tuple[str, Definition]
     for parent in ast.walk(copied):
         for name, value in ast.iter_fields(parent):
             if value is target:
-                setattr(parent, name, ast.copy_location(edit[1](target), target))
+                setattr(parent, name, _reporting(edit[1](target), target))
             elif isinstance(value, list) and any(entry is target for entry in value):
-                value[:] = [ast.copy_location(edit[1](entry), entry) if entry is target else entry for entry in value]
+                value[:] = [_reporting(edit[1](entry), entry) if entry is target else entry for entry in value]
             else:
                 continue
             return f"line {target.lineno}, `{before[:60]}`: {edit[0]}", ast.fix_missing_locations(copied)
     raise AssertionError("an expression has a parent")
+
+
+def _reporting(node: ast.expr, place: ast.expr) -> ast.expr:
+    return ast.copy_location(ast.Call(ast.Name(_RAN, ast.Load()), [node], []), place)

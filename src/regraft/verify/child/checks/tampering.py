@@ -1,11 +1,13 @@
-"""Functions of PyTorch and of Python that a file replaces: what is compared by them says nothing any more."""
+"""Functions of PyTorch, Python and the verifier that a file replaces: what they compare says nothing any more."""
 
 from __future__ import annotations
 
 import builtins
 import math
 import random
+import sys
 import time
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,18 +20,24 @@ _OWNERS: tuple[tuple[str, Any], ...] = (
 )  # fmt: skip
 
 
+def _own_modules() -> tuple[tuple[str, ModuleType], ...]:
+    modules = [(name, module) for name, module in sys.modules.items() if name.startswith("regraft.verify")]
+    return tuple((name, module) for name, module in modules if isinstance(module, ModuleType))
+
+
 class Functions:
-    """The callables of PyTorch and of Python's own modules as they are at one time."""
+    """The callables of PyTorch, of Python's own modules and of the verifier as they are at one time."""
 
     def __init__(self) -> None:
-        self._known = {(place, name): value for place, owner in _OWNERS for name, value in _callables(owner)}
+        self._owners = (*_OWNERS, *_own_modules())
+        self._known = {(place, name): value for place, owner in self._owners for name, value in _callables(owner)}
 
     def replaced(self, by: str = "") -> frozenset[str]:
         """Return the qualified names of those that are others now, or gone; with `by` those defined in that module.
 
         PyTorch replaces functions of its own while it captures a graph.
         """
-        now = {(place, name): value for place, owner in _OWNERS for name, value in _callables(owner)}
+        now = {(place, name): value for place, owner in self._owners for name, value in _callables(owner)}
         return frozenset(
             f"{place}.{name}"
             for (place, name), value in self._known.items()

@@ -1,0 +1,207 @@
+"""Compare results in a process that never imports the code under test.
+
+The process is forked before the first import of a model. Results travel to it as raw bytes with their format and
+shape, never pickled; the functions that read these bytes are bound here, before code under test can replace them.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import multiprocessing
+import os
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from regraft.verify.child.compare import Difference, Largest
+from regraft.verify.child.replay import DescribedError, Outcome, Run, describe_error, judge
+
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_ALIGNMENT = 16
+_LENGTH = struct.Struct("<Q")
+_MAPPINGS = ("outputs", "again", "gradients", "gradients_again", "second", "noted")
+_NAMES = ("overwritten", "drew", "shared")
+_ERRORS = ("error", "backward_error")
+_DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+_WITHOUT_NUMPY = frozenset(dtype for name, dtype in _DTYPES.items() if "bfloat16" in name or "float8" in name)
+
+_detach, _reshape, _view, _numpy = torch.Tensor.detach, torch.Tensor.reshape, torch.Tensor.view, torch.Tensor.numpy
+_to_dense, _dequantize, _cpu = torch.Tensor.to_dense, torch.Tensor.dequantize, torch.Tensor.cpu
+_resolve_conj, _resolve_neg = torch.Tensor.resolve_conj, torch.Tensor.resolve_neg
+_raw_function = torch._C.DisableTorchFunctionSubclass
+
+
+class Judge:
+    """Compares outcomes in a process of its own where the system can fork, else in this one."""
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+        if hasattr(os, "fork"):
+            here, there = multiprocessing.Pipe()
+            process = multiprocessing.get_context("fork").Process(target=_serve, args=(there, here), daemon=True)
+            process.start()
+            there.close()
+            self._connection = here
+
+    @property
+    def isolated(self) -> bool:
+        return self._connection is not None
+
+    def __call__(
+        self, original: Outcome, changed: Outcome, truth: Run, largest: Largest, *, strict: bool,
+        jittered: Run = Outcome,
+    ) -> Difference | None:  # fmt: skip
+        """Return what `replay.judge` says of two outcomes; raises EOFError where the process has ended."""
+        if self._connection is None:
+            return judge(original, changed, truth, largest, strict=strict, jittered=jittered)
+        runs: dict[str, Callable[[], Outcome]] = {"truth": truth, "jittered": jittered}
+        self._connection.send_bytes(_pack({"strict": strict}, original=original, changed=changed))
+        while True:
+            answer = json.loads(self._connection.recv_bytes())
+            if "run" not in answer:
+                break
+            self._connection.send_bytes(_pack({}, outcome=runs[answer["run"]]()))
+        for dtype, (absolute, relative) in answer["largest"].items():
+            largest.add(dtype, absolute, relative)
+        return Difference(*answer["difference"]) if answer["difference"] else None
+
+
+def _serve(connection: Connection, other_end: Connection) -> None:
+    """Answer comparisons until the other end of the connection is closed."""
+    other_end.close()
+    torch.set_num_threads(1)
+    while True:
+        try:
+            request, outcomes = _unpack(connection.recv_bytes())
+        except EOFError:
+            os._exit(0)
+        answer = _compared(request, outcomes, connection)
+        connection.send_bytes(json.dumps(answer).encode())
+
+
+def _compared(request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connection: Connection) -> dict[str, Any]:
+    @functools.cache
+    def run(name: str) -> Outcome:
+        connection.send_bytes(json.dumps({"run": name}).encode())
+        return _unpack(connection.recv_bytes())[1]["outcome"]
+
+    largest = Largest()
+    difference = judge(
+        outcomes["original"], outcomes["changed"], functools.partial(run, "truth"), largest,
+        strict=request["strict"], jittered=functools.partial(run, "jittered"),
+    )  # fmt: skip
+    return {
+        "difference": _fields(difference) if difference is not None else None,
+        "largest": {name: (largest.absolute[name], largest.relative[name]) for name in largest.absolute},
+    }
+
+
+def _fields(difference: Difference) -> list[Any]:
+    return [getattr(difference, entry.name) for entry in fields(difference)]
+
+
+def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
+    """Return one message: the length of its header, the header as JSON, then the bytes of all tensors."""
+    data: list[bytes] = []
+    size = 0
+
+    def leaf(value: Any) -> Any:
+        nonlocal size
+        if type(value) in _PLAIN:
+            return value
+        if not isinstance(value, torch.Tensor):
+            return {"type": type(value).__qualname__, "text": repr(value)}
+        dtype, shape, raw = _raw_bytes(value)
+        padding = -len(raw) % _ALIGNMENT
+        data.append(raw + b"\0" * padding)
+        size += len(raw) + padding
+        place = {"dtype": dtype, "shape": shape, "at": size - len(raw) - padding}
+        kinds = (str(value.dtype), str(value.device), str(value.layout))
+        return place if kinds == (dtype, "cpu", "torch.strided") else {**place, "kinds": kinds}
+
+    packed = {name: _packed(outcome, leaf) for name, outcome in outcomes.items()}
+    head = json.dumps({**header, "outcomes": packed}).encode()
+    head += b" " * (-(len(head) + _LENGTH.size) % _ALIGNMENT)
+    return b"".join([_LENGTH.pack(len(head)), head, *data])
+
+
+def _packed(outcome: Outcome, leaf: Callable[[Any], Any]) -> dict[str, Any]:
+    packed: dict[str, Any] = {name: list(getattr(outcome, name)) for name in _NAMES}
+    for name in _MAPPINGS:
+        values = getattr(outcome, name)
+        packed[name] = None if values is None else [[path, leaf(value)] for path, value in values.items()]
+    for name in _ERRORS:
+        error = getattr(outcome, name)
+        packed[name] = None if error is None else describe_error(error)
+    return packed
+
+
+def _raw_bytes(tensor: Any) -> tuple[str, list[int], bytes]:
+    """Return the format, shape and bytes of a tensor; of one without data of its own on the CPU none."""
+    with _raw_function():
+        value = _detach(tensor)
+        if value.is_meta:
+            return str(torch.uint8), [0], b""
+        value = _to_dense(value) if value.layout != torch.strided else value
+        value = _cpu(_dequantize(value) if value.is_quantized else value)
+        shape, dtype = list(value.shape), value.dtype
+        flat = _reshape(_resolve_neg(_resolve_conj(value)), (-1,))
+        if dtype in _WITHOUT_NUMPY:
+            flat = _view(flat.contiguous(), torch.uint8)
+        return str(dtype), shape, _numpy(flat).tobytes()
+
+
+def _unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Outcome]]:
+    buffer = bytearray(message)
+    (length,) = _LENGTH.unpack_from(buffer)
+    header = json.loads(buffer[_LENGTH.size : _LENGTH.size + length])
+    start = _LENGTH.size + length
+
+    def leaf(entry: Any) -> Any:
+        if not isinstance(entry, dict):
+            return entry
+        if "text" in entry:
+            return _Other(entry["type"], entry["text"])
+        return _tensor(buffer, start + entry["at"], _DTYPES[entry["dtype"]], entry["shape"])
+
+    outcomes = {name: _outcome(packed, leaf) for name, packed in header.pop("outcomes").items()}
+    return header, outcomes
+
+
+def _outcome(packed: Mapping[str, Any], leaf: Callable[[Any], Any]) -> Outcome:
+    values: dict[str, Any] = {name: tuple(packed[name]) for name in _NAMES}
+    for name in _MAPPINGS:
+        if packed[name] is None:
+            values[name] = None
+            continue
+        values[name] = {}
+        for path, entry in packed[name]:
+            values[name][path] = leaf(entry)
+            if isinstance(entry, dict) and "kinds" in entry:
+                values[name][f"kind of {path}"] = ", ".join(entry["kinds"])
+    for name in _ERRORS:
+        values[name] = None if packed[name] is None else DescribedError(packed[name])
+    return Outcome(**values)
+
+
+def _tensor(buffer: bytearray, start: int, dtype: torch.dtype, shape: list[int]) -> Any:
+    count = 1
+    for size in shape:
+        count *= size
+    if not count:
+        return torch.empty(shape, dtype=dtype)
+    return torch.frombuffer(buffer, dtype=dtype, count=count, offset=start).reshape(shape)
+
+
+class _Other(str):
+    """The text of a value that is neither a tensor nor a plain number or string."""
+
+    __slots__ = ()
+
+    def __new__(cls, kind: str, text: str) -> _Other:
+        return super().__new__(cls, f"{text} ({kind})")
