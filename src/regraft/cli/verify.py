@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     help="Processor time for each file; on the clock it may take four times as long.",
 )
 @click.option(
-    "--effort", type=click.Choice(["low", "default"]), default="default", show_default=True,
-    help="low: the inputs that models are first run on; default: also other masks, sizes, values, modes and fields.",
+    "--effort", type=click.Choice(["low", "default", "high"]), default="default", show_default=True,
+    help="low: the inputs that models are first run on; default: also other masks, sizes, values, modes and fields; "
+    "high: these for every instance and model, and three times as many mutants.",
 )  # fmt: skip
 @click.option(
     "--contract", type=click.Choice(["strict", "results"]), default="strict", show_default=True,

@@ -10,6 +10,9 @@ from regraft import __version__
 from regraft.verify import Verdict
 
 
+_LISTED = 8  # labels of one kind that are shown
+
+
 def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
     """Return the page: one row for each definition, what was compared, and how to see a difference."""
     counts = {status: sum(one.status == status for one in verdicts) for status in ("proved", "unproven", "refuted")}
@@ -48,9 +51,19 @@ def _row(one: Verdict) -> str:
 
 
 def domain_summary(domain: object) -> str:
-    """Kinds of inputs and conditions with those of each kind; of many the number."""
+    """Return the kinds of inputs and conditions with those of each kind; of many the first and how many more."""
     kinds = domain.items() if isinstance(domain, Mapping) else ()
-    return "; ".join(f"{kind}: {_joined(labels) if len(labels) < 6 else len(labels)}" for kind, labels in kinds)
+    return "; ".join(f"{kind}: {_listed([_short(str(label)) for label in labels])}" for kind, labels in kinds)
+
+
+def _short(label: str) -> str:
+    """Return a label without what its kind says already."""
+    return label.removeprefix("values: ").removeprefix("mask: ").removesuffix(" in every dimension of that size")
+
+
+def _listed(labels: Sequence[str]) -> str:
+    more = len(labels) - _LISTED
+    return ", ".join(labels[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def kills_summary(score: object) -> str:

@@ -46,9 +46,9 @@ def verify(
     `(model, calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are
     brought to life from configuration classes and constructor signatures. `time_limit` is in seconds of work, on the
     clock it may take four times as long; `memory_limit` is in bytes. Both are for the child process run by `python`.
-    With `effort` "default" definitions are also compared beyond their first inputs. The `contract` "strict" holds a
-    change to everything that a caller can observe, hooks on submodules and attributes among it, "results" to outputs,
-    gradients, random numbers and checkpoints.
+    With `effort` "default" definitions are also compared beyond their first inputs, with "high" every instance in
+    every model is. The `contract` "strict" holds a change to everything that a caller can observe, hooks on submodules
+    and attributes among it, "results" to outputs, gradients, random numbers and checkpoints.
     Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
 
     Raises VerifyError for a missing file, text that does not compile, or an interpreter without torch. A crash, a

@@ -8,7 +8,7 @@ from typing import Literal
 
 Status = Literal["proved", "unproven", "refuted"]
 
-Effort = Literal["low", "default"]
+Effort = Literal["low", "default", "high"]
 Contract = Literal["strict", "results"]
 
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")

@@ -136,9 +136,10 @@ def _other_kind(before: Any, after: Any) -> str:
     In half precision NaN and infinity count as one: what overflows on the way depends on the order of operations.
     """
     if not bool((torch.isfinite(before) == torch.isfinite(after)).all()):
-        first, second = ("changed version", "original") if bool(torch.isfinite(before).all()) else ("", "")
         kind = "NaN" if bool((torch.isnan(before) != torch.isnan(after)).any()) else "infinity"
-        return f"{kind} on one side" + (f", that of the {first} and not of the {second}" if first else "")
+        sides = {"changed version": before, "original": after}  # by the other, which is finite
+        side = next((name for name, other in sides.items() if bool(torch.isfinite(other).all())), "")
+        return f"{kind} on one side" + (f", that of the {side}" if side else "")
     if before.dtype not in HALVES and not bool((torch.isnan(before) == torch.isnan(after)).all()):
         return "NaN on one side, infinity on the other"
     return ""

@@ -146,7 +146,8 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
 def _beyond(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
     """Calls with other masks, sizes and values: for a few calls of a definition that differ in their arguments."""
     kinds = tree.map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
-    key = entry.definition, f"{kinds} {setting.mode}"
+    where_else = f" {entry.path} {setting.subject.name}" if session.thorough else ""
+    key = entry.definition, f"{kinds} {setting.mode}{where_else}"
     if key in session.widened:
         return ()
     session.widened.add(key)

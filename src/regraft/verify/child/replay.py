@@ -378,6 +378,7 @@ def _judge_conduct(original: Outcome, changed: Outcome) -> Difference | None:
     for path in {**before, **after}:
         if before.get(path, 0) != after.get(path, 0):
             sentence = f"hooks on {path!r} see {after.get(path, 0)} calls, in the original {before.get(path, 0)}"
+            sentence += "; --contract results leaves hooks out of an edit by hand"
             return Difference(path, sentence)
     return None
 

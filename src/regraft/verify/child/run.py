@@ -121,12 +121,13 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
     session.functions, session.replaced = functions, own
     session.beyond = request["effort"] != "low"
+    session.thorough = request["effort"] == "high"
     session.strict = request["contract"] == "strict"
     if session.beyond:
         session.conditions = (
             Conditions(changed, changes, original), Conditions(original, session.older.changes, changed)
         )  # fmt: skip
-        session.mutants = Mutants(changed, changes, ledger.avoided)
+        session.mutants = Mutants(changed, changes, ledger.avoided, thorough=session.thorough)
     _refuse_replaced(session, functions.replaced())
     _compare_signatures(session)
     if session.strict:

@@ -205,6 +205,8 @@ def count(record: Record, setting: Setting, call: Call, outcome: Outcome, mode: 
     if call.label not in LAID_OUT and not call.beyond:
         record.shapes.add(str(tree.shapes(call)))
     record.gradients += outcome.gradients is not None
+    devices = {value.device.type for value in outcome.outputs.values() if isinstance(value, torch.Tensor)}
+    record.domain.setdefault("devices", set()).update(devices)
     if call.beyond:
         record.domain.setdefault(call.beyond, set()).add(call.label)
     if mode:

@@ -43,7 +43,7 @@ class Session:
     `replaced` the names of those that the original replaces. `conditions` are those in the changed lines of the
     changed version and of the original, `mutants` wrong versions of the changed lines, `planted` the name of the one
     that runs in place of the changed version. `beyond` says whether definitions are also compared beyond their first
-    inputs, `strict` whether hooks and attributes are compared, too.
+    inputs, `thorough` whether all of their instances are, `strict` whether hooks and attributes are compared, too.
     """
 
     original: ModuleType
@@ -67,6 +67,7 @@ class Session:
     mutants: Mutants | None = None
     planted: str = ""
     beyond: bool = False
+    thorough: bool = False
     strict: bool = True
 
     @classmethod

@@ -74,14 +74,17 @@ class Mutant:
 class Mutants:
     """The mutants of all changed definitions of a session."""
 
-    def __init__(self, module: ModuleType, changes: tuple[Change, ...], avoided: frozenset[str]) -> None:
-        """`avoided` are the names of mutants that ended an earlier process."""
+    def __init__(
+        self, module: ModuleType, changes: tuple[Change, ...], avoided: frozenset[str], *, thorough: bool = False
+    ) -> None:
+        """`avoided` are the names of mutants that ended an earlier process; `thorough` makes more, without a limit."""
+        self._limit = math.inf if thorough else _SHARE
         self._mutants: dict[str, list[Mutant]] = {}
         self._current: Mutant | None = None
         self._spent = 0.0
         for change in changes:
             mutants = [mutant for mutant in mutants_of(change, module) if mutant.name not in avoided]
-            self._mutants[change.definition] = mutants[:MOST]
+            self._mutants[change.definition] = mutants[: MOST * (3 if thorough else 1)]
         vars(module)[_RAN] = self._note
 
     def score(self, definition: str) -> dict[str, Any]:
@@ -100,7 +103,7 @@ class Mutants:
         for name, mutants in self._mutants.items():
             for mutant in mutants if definition in ("", name) else ():
                 started = time.process_time()
-                if self._spent > _FREE + _SHARE * started:
+                if self._spent > _FREE + self._limit * started:
                     return
                 if mutant.open and mutant.constructs == constructing:
                     self._current = mutant

@@ -33,7 +33,7 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
     if subject.light:
         return
     for maker in (_other_calls, _decoding, _checkpointed, _with_other_fields):
-        if all((name, maker.__name__) in session.widened for name in definitions):
+        if not session.thorough and all((name, maker.__name__) in session.widened for name in definitions):
             continue
         for other in maker(subject, definitions, session):
             if session.ledger.late() or not session.ledger.open():
