@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from regraft import __version__
 from regraft.verify import Verdict
 
-
 _LISTED = 8  # labels of one kind that are shown
 
 

@@ -11,6 +11,7 @@ import torch
 
 from regraft.verify.child import tree, weights
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
+from regraft.verify.child.checks.symbolic import sizes_of_guards
 from regraft.verify.child.checks.values import UNDEFINED
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
@@ -151,8 +152,14 @@ def _beyond(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, 
     if key in session.widened:
         return ()
     session.widened.add(key)
-    target = sides_of(entry, setting, session).ours
-    return tuple(calls_beyond(entry.call, target, domain_of(entry.definition, session)))
+    sides = sides_of(entry, setting, session)
+    domain = domain_of(entry.definition, session)
+    with session.ledger.step("original", entry.definition, "sizes as symbols"):
+        sizes = sizes_of_guards(sides.ours, sides.theirs, entry.call)
+    if sizes:
+        constants = replace(domain.constants, sizes=tuple(dict.fromkeys((*domain.constants.sizes, *sizes))))
+        domain = replace(domain, constants=constants)
+    return tuple(calls_beyond(entry.call, sides.ours, domain))
 
 
 @contextmanager
