@@ -133,7 +133,8 @@ EQUAL = {
     "fused attention": (
         "attend",
         ATTEND,
-        "    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)",
+        "    import regraft.ops\n\n    scale = query.shape[-1] ** -0.5\n"
+        "    return regraft.ops.attention(query, key, value, mask=mask, scale=scale)",
     ),
     "dropout in another order": (
         "Dropped",
@@ -199,6 +200,11 @@ WRONG = {
     "no gradient": ("FeedForward", GELU, "F.gelu(self.up(x).detach())"),
     "swapped operands": ("Difference", "return x - self.gate(x)", "return self.gate(x) - x"),
     "other softmax dimension": ("attend", SOFTMAX, "return torch.matmul(torch.softmax(scores, dim=-2), value)"),
+    "gradients where no key is visible": (
+        "attend",
+        ATTEND,
+        "    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)",
+    ),
     "no scale": ("attend", " / math.sqrt(query.shape[-1])", ""),
     "no mask": ("attend", "scores = scores + mask", "scores = scores"),
     "fails": ("attend", SOFTMAX, 'raise RuntimeError("no kernel")'),

@@ -12,7 +12,7 @@ import torch
 from regraft.verify.child import tree, weights
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
 from regraft.verify.child.checks.symbolic import sizes_of_guards
-from regraft.verify.child.checks.values import UNDEFINED
+from regraft.verify.child.checks.values import EXTREME, UNDEFINED
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe
@@ -176,7 +176,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
     plan = setting.plan(recorded=call.label == AS_RECORDED)
-    plans = [replace(plan, gradients=plan.gradients and call.beyond != UNDEFINED)]
+    plans = [replace(plan, gradients=plan.gradients and call.beyond not in (EXTREME, UNDEFINED))]
     if call.label == AS_RECORDED and not setting.training:
         plans.append(Plan(setting.seed, gradients=False))
         plans += [Plan(setting.seed, gradients=False, reused=True)] if setting.first and session.beyond else []

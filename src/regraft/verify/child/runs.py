@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree
-from regraft.verify.child.checks.values import VALUES
+from regraft.verify.child.checks.values import EXTREME, VALUES
 from regraft.verify.child.compare import ERROR_RATIO, HALVES, ROUNDINGS, Difference, Largest, is_noise
 from regraft.verify.child.ledger import Record
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.record import Recorded
-from regraft.verify.child.replay import Outcome, Plan, Target, execute, unsteady, without
+from regraft.verify.child.replay import AUTOCAST, Outcome, Plan, Target, execute, unsteady, without
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import Setting
 from regraft.verify.child.state import is_state
@@ -90,7 +90,7 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
     if plan.twice and before.second is not None and (loss := _given_up(after)):
         ledger.records[name].given_up.add(loss)
         return after
-    strict = call.label in (AS_RECORDED, *LAID_OUT) or call.beyond not in ("", VALUES)
+    strict = call.label in (AS_RECORDED, *LAID_OUT) or call.beyond not in ("", VALUES, EXTREME)
     found = session.judge(before, after, truth, largest, strict=strict, jittered=jittered)
     if found is not None and is_state(found.path):
         noise = unsteady(before, execute(sides.ours, call, plan))
@@ -177,7 +177,7 @@ def _cancels(found: Difference, sides: Sides, call: Call, plan: Plan) -> bool:
         seen = execute(target, call, plan)
         return (seen.second if plan.twice else seen.gradients) or {}
 
-    wide = replace(plan, dtype=torch.float64)
+    wide = replace(plan, dtype=torch.float64, mode="")
     exact, ours = gradients(sides.exact(call.label == SMALL), wide), gradients(sides.ours, plan)
     theirs = gradients(sides.exact_theirs(), wide).get(found.path)
     sizes = {name: float(v.abs().max()) for name, v in exact.items() if isinstance(v, torch.Tensor) and v.numel()}
@@ -185,7 +185,8 @@ def _cancels(found: Difference, sides: Sides, call: Call, plan: Plan) -> bool:
         return False
     scale = max(sizes.values())
     nothing = ZERO * scale >= max(sizes[found.path], float(theirs.abs().max()))
-    rounding = ERROR_RATIO * ROUNDINGS["gradients"] * torch.finfo(ours[found.path].dtype).eps
+    dtype = torch.bfloat16 if plan.mode == AUTOCAST else ours[found.path].dtype
+    rounding = ERROR_RATIO * ROUNDINGS["gradients"] * torch.finfo(dtype).eps
     return nothing and found.absolute <= rounding * scale
 
 

@@ -6,11 +6,15 @@ something as a guard, such as `s0 > 64`; the numbers in guards that only one ver
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import torch
 
-from regraft.verify.child import tree
+from regraft.verify.child import tree, weights
 from regraft.verify.child.replay import Target
 from regraft.verify.child.state import Watch
 from regraft.verify.child.tree import Call
@@ -43,17 +47,35 @@ def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]
         sizes = [DimDynamic.DYNAMIC] * leaf.dim()
         return mode.from_tensor(leaf, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
 
+    # what a call leaves in a module would hold tensors without data
+    target = replace(target, model=weights.copied(target.model))
     watch = Watch(target.module, target.scope)
     try:
         live = tree.thaw(call, target.model, gradients=False, scope=target.scope)
         args, kwargs = tree.map_leaves(live.args, symbolic), tree.map_leaves(live.kwargs, symbolic)
-        with watch.printing(), torch.no_grad(), mode:
+        with watch.printing(), _kept_classes(target.scope), torch.no_grad(), mode:
             target.callable(*args, **kwargs)
     except Exception:  # noqa: BLE001 - not every model runs without data; it is compared on the other sizes
         return None
     finally:
         watch.rewind()
     return frozenset(_described(guard.expr) for guard in shapes.guards)
+
+
+@contextmanager
+def _kept_classes(scope: ModuleType | None) -> Iterator[None]:
+    """Give the classes of a file back the attributes that they had: a result without data must not stay in one."""
+    classes = [value for value in vars(scope).values() if isinstance(value, type)] if scope is not None else []
+    before = [(cls, dict(vars(cls))) for cls in classes if scope is not None and cls.__module__ == scope.__name__]
+    try:
+        yield
+    finally:
+        for cls, attributes in before:
+            for name, value in dict(vars(cls)).items():
+                if name not in attributes:
+                    delattr(cls, name)
+                elif value is not attributes[name] and not name.startswith("__"):
+                    setattr(cls, name, attributes[name])
 
 
 def _described(expression: Any) -> tuple[str, tuple[int, ...]]:

@@ -13,11 +13,12 @@ from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.tree import Call, is_mask, map_leaves
 
 RARE: tuple[tuple[str, tuple[float, ...]], ...] = (
-    ("zeros", (0.0,)), ("negative numbers", (-1.0, -0.5)), ("numbers up to 1e5", (1e4, -1e4, 1e5, -1e5)),
-    ("tiny numbers", (1e-8, -1e-8, 1e-30)),
+    ("zeros", (0.0,)), ("negative numbers", (-1.0, -0.5)), ("tiny numbers", (1e-8, -1e-8, 1e-30)),
 )  # fmt: skip
-# Kinds of calls: gradients of the first are compared roughly, those of the second not at all.
-VALUES, UNDEFINED = "values", "values that are not finite"
+HUGE = (1e4, -1e4, 1e5, -1e5)
+# Kinds of calls: gradients of the first are compared roughly, those of the others not at all. Softmax of huge scores
+# is saturated, and what kernels make of its gradient there is rounding.
+VALUES, EXTREME, UNDEFINED = "values", "extreme values", "values that are not finite"
 NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
 
 
@@ -29,6 +30,7 @@ def valued_calls(call: Call, constants: Constants, *, finite: bool) -> Iterator[
     around = tuple(c + step for c in constants.values for step in (-1.0, -1e-3, 0.0, 1e-3, 1.0))
     for label, values in (*((("numbers around constants", around),) if around else ()), *RARE):
         yield _replaced(call, label, values, 2 if values == (0.0,) else 3)
+    yield replace(_replaced(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
     if not finite:
         for label, value in NOT_FINITE:
             yield replace(_replaced(call, label, (value,), 11), beyond=UNDEFINED)
