@@ -19,6 +19,7 @@ from regraft.verify.child.compare import Difference
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import define_again
 from regraft.verify.child.replay import reseed
+from regraft.verify.child.shared_state import SharedState
 from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
 from regraft.verify.relatives import Relative
@@ -38,7 +39,7 @@ class Session:
     the definitions that were compared beyond recorded calls, with the kind of these, `varied_fields` the fields of
     configurations that took two values. `functions` are those of PyTorch and Python as they were before any import,
     `replaced` the names of those that the original replaces. `beyond` says whether definitions are also compared
-    beyond their first inputs.
+    beyond their first inputs. `shared` is what the definitions of either version keep from one model to the next.
     """
 
     original: ModuleType
@@ -58,6 +59,7 @@ class Session:
     functions: Functions = field(default_factory=Functions)
     replaced: frozenset[str] = frozenset()
     beyond: bool = False
+    shared: list[SharedState] = field(default_factory=list)
 
     @classmethod
     def start(
@@ -66,12 +68,15 @@ class Session:
         """Return the session of two versions as they are right after their import."""
         names = frozenset(change.definition for change in changes)
         imported = Watch(None, original, names), Watch(None, changed, names)
-        return cls(original, changed, changes, tracer, ledger, imported)
+        shared = [SharedState(original), SharedState(changed)]
+        return cls(original, changed, changes, tracer, ledger, imported, shared=shared)
 
     def rewind(self) -> None:
-        """Give the variables of both files, definitions aside, the values that they had after their import."""
+        """Give the variables of both files, and what their definitions hold, the values of right after the import."""
         for watch in self.imported:
             watch.rewind()
+        for state in self.shared:
+            state.rewind()
 
     @contextmanager
     def traced(self, definition: str, what: str) -> Iterator[None]:
@@ -172,9 +177,12 @@ class Session:
         """Put the original definitions into the changed module, so that the others can be judged without them."""
         for name in names:
             if name != MODULE and hasattr(self.original, name):
-                if name not in self.restored:
+                new = name not in self.restored
+                if new:
                     self.restored[name] = define_again(name, self.original, self.changed)
                 setattr(self.changed, name, self.restored[name])
+                if new and self.restored[name] is not getattr(self.original, name):
+                    self.shared.append(SharedState(self.changed, (name,)))
 
     @contextmanager
     def only(self, name: str) -> Iterator[None]:
