@@ -68,7 +68,7 @@ def statuses(tmp_path: Path, text: str, *edits: tuple[str, str]) -> dict[str, Ve
 
 
 @pytest.mark.parametrize(
-    "name, before, after",
+    ("name", "before", "after"),
     [
         ("Conv", CONV, EQUAL_CONV),
         ("Scaled", "y = self.act(self.conv(x)) * self.scale", "y = self.scale * self.act(self.conv(x))"),
