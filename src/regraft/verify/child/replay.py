@@ -18,7 +18,7 @@ from torch import nn
 
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Check, Difference, Largest, compare
-from regraft.verify.child.observe import calls_noted, chance, counted, shared, watch_calls
+from regraft.verify.child.observe import calls_noted, chance, counted, overtaken, shared, watch_calls
 from regraft.verify.child.state import Watch, identical, is_state
 from regraft.verify.child.tree import Call
 
@@ -50,7 +50,8 @@ class Outcome:
     """What one run showed. `error` is None where it ran; `gradients` is None where backward is impossible.
 
     `outputs` also holds the buffers after the call and everything else that it left behind; `again` the same of a
-    second call. `noted` is what hooks on the submodules saw, `drew` the sources of random numbers that the call moved,
+    second call. `noted` is what hooks on the submodules saw, `order` the order in which they first ran, `drew` the
+    sources of random numbers that the call moved,
     `left` a hash of PyTorch's afterwards, `shared` the results that share memory with what went in, `second` the
     second derivatives.
     """
@@ -62,6 +63,7 @@ class Outcome:
     gradients_again: Mapping[str, Any] | None = None
     second: Mapping[str, Any] | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
     drew: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     left: int = 0
@@ -191,8 +193,9 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     overwritten = _overwritten(live)
     again = _second(target, call, plan, watch) if plan.repeat else {}
     seen = Outcome(
-        outputs, again, overwritten, noted=calls_noted(log), drew=drew, shared=alike, left=hash(now["torch"])
-    )
+        outputs, again, overwritten, noted=calls_noted(log), order=tuple(log), drew=drew, shared=alike,
+        left=hash(now["torch"]),
+    )  # fmt: skip
     if not plan.gradients:
         return seen
     found = _backward(flat, live, target.module, plan)
@@ -352,6 +355,9 @@ def _judge_conduct(original: Outcome, changed: Outcome) -> Difference | None:
         if before.get(path, 0) != after.get(path, 0):
             sentence = f"hooks on {path!r} see {after.get(path, 0)} calls, in the original {before.get(path, 0)}"
             return Difference(path, sentence)
+    if pair := overtaken(original.order, changed.order):
+        sentence = f"hooks on {pair[0]!r} run after those on {pair[1]!r}, in the original before them"
+        return Difference(pair[0], sentence)
     return None
 
 
