@@ -1,7 +1,8 @@
 """Verdicts of files that were verified before: an interrupted run over many files goes on where it stopped.
 
-The key is everything that a verdict depends on: both texts, the driver, Regraft's own source, the versions of Python,
-of PyTorch, of the libraries of kernels and of the package that the file belongs to, and whether Triton interprets.
+The key is everything that a verdict depends on: both texts, the driver, the effort, what is to be kept, Regraft's own
+source, the versions of Python, of PyTorch, of the libraries of kernels and of the package that the file belongs to,
+and whether Triton interprets.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from regraft.cache import digest, own_key
@@ -40,24 +42,25 @@ def verified(
     python: str = sys.executable,
     root: Path | None = None,
     effort: Effort = "low",
+    keep: Collection[str] = (),
 ) -> tuple[Verdict, ...]:
     """As `verify`, from the cache in `root` where the same was verified before; raises VerifyError."""
-    entry = _entry(path, changed, driver, python, root, effort) if root is not None else None
+    entry = _entry(path, changed, driver, python, root, effort, keep) if root is not None else None
     known = _load(entry, str(path)) if entry is not None else None
     if known is not None:
         return known
-    found = verify(path, changed, driver=driver, time_limit=time_limit, python=python, effort=effort)
+    found = verify(path, changed, driver=driver, time_limit=time_limit, python=python, effort=effort, keep=keep)
     if entry is not None and not any("time limit" in one.reason or "did not finish" in one.reason for one in found):
         _store(entry, found)
     return found
 
 
 def _entry(
-    path: Path, changed: bytes, driver: str | None, python: str, root: Path, effort: Effort
+    path: Path, changed: bytes, driver: str | None, python: str, root: Path, effort: Effort, keep: Collection[str]
 ) -> Path | None:
     key = own_key()
     try:
-        texts = [path.read_bytes(), changed, str(driver).encode(), effort.encode()]
+        texts = [path.read_bytes(), changed, str(driver).encode(), effort.encode(), " ".join(sorted(keep)).encode()]
         file = (driver or "").rpartition(":")[0]
         texts += [Path(file).read_bytes()] if file.endswith(".py") else []
     except OSError:

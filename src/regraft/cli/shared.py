@@ -67,6 +67,22 @@ UNSAFE = click.option(
 )
 
 
+def _kept(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    from regraft.verify.types import TRANSFORMS
+
+    words = tuple(dict.fromkeys(word for text in value for word in _words(text)))
+    for word in words:
+        if word not in TRANSFORMS:
+            raise click.BadParameter(f"{word!r} is none of {', '.join(TRANSFORMS)}", context, parameter)
+    return words
+
+
+KEEP = click.option(
+    "--keep", metavar="script,fx", multiple=True, callback=_kept,
+    help="Do not prove what loses torch.jit.script or torch.fx.symbolic_trace; may be given several times.",
+)  # fmt: skip
+
+
 FORMAT = click.option(
     "--output-format", "form", type=click.Choice(["full", "concise", "json"]), default="full", show_default=True
 )
@@ -161,25 +177,33 @@ def print_error(error: SourceError) -> None:
 
 
 def verdicts_of(
-    path: Path, changed: bytes, driver: str | None, limit: float, python: str, cached: bool,
+    path: Path,
+    changed: bytes,
+    driver: str | None,
+    limit: float,
+    python: str,
+    cached: bool,
     effort: Effort = "default",
+    keep: tuple[str, ...] = (),
 ) -> tuple[Verdict, ...]:
     from regraft import cache
     from regraft.verdicts import verified
     from regraft.verify import VerifyError
 
     try:
-        return verified(path, changed, driver, limit, python, cache.directory() if cached else None, effort)
+        return verified(path, changed, driver, limit, python, cache.directory() if cached else None, effort, keep)
     except VerifyError as error:
         stop(str(error))
 
 
 def print_verdict(verdict: Verdict) -> None:
-    from regraft.report.certificate import domain_summary
+    from regraft.report.certificate import domain_summary, loss_lines
 
     colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
     status = paint(verdict.status, fg=colour, bold=True)
     click.echo(f"{verdict.file} {verdict.definition}: {status}" + (f": {verdict.reason}" if verdict.reason else ""))
+    for loss in loss_lines(verdict):
+        click.echo(f"  loses {loss}")
     for key in ("models", "dtypes", "reproducer"):
         value = verdict.evidence.get(key)
         if value:

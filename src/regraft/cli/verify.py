@@ -13,6 +13,7 @@ import click
 from regraft.cli.shared import (
     DIRECTORIES,
     IGNORE,
+    KEEP,
     PATH,
     PYTHON,
     SELECT,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     "--effort", type=click.Choice(["low", "default"]), default="default", show_default=True,
     help="low: the inputs that models are first run on; default: also other masks, sizes, values, modes and fields.",
 )  # fmt: skip
+@KEEP
 @click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
 @click.option(
     "--output-format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
@@ -64,6 +66,7 @@ def verify_command(
     python: str,
     time_limit: float,
     effort: Effort,
+    keep: tuple[str, ...],
     no_cache: bool,
     form: str,
 ) -> None:
@@ -88,7 +91,7 @@ def verify_command(
     verdicts = tuple(
         verdict
         for file, data in versions.items()
-        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache, effort)
+        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache, effort, keep)
     )
     if form == "json":
         from regraft.verify import to_json

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
-from regraft.verify.types import INTERNAL, LEVELS, MODULE, Effort, Status, Verdict, VerifyError
+from regraft.verify.transform_uses import uses_of
+from regraft.verify.types import INTERNAL, LEVELS, MODULE, TRANSFORMS, Effort, Status, Verdict, VerifyError
 
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
@@ -36,6 +37,7 @@ def verify(
     memory_limit: int | None = MEMORY_LIMIT,
     python: str = sys.executable,
     effort: Effort = "low",
+    keep: Collection[str] = (),
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per changed definition.
 
@@ -44,11 +46,16 @@ def verify(
     brought to life from configuration classes and constructor signatures. `time_limit` is in seconds of work, on the
     clock it may take four times as long; `memory_limit` is in bytes. Both are for the child process run by `python`.
     With `effort` "default" definitions are also compared beyond their first inputs: what `regraft verify` does.
+    What the changed version loses of TorchScript ("script") and `torch.fx` ("fx") is evidence; it is not proved where
+    `keep` names it or the file's package applies it to the definition.
     Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
 
-    Raises VerifyError for a missing file, text that does not compile, or an interpreter without torch. A crash, a
+    Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not compile, or an
+    interpreter without torch. A crash, a
     hang or a model that cannot be built is a verdict.
     """
+    if unknown := sorted(set(keep) - set(TRANSFORMS)):
+        raise ValueError(f"unknown in keep: {unknown[0]!r}; it takes {', '.join(TRANSFORMS)}")
     before = _read(original)
     if before == changed:
         return ()
@@ -67,6 +74,7 @@ def verify(
         memory_limit=memory_limit,
         python=python,
         effort=effort,
+        keep=tuple(sorted(keep)),
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -125,6 +133,7 @@ class _Job:
     memory_limit: int | None
     python: str
     effort: Effort
+    keep: tuple[str, ...] = ()
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
@@ -215,6 +224,8 @@ def _ended(result: dict[str, Any], ended: Exit, blamed: bool) -> dict[str, Any]:
 def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str, str], job: _Job) -> Verdict:
     record = result.get("records", {}).get(change.definition, {})
     status, reason = _decide(change, result, record, fallen)
+    if status == "proved" and (loss := _lost(change, record.get("losses", []), job)):
+        status, reason = "unproven", loss
     evidence = _evidence(change, result, record)
     if status == "refuted":
         evidence["reproducer"] = write_reproducer(job.original, job.changed, record.get("failure", {}), reason)
@@ -258,6 +269,18 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         read = ", ".join(f"config.{name}" for name in fields)
         return f"changed lines read {read}, and no model ran with another value: give one with --driver"
     return _thin(record, result.get("skipped", []))
+
+
+def _lost(change: Change, losses: list[str], job: _Job) -> str:
+    """Return the first loss that somebody minds: the caller, or the repository, which scripts or traces it."""
+    uses = uses_of(job.original, change.definition) if losses else {}
+    for kind, function in TRANSFORMS.items():
+        for loss in (loss for loss in losses if loss.startswith(f"{function}:")):
+            if kind in job.keep:
+                return f"it loses what --keep asks for: {loss}"
+            if kind in uses:
+                return f"it loses what {uses[kind]} does with it: {loss}"
+    return ""
 
 
 def _thin(record: dict[str, Any], reasons: list[str]) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 Status = Literal["proved", "unproven", "refuted"]
 
 Effort = Literal["low", "default"]
+
+# What `--keep` names, and the function of PyTorch that it means.
+TRANSFORMS: Mapping[str, str] = MappingProxyType({"script": "torch.jit.script", "fx": "torch.fx.symbolic_trace"})
 
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"
