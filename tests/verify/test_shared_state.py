@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 TABLE = {"silu": nn.SiLU()}
+UNUSED = [nn.LazyLinear(3), nn.Linear(2, 2, device="meta")]
 
 
 class Conv(nn.Module):

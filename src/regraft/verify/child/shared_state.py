@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from regraft.verify.child.state import Watch
+from regraft.verify.child.state import Watch, identical
 
 _CONTAINERS = (list, tuple, set, frozenset)
 _NUMBERS = (bool, int, float, str, type(None))
@@ -37,7 +37,11 @@ class SharedState:
                 self._numbers |= {(value, name): held for name, held in own.items() if isinstance(held, _NUMBERS)}
         self._watches = [Watch(module, None) for module in self._modules]
         parameters = dict.fromkeys(parameter for module in self._modules for parameter in module.parameters())
-        self._parameters = {each: (each.detach().clone(), each.requires_grad) for each in parameters}
+        self._parameters = {
+            each: (each.detach().clone(), each.requires_grad)
+            for each in parameters
+            if not is_lazy(each) and each.device.type != "meta"
+        }
 
     def rewind(self) -> None:
         """Give the modules their mode, attributes and weights back, and the classes their numbers."""
@@ -45,8 +49,8 @@ class SharedState:
             watch.rewind()
         for parameter, (value, wants_gradient) in self._parameters.items():
             parameter.requires_grad_(wants_gradient)
-            if not torch.equal(parameter.detach(), value):
-                parameter.detach().copy_(value)
+            if not identical(parameter.detach(), value):
+                parameter.data = value.clone()
         for (cls, name), number in self._numbers.items():
             if vars(cls).get(name, cls) is not number:
                 setattr(cls, name, number)
