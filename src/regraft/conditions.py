@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from regraft.structure.rank import rank
 from regraft.uses import METADATA
 
 Arguments = tuple[Operand, ...]
+
+_VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")  # what the width of a model's head is named after
+_COMPARABLE = 16  # times as wide: the query of 16 heads beside a key of one
 
 ONE_ROUNDING = 2.0**-23  # of float32, relative
 LARGEST = 1e300  # integers beyond it have no float
@@ -134,6 +138,35 @@ def _distinct(args: Arguments, scope: Scope) -> str:
             if left is not None and right is not None and (left is right or left.key() == right.key()):
                 return f"{_show_var(operand)} is {_show_var(other)}"
     return ""
+
+
+def _comparable_widths(args: Arguments, scope: Scope) -> str:
+    """No layer's output is much wider than another's, as far as numbers and names say.
+
+    One product of layers that differ so is as wide as the widest: it saves nothing.
+    """
+    widths = {}
+    for operand in args:
+        value = scope.value(operand)
+        for layer in value.layers if value is not None else ():
+            if "out_features" in layer.args:
+                widths[_show_var(operand)] = layer.args["out_features"]
+    words = [name for name, width in widths.items() if _VOCABULARY.search(_spelled(width))]
+    if words and len(words) < len(widths):
+        return f"{words[0]} is as wide as a vocabulary or a list of classes, and others are not"
+    numbers = {name: width.const for name, width in widths.items() if isinstance(width.const, int)}
+    widest, least = max(numbers, key=numbers.__getitem__, default=""), min(numbers.values(), default=0)
+    if widest and numbers[widest] > _COMPARABLE * least:
+        return f"{widest} is {numbers[widest]} wide, another layer {least}"
+    return ""
+
+
+def _spelled(value: Value) -> str:
+    """The names that a value is computed from, and what it is called."""
+    parts = [value.name, *value.names]
+    if value.node is not None:
+        parts += [value.node.spelling, *map(_spelled, value.node.args.values())]
+    return " ".join(parts)
 
 
 def _constant(args: Arguments, scope: Scope) -> str:
@@ -277,6 +310,7 @@ PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "used_once": (1, 9, _used_once),
     "called_once": (1, 9, _called_once),
     "distinct": (2, 9, _distinct),
+    "comparable_widths": (2, 9, _comparable_widths),
     "constant": (1, 1, _constant),
     "equals": (2, 2, _equals),
     "tensor": (1, 1, _tensor),

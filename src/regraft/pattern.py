@@ -236,15 +236,22 @@ def _compile(transformation: Transformation, layers: Mapping[str, LayerPattern])
         _fail("`forward` has no node to find", transformation.at)
     target, outputs = _target(transformation, nodes)
     _check_connected(nodes, producers, outputs, transformation.at)
-    ours = isinstance(target.callee, Ref) and target.callee.path.startswith("regraft.ops.")
-    given = (*target.args, *(operand for _, operand in target.keywords)) if ours else ()
-    whole = frozenset(one.name for one in given if isinstance(one, Var) and one.name in layers)
+    whole = frozenset(one.name for one in _given(target) if isinstance(one, Var) and one.name in layers)
     for made in nodes:
         if (made.chosen or made.name == OWN_CLASS) and made.layer not in whole:
             _fail(f"${made.layer} may be of several types: an op of Regraft has to be given it", transformation.at)
     needed = (node for node in nodes if node.required and node.layer not in whole)
     ops = frozenset(node.op for node in needed) - {"call", *RUN_TIME_TESTS}
     return Pattern(nodes, producers, layers, target, outputs, whole, ops, _decorator(transformation))
+
+
+def _given(call: Apply) -> Iterator[Operand]:
+    """The arguments of a call of an op of Regraft, and of the ops whose results it is given."""
+    if isinstance(call.callee, Ref) and call.callee.path.startswith("regraft.ops."):
+        for operand in (*call.args, *(operand for _, operand in call.keywords)):
+            yield operand
+            if isinstance(operand, Apply):
+                yield from _given(operand)
 
 
 def _decorator(transformation: Transformation) -> Decorator | None:

@@ -1,7 +1,8 @@
 """Verdicts of files that were verified before: an interrupted run over many files goes on where it stopped.
 
-The key is everything that a verdict depends on: both texts, the driver, Regraft's own source, the versions of Python,
-of PyTorch, of the libraries of kernels and of the package that the file belongs to, and whether Triton interprets.
+The key is everything that a verdict depends on: both texts, the driver, the effort, what is to be kept, Regraft's own
+source, the versions of Python, of PyTorch, of the libraries of kernels and of the package that the file belongs to,
+and whether Triton interprets.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from regraft.cache import digest, own_key
 from regraft.names import package_of
 from regraft.source import write_whole
 from regraft.verify import Verdict, to_json, verify
-from regraft.verify.types import Contract, Effort
+from regraft.verify.types import Terms
 
 _LIBRARIES = (
     "torch",
@@ -39,34 +40,28 @@ def verified(
     time_limit: float = 300.0,
     python: str = sys.executable,
     root: Path | None = None,
-    effort: Effort = "default",
-    contract: Contract = "strict",
+    terms: Terms = Terms(),
 ) -> tuple[Verdict, ...]:
     """As `verify`, from the cache in `root` where the same was verified before; raises VerifyError."""
-    entry = _entry(path, changed, driver, python, root, effort, contract) if root is not None else None
+    entry = _entry(path, changed, driver, python, root, terms) if root is not None else None
     known = _load(entry, str(path)) if entry is not None else None
     if known is not None:
         return known
     found = verify(
-        path, changed, driver=driver, time_limit=time_limit, python=python, effort=effort, contract=contract
-    )
+        path, changed, driver=driver, time_limit=time_limit, python=python, effort=terms.effort,
+        contract=terms.contract, keep=terms.keep,
+    )  # fmt: skip
     if entry is not None and not any("time limit" in one.reason or "did not finish" in one.reason for one in found):
         _store(entry, found)
     return found
 
 
 def _entry(
-    path: Path,
-    changed: bytes,
-    driver: str | None,
-    python: str,
-    root: Path,
-    effort: Effort,
-    contract: Contract,
+    path: Path, changed: bytes, driver: str | None, python: str, root: Path, terms: Terms
 ) -> Path | None:
     key = own_key()
     try:
-        texts = [path.read_bytes(), changed, str(driver).encode(), effort.encode(), contract.encode()]
+        texts = [path.read_bytes(), changed, str(driver).encode(), repr(terms).encode()]
         file = (driver or "").rpartition(":")[0]
         texts += [Path(file).read_bytes()] if file.endswith(".py") else []
     except OSError:

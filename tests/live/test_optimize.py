@@ -182,9 +182,22 @@ def test_copies_and_pickles(model: Any, module: types.ModuleType) -> None:
     copied = copy.deepcopy(model)
     assert type(copied) is type(model) and copied.blocks[0].dense.weight is not model.blocks[0].dense.weight
     torch.testing.assert_close(copied(X), model(X))
-    loaded = pickle.loads(pickle.dumps(model))
+    twin = copy.copy(model.blocks[0])
+    assert type(twin) is type(model.blocks[0]) and twin.dense is model.blocks[0].dense
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.warns(UserWarning, match="call regraft.optimize on the loaded model") as warned:
+            loaded = pickle.loads(pickle.dumps(model, protocol))
+        assert len(warned) == 1
+        assert type(loaded) is module.Model and type(loaded.blocks[0]) is module.Block
+        torch.testing.assert_close(loaded(X), model(X))
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    with pytest.warns(UserWarning, match="call regraft.optimize on the loaded model"):
+        loaded = torch.load(file, weights_only=False)
     assert type(loaded) is module.Model and type(loaded.blocks[0]) is module.Block
-    torch.testing.assert_close(loaded(X), model(X))
+    optimized(loaded)
+    assert type(loaded) is not module.Model
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)

@@ -474,3 +474,23 @@ def test_few_rows_are_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     large = torch.zeros(1, 8, 512, 64)
     assert implementation("postponed_matmul", large, large.mT) == "torch-native"
     assert implementation("postponed_einsum", "bhqd,bhkd->bhqk", large, large) == "torch-native"
+
+
+@pytest.mark.parametrize("repeated", ["key", "query", "bias"])
+def test_hooks_on_a_repeated_tensor_see_every_repetition(repeated: str) -> None:
+    """Of one head's keys that all heads share by `expand`, the gradient is that of each head."""
+
+    def gradients(product: Product) -> list[Any]:
+        q, k, v = inputs()
+        given = {"query": q, "key": k, "bias": torch.arange(L * 1.0).repeat(B, H, L, 1)}
+        shared = given[repeated][:, :1].detach().requires_grad_()
+        given[repeated] = shared.expand(*given[repeated].shape)
+        seen: list[Any] = []
+        given[repeated].register_hook(lambda gradient: seen.append(gradient.clone()))
+        given[repeated].retain_grad()
+        weights = F.softmax(product(given["query"], given["key"].mT) + given["bias"], dim=-1)
+        (weights @ v).square().sum().backward()
+        return [*seen, given[repeated].grad, shared.grad]
+
+    for ours, theirs in zip(gradients(postponed_matmul), gradients(torch.matmul), strict=True):
+        torch.testing.assert_close(ours, theirs)

@@ -12,6 +12,7 @@ from regraft.verify import verify
 pytest.importorskip("torch")
 
 from regraft.verify.child.drivers import builders, flags, inference
+from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_source
 
 SOURCE = """
@@ -115,7 +116,7 @@ def count() -> int:
 def download():
     raise SystemExit("was called")
 """
-    found = {one.name: one for one in builders.builders(loaded(tmp_path, text))}
+    found = {one.name: one for one in builders.builders(loaded(tmp_path, text), Ledger(tmp_path, (), 0.0))}
     assert set(found) == {"small", "assigned", "wide"}
     assert found["small"].values == {"width": 48, "depth": (2, 2), "extra": 1} and found["small"].takes is None
     assert found["small"].overrides({"width": 8, "depth": (2, 2), "extra": 1}) == {"width": 8}

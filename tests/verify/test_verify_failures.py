@@ -178,6 +178,7 @@ def test_text_that_parses_but_does_not_compile(project, side):
 
 def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path):
     from regraft.verify.parent import _Job
+    from regraft.verify.types import Terms
 
     root = Path(tmp_path.anchor)
     for original in (root / "regraft_test_model.py", root / "regraft_test" / "model.py"):
@@ -190,7 +191,7 @@ def test_changed_text_of_a_file_in_the_root_folder_is_kept_apart(tmp_path):
             time_limit=1.0,
             memory_limit=None,
             python="",
-            effort="default",
+            terms=Terms(),
         )
         job._request(tmp_path, 1.0, (), [])
         written = Path(json.loads((tmp_path / "request.json").read_text())["changed"])

@@ -18,6 +18,7 @@ from regraft.cli.shared import (
     DIRECTORIES,
     FORMAT,
     IGNORE,
+    KEEP,
     PATH,
     PYTHON,
     SELECT,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     help="With --fix: write only what running both versions proves. On where torch is installed.",
 )  # fmt: skip
 @click.option("--unproven", is_flag=True, help="With --fix: also write what is not proved, but never what is refuted.")
+@KEEP
 @PYTHON
 @UNSAFE
 @click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
@@ -67,8 +69,8 @@ if TYPE_CHECKING:
 def check(
     paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], lock: Path | None,
     no_lock: bool, show_diff: bool, fix: bool, out: Path | None, prove: bool | None,
-    unproven: bool, python: str, unsafe: bool, vendor: bool, install: bool, explain: bool, jobs: int, no_cache: bool,
-    form: str,
+    unproven: bool, keep: tuple[str, ...], python: str, unsafe: bool, vendor: bool, install: bool, explain: bool,
+    jobs: int, no_cache: bool, form: str,
 ) -> None:  # fmt: skip
     """Find places where an optimized kernel can replace hand-written code.
 
@@ -76,8 +78,8 @@ def check(
     """
     if show_diff and fix:
         raise click.UsageError("--diff and --fix exclude each other")
-    if (prove or unproven or vendor or out) and not (fix or (show_diff and vendor and not out)):
-        raise click.UsageError("--out, --verify, --unproven and --vendor go with --fix")
+    if (prove or unproven or vendor or out or keep) and not (fix or (show_diff and vendor and not out)):
+        raise click.UsageError("--out, --verify, --unproven, --keep and --vendor go with --fix")
     if show_diff and form == "json":
         raise click.UsageError("--diff prints a diff, --output-format json prints JSON: choose one")
     from regraft.report.machine import Collector
@@ -93,7 +95,7 @@ def check(
     total.errors += [as_error(one) for one in problems]
     done = 0
     cached = not (no_cache or show_diff or fix or explain)
-    policy = chosen_policy(fix, prove, unproven, no_cache, python, out)
+    policy = chosen_policy(fix, prove, unproven, no_cache, python, out, keep)
     for report in _scan(paths, rules, explain, jobs, cached):
         total.add(report)
         if form != "json" and not show_diff:

@@ -31,16 +31,23 @@ class Policy:
     cached: bool
     python: str
     out: Path | None = None
+    keep: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0})
 
 
 def chosen_policy(
-    fix: bool, prove: bool | None, unproven: bool, no_cache: bool, python: str, out: Path | None
+    fix: bool,
+    prove: bool | None,
+    unproven: bool,
+    no_cache: bool,
+    python: str,
+    out: Path | None,
+    keep: tuple[str, ...] = (),
 ) -> Policy:
     here = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
     if fix and prove and not here:
         stop("--verify needs torch, which is not installed in this environment")
-    return Policy(here if prove is None else prove, unproven, not no_cache, python, out)
+    return Policy(here if prove is None else prove, unproven, not no_cache, python, out, keep)
 
 
 def rewrite(
@@ -83,12 +90,15 @@ def _proved_rewrite(
     """What may be written of a file; vendored ops are not there yet, so the package's own stand for them."""
     from regraft.fix import in_house, proved_fix
     from regraft.scan import check_source
+    from regraft.verify.types import OWN, Terms
 
     assert report.source is not None
     own = home == "regraft.ops"
     fix = proved_fix(
         report if own else check_source(report.source, rules), rules,
-        lambda data: verdicts_of(Path(report.file), data, None, 300.0, policy.python, policy.cached),
+        lambda data: verdicts_of(
+            Path(report.file), data, None, 300.0, policy.python, policy.cached, Terms(keep=(*policy.keep, *OWN))
+        ),
         unproven=policy.unproven,
     )  # fmt: skip
     for verdict in (*fix.verdicts, *fix.left_out):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from regraft.scan import CompiledRule
     from regraft.source import SourceError
     from regraft.verify import Verdict
-    from regraft.verify.types import Contract, Effort
+    from regraft.verify.types import Terms
 
 
 class PathType(click.Path):
@@ -65,6 +65,23 @@ IGNORE = click.option(
 UNSAFE = click.option(
     "--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract)."
 )
+
+
+def _kept(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    from regraft.verify.types import LOSSES
+
+    words = tuple(dict.fromkeys(word for text in value for word in _words(text)))
+    for word in words:
+        if word not in LOSSES:
+            raise click.BadParameter(f"{word!r} is none of {', '.join(LOSSES)}", context, parameter)
+    return words
+
+
+KEEP = click.option(
+    "--keep", metavar="script,fx,order", multiple=True, callback=_kept,
+    help="Do not prove what loses torch.jit.script, torch.fx.symbolic_trace or the order of hooks; rewrites by rules "
+    "keep the order anyway. May be given several times.",
+)  # fmt: skip
 
 
 FORMAT = click.option(
@@ -161,27 +178,32 @@ def print_error(error: SourceError) -> None:
 
 
 def verdicts_of(
-    path: Path, changed: bytes, driver: str | None, limit: float, python: str, cached: bool,
-    effort: Effort = "default",
-    contract: Contract = "strict",
+    path: Path,
+    changed: bytes,
+    driver: str | None,
+    limit: float,
+    python: str,
+    cached: bool,
+    terms: Terms,
 ) -> tuple[Verdict, ...]:
     from regraft import cache
     from regraft.verdicts import verified
     from regraft.verify import VerifyError
 
     try:
-        root = cache.directory() if cached else None
-        return verified(path, changed, driver, limit, python, root, effort, contract)
+        return verified(path, changed, driver, limit, python, cache.directory() if cached else None, terms)
     except VerifyError as error:
         stop(str(error))
 
 
 def print_verdict(verdict: Verdict) -> None:
-    from regraft.report.certificate import domain_summary, kills_summary
+    from regraft.report.certificate import domain_summary, kills_summary, loss_lines
 
     colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
     status = paint(verdict.status, fg=colour, bold=True)
     click.echo(f"{verdict.file} {verdict.definition}: {status}" + (f": {verdict.reason}" if verdict.reason else ""))
+    for loss in loss_lines(verdict):
+        click.echo(f"  loses {loss}")
     for key in ("models", "dtypes", "reproducer"):
         value = verdict.evidence.get(key)
         if value:

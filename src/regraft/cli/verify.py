@@ -13,6 +13,7 @@ import click
 from regraft.cli.shared import (
     DIRECTORIES,
     IGNORE,
+    KEEP,
     PATH,
     PYTHON,
     SELECT,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     help="strict: everything that a caller can observe, hooks on submodules among it; results: outputs, gradients, "
     "random numbers and checkpoints only, for edits by hand.",
 )  # fmt: skip
+@KEEP
 @click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
 @click.option(
     "--output-format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
@@ -71,6 +73,7 @@ def verify_command(
     time_limit: float,
     effort: Effort,
     contract: Contract,
+    keep: tuple[str, ...],
     no_cache: bool,
     form: str,
 ) -> None:
@@ -80,6 +83,7 @@ def verify_command(
     run against what it makes of them. Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
     """
     from regraft.difference import DiffError, is_diff, new_versions
+    from regraft.verify.types import OWN, Terms
 
     if changed is not None and (select is not None or ignore or directories or unsafe):
         raise click.UsageError(
@@ -92,10 +96,11 @@ def verify_command(
             stop(f"{original}: {error}")
     else:
         versions = {original: _changed_bytes(original, changed, select, ignore, directories, unsafe)}
+    terms = Terms(effort, contract, keep if changed is not None or is_diff(original) else (*keep, *OWN))
     verdicts = tuple(
         verdict
         for file, data in versions.items()
-        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache, effort, contract)
+        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache, terms)
     )
     if form == "json":
         from regraft.verify import to_json

@@ -1,8 +1,8 @@
 """Classes with rewritten methods: subclasses of the originals that carry their names.
 
 An instance gets such a class in place of its own (`instance.__class__ = ...`): parameters, buffers, hooks and every
-reference to it stay. The class keeps the original's name; a copy of an instance has it, too, and a pickle holds the
-original class.
+reference to it stay. The class keeps the original's name; a copy of an instance has it, too. A pickle holds the
+original class, and loading it warns that nothing of it is rewritten.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import itertools
 import linecache
 import sys
 import types
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -177,19 +178,44 @@ def subclass(cls: type, methods: Mapping[str, Any]) -> type:
         ORIGINAL: cls,
         **methods,
     }
+    if not hasattr(cls, "__copy__"):
+        namespace["__copy__"] = _shallow_copy
     if not hasattr(cls, "__deepcopy__"):
         namespace["__deepcopy__"] = _deep_copy
     return type(cls)(cls.__name__, (cls,), namespace)
 
 
+class _Notice:
+    """Stands in a pickle for a warning: whoever loads it calls `warnings.warn`, and gets None in its place."""
+
+    TEXT = (
+        "the model was pickled after regraft.optimize(model), and a pickle holds the original classes: "
+        "call regraft.optimize on the loaded model to rewrite it again"
+    )
+
+    def __reduce__(self) -> Any:
+        return warnings.warn, (self.TEXT, UserWarning)
+
+
+_NOTICE = _Notice()  # a pickler writes one object once, for however many modules
+
+
 def _reduce(self: Any, protocol: Any) -> Any:
-    """A pickle holds the original class, which loads anywhere."""
+    """A pickle holds the original class, which loads anywhere, and a notice that says so."""
     cls = type(self)
     stands_for: Any = original(cls)
     function, arguments, *rest = stands_for.__reduce_ex__(self, protocol)
-    if getattr(function, "__name__", "") == "__newobj__":  # which wants the very class of the instance
-        return (copyreg._reconstructor, (stands_for, object, None), *rest)  # type: ignore[attr-defined]
+    newly: Any = copyreg._reconstructor  # type: ignore[attr-defined]
+    # copyreg.__newobj__ wants the very class of the instance; the other ignores its last argument for plain objects
+    if getattr(function, "__name__", "") == "__newobj__" or (function is newly and arguments[1] is object):
+        return (newly, (stands_for, object, _NOTICE), *rest)
     return (function, tuple(stands_for if one is cls else one for one in arguments), *rest)
+
+
+def _shallow_copy(self: Any) -> Any:
+    state = self.__getstate__() if hasattr(self, "__getstate__") else self.__dict__
+    cls: Any = type(self)
+    return _restored(cls.__new__(cls), self.__dict__ if state is None else state)
 
 
 def _deep_copy(self: Any, memo: dict[int, Any]) -> Any:
@@ -197,7 +223,10 @@ def _deep_copy(self: Any, memo: dict[int, Any]) -> Any:
     copied = cls.__new__(cls)
     memo[id(self)] = copied
     state = self.__getstate__() if hasattr(cls, "__getstate__") else self.__dict__
-    state = copy.deepcopy(self.__dict__ if state is None else state, memo)
+    return _restored(copied, copy.deepcopy(self.__dict__ if state is None else state, memo))
+
+
+def _restored(copied: Any, state: Any) -> Any:
     if hasattr(copied, "__setstate__"):
         copied.__setstate__(state)
     else:

@@ -110,6 +110,10 @@ def optimize(
     project, if there is one (False: never), else those that need nothing but PyTorch. `unsafe` adds rules that change
     what callers see.
 
+    A copy of the model (`copy.copy`, `copy.deepcopy`) is rewritten as the model is. A pickle of it (`pickle.dumps`,
+    `torch.save(model)`) holds the original classes, so it loads where Regraft is not installed; loading it warns that
+    nothing of it is rewritten: call `optimize` on the loaded model again. A `state_dict` is that of the original.
+
     Raises ValueError for rules that do not exist or do not load and for a lock that does not fit them, VerifyError
     where nothing can be verified (no PyTorch for the child process). Warns with NothingOptimized if nothing was
     changed, and with OtherConditions if a lock was measured under others.
@@ -276,8 +280,10 @@ class _File:
 def _verifier(path: str, time_limit: float) -> Verify:
     from regraft import cache
     from regraft.verdicts import verified
+    from regraft.verify.types import OWN, Terms
 
-    return lambda data: verified(Path(path), data, time_limit=time_limit, root=cache.directory())
+    terms = Terms(keep=OWN)
+    return lambda data: verified(Path(path), data, time_limit=time_limit, root=cache.directory(), terms=terms)
 
 
 def _place(cls: str | None, function: str) -> str:

@@ -56,6 +56,10 @@ from regraft.ops.gated_activation import (
     gated_activation,
     gated_activation_implementation,
     gated_activation_reference,
+    gated_product,
+    gated_product_implementation,
+    gated_product_reference,
+    open_gate,
 )
 from regraft.ops.gated_linear import gated_linear, gated_linear_implementation, gated_linear_reference
 from regraft.ops.gelu_mlp import (
@@ -138,6 +142,7 @@ __all__ = [
     "flash_gelu_mlp",
     "gated_activation",
     "gated_linear",
+    "gated_product",
     "group_norm",
     "grouped_experts",
     "implementation",
@@ -148,6 +153,7 @@ __all__ = [
     "linear_gelu",
     "linear_qkv",
     "memory_efficient_attention",
+    "open_gate",
     "postponed_baddbmm",
     "postponed_einsum",
     "postponed_linear",
@@ -181,6 +187,7 @@ REFERENCES: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "flash_gelu_mlp": gelu_mlp_reference,
         "gated_activation": gated_activation_reference,
         "gated_linear": gated_linear_reference,
+        "gated_product": gated_product_reference,
         "group_norm": group_norm_reference,
         "grouped_experts": experts_reference,
         "layer_norm": layer_norm_reference,
@@ -222,6 +229,7 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
         "flash_gelu_mlp": flash_gelu_mlp_implementation,
         "gated_activation": gated_activation_implementation,
         "gated_linear": gated_linear_implementation,
+        "gated_product": gated_product_implementation,
         "group_norm": group_norm_implementation,
         "grouped_experts": grouped_experts_implementation,
         "layer_norm": layer_norm_implementation,

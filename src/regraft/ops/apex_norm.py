@@ -60,10 +60,11 @@ def layer_norm_through_apex(kernel: Callable[..., torch.Tensor], x: torch.Tensor
 
 def apex_layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
     """Name of what runs for these arguments: "apex" or "reference"."""
-    if not is_plain(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None or x.dtype != torch.float32:
+    if not is_plain(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None:
         return "reference"
     shape = norm.normalized_shape
-    fits = on_one_gpu(x, norm.weight, norm.bias) and x.shape[-len(shape) :] == torch.Size(shape)
+    fits = on_one_gpu(x, norm.weight, norm.bias) and x.dtype == torch.float32
+    fits = fits and x.shape[-len(shape) :] == torch.Size(shape)
     return "apex" if fits and _apex_norm_kernel("fused_layer_norm_affine") is not None else "reference"
 
 

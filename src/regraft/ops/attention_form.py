@@ -81,12 +81,34 @@ class Step:
 
 
 def snapshot(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that nobody can change; what a broadcast dimension repeats is copied once."""
-    size = tensor.shape
-    for number, stride in enumerate(tensor.stride()):
-        if not stride and size[number] > 1:
-            tensor = tensor.narrow(number, 0, 1)
-    return tensor.clone().expand(size)
+    """A copy that nobody can change; what a broadcast dimension repeats is copied once.
+
+    A hook on the tensor sees the gradient of every repetition, as where all of them are copied.
+    """
+    if any(not stride and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        copied: torch.Tensor = _Copy.apply(tensor)
+        return copied
+    return tensor.clone()
+
+
+class _Copy(torch.autograd.Function):  # type: ignore[misc]
+    """The identity, by a copy of one element for each that is repeated."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        size = tensor.shape
+        for number, stride in enumerate(tensor.stride()):
+            if not stride and size[number] > 1:
+                tensor = tensor.narrow(number, 0, 1)
+        return tensor.clone().expand(size)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor) -> torch.Tensor:
+        return tangent
 
 
 def follow(function: Any, args: Any, kwargs: Any, place: int, alike: torch.Tensor, form: Form) -> Step | None:

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from regraft.ops.folding import after, folds, scale_and_shift
+from regraft.ops.plain import are_tensors
 
 _TRANSPOSED = {
     nn.ConvTranspose1d: functional.conv_transpose1d,
@@ -60,7 +61,7 @@ def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Te
 def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str:
     """Name of what runs for these arguments: "folded" or "reference"."""
     kind = _NORM_AFTER.get(type(conv))
-    if kind is None or x.dim() != conv.weight.dim():
+    if kind is None or not are_tensors(x) or x.dim() != conv.weight.dim():
         return "reference"  # without a batch dimension the normalisation refuses the result, or takes another axis
     steps = math.prod(conv.stride)
     space = x.shape[0] * math.prod(x.shape[2:])

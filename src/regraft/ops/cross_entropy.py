@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from regraft.ops.liger import LigerKernel, liger, takes
-from regraft.ops.plain import is_plain
+from regraft.ops.plain import are_tensors, is_plain
 
 _REDUCTIONS = ("mean", "sum", "none")
 _MAX_CLASSES = 1 << 30
@@ -56,11 +56,13 @@ def cross_entropy_implementation(x: torch.Tensor, target: torch.Tensor, *, layer
         if not is_plain(layer, nn.CrossEntropyLoss):
             return "reference"
         options = {"weight": layer.weight, "reduction": layer.reduction}
+    if not are_tensors(x) or type(target) is not torch.Tensor:
+        return "reference"
     if x.dim() != 2 or target.dim() != 1 or target.dtype != torch.int64 or target.device != x.device:
         return "reference"
     if options.get("weight") is not None or options.get("reduction", "mean") not in _REDUCTIONS:
         return "reference"
-    fits = takes(x, columns=_MAX_CLASSES) and type(target) is torch.Tensor and target.shape == x.shape[:1]
+    fits = takes(x, columns=_MAX_CLASSES) and target.shape == x.shape[:1]
     return "liger" if fits and not torch.is_autocast_enabled(x.device.type) else "reference"
 
 

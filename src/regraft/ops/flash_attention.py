@@ -57,9 +57,11 @@ def flash_attention_implementation(
 ) -> str:  # fmt: skip
     """Name of what runs for these arguments: "flash-attn", "torch-native" or "reference"."""
     name = attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
+    if name != "torch-native" or mask is not None:
+        return name
     alike = query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]
     alike = alike and query.shape[-1] == key.shape[-1] == value.shape[-1] <= _MAX_HEAD
-    fits = name == "torch-native" and mask is None and alike and query.dtype in (torch.float16, torch.bfloat16)
+    fits = alike and query.dtype in (torch.float16, torch.bfloat16)
     return "flash-attn" if fits and query.device.type == "cuda" and _flash_attention_kernel() is not None else name
 
 

@@ -47,9 +47,9 @@ def rotary_through_te(kernel: Callable[..., torch.Tensor], x: torch.Tensor, angl
 
 def te_rotary_implementation(x: torch.Tensor, angles: torch.Tensor, *, rounded: bool = False) -> str:
     """Name of what runs for these arguments: "transformer-engine" or "reference"."""
-    known = angles.dtype == torch.float32 and not angles.requires_grad and (rounded or x.dtype == torch.float32)
-    fits = known and on_one_gpu(x) and on_one_gpu(angles) and x.device == angles.device
-    fits = fits and position_dimension(x, angles) is not None
+    fits = on_one_gpu(x) and on_one_gpu(angles) and x.device == angles.device
+    fits = fits and angles.dtype == torch.float32 and not angles.requires_grad
+    fits = fits and (rounded or x.dtype == torch.float32) and position_dimension(x, angles) is not None
     return "transformer-engine" if fits and _te_kernel() is not None else "reference"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,47 @@ from regraft.ops.activations import activation_kind
 from regraft.ops.liger import LigerKernel, liger, takes
 
 _MODULES = {"silu": "swiglu", "gelu-tanh": "geglu"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenGate:
+    """A gate whose activation Liger's kernel computes with the product: SiLU or GELU by tanh, without hooks."""
+
+    gate: torch.Tensor
+    activation: Any
+
+
+def open_gate(gate: torch.Tensor, activation: Any) -> torch.Tensor | OpenGate:
+    """`activation(gate)`, or both as they are where `gated_product` has a kernel for them.
+
+    So what computes the other factor runs after the activation and its hooks, as in the model.
+    """
+    if gated_activation_implementation(gate, gate, activation) == "liger":
+        return OpenGate(gate, activation)
+    result: torch.Tensor = activation(gate)
+    return result
+
+
+def gated_product(opened: torch.Tensor | OpenGate, up: torch.Tensor) -> torch.Tensor:
+    """`opened * up`, by Liger's kernels where `open_gate` left the activation to them.
+
+    Shapes: the gate, `up` and the result are alike.
+    """
+    if isinstance(opened, OpenGate):
+        return gated_activation(opened.gate, up, opened.activation)
+    return gated_product_reference(opened, up)
+
+
+def gated_product_reference(opened: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    """The product that the op replaces."""
+    return opened * up
+
+
+def gated_product_implementation(opened: torch.Tensor | OpenGate, up: torch.Tensor) -> str:
+    """Name of what runs for these arguments: "liger" or "reference"."""
+    if isinstance(opened, OpenGate):
+        return gated_activation_implementation(opened.gate, up, opened.activation)
+    return "reference"
 
 
 def gated_activation(gate: torch.Tensor, up: torch.Tensor, activation: Any, *, approximate: str = "") -> torch.Tensor:

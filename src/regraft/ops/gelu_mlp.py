@@ -86,7 +86,7 @@ def _mlp_fits(x: torch.Tensor, up: Any, down: Any, activation: Any, dropout: Any
     idle = dropout is None or (is_plain(dropout, nn.Dropout) and not (dropout.training and dropout.p))
     if not idle or not all(is_plain(one, nn.Linear) and one.bias is not None for one in (up, down)):
         return False
-    if x.dtype not in _HALF or not on_one_gpu(x, up.weight, up.bias, down.weight, down.bias):
+    if not on_one_gpu(x, up.weight, up.bias, down.weight, down.bias) or x.dtype not in _HALF:
         return False
     fits = x.shape[-1] == up.in_features and up.out_features == down.in_features
     fits = fits and not any(one % 8 for one in (up.in_features, up.out_features, down.out_features))

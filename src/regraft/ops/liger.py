@@ -81,9 +81,11 @@ def takes(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) -> bool:
     """
     given = [one for one in tensors if one is not None]
     first = given[0]
+    if not are_tensors(*given):  # nor what stands for them while `torch.fx` traces
+        return False
     if not first.is_cuda and not (interprets() and first.device.type == "cpu"):
         return False
-    if not are_tensors(*given) or any(one.device != first.device for one in given):
+    if any(one.device != first.device for one in given):
         return False
     if any(one.dtype not in _DTYPES or not one.numel() or one.shape[-1] > columns for one in given):
         return False

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from regraft.ops.folding import after, folds, scale_and_shift
+from regraft.ops.plain import are_tensors
 
 
 def linear_batch_norm(x: torch.Tensor, linear: Any, norm: Any) -> torch.Tensor:
@@ -35,7 +36,7 @@ def linear_batch_norm_reference(x: torch.Tensor, linear: Any, norm: Any) -> torc
 
 def linear_batch_norm_implementation(x: torch.Tensor, linear: Any, norm: Any) -> str:
     """Name of what runs for these arguments: "folded" or "reference"."""
-    if type(linear) is not nn.Linear or x.dim() != 2:
+    if type(linear) is not nn.Linear or not are_tensors(x) or x.dim() != 2:
         return "reference"
     fits = folds(x, linear, norm, nn.BatchNorm1d, linear.out_features, x.shape[0])
     return "folded" if fits else "reference"

@@ -82,9 +82,11 @@ def on_one_gpu(*tensors: torch.Tensor) -> bool:
     Not under autocast, while a compiler traces, under transformations of functions, and in forward mode.
     """
     first = tensors[0]
+    if not are_tensors(*tensors):  # nor what stands for them while `torch.fx` traces
+        return False
     if not first.is_cuda or first.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return False
-    if not are_tensors(*tensors) or any(not one.numel() for one in tensors):
+    if any(not one.numel() for one in tensors):
         return False
     alike = all(one.device == first.device and one.dtype == first.dtype for one in tensors)
     return alike and not is_transformed() and not torch.is_autocast_enabled("cuda")

@@ -108,7 +108,9 @@ def postponed_baddbmm_implementation(
     input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> str:
     """Name of what runs for these arguments: "torch-native" or "reference"."""
-    fits = _is_plain(input, batch1, batch2) and batch1.dim() == 3 and _pays(batch1, batch2.transpose(-1, -2))
+    if not _is_plain(input, batch1, batch2):
+        return "reference"
+    fits = batch1.dim() == 3 and _pays(batch1, batch2.transpose(-1, -2))
     fits = fits and alpha > 0 and input.dtype == batch1.dtype and input.dim() <= 3
     size = (*batch1.shape[:-1], batch2.shape[-1])
     fits = fits and all(own in (1, one) for own, one in zip(input.shape[::-1], size[::-1], strict=False))

@@ -21,4 +21,4 @@ def quick_gelu_reference(x: torch.Tensor) -> torch.Tensor:
 
 def quick_gelu_implementation(x: torch.Tensor) -> str:
     """Name of what runs for these arguments: "torch-native" or "reference"."""
-    return "torch-native" if x.dtype in _WIDE else "reference"
+    return "torch-native" if isinstance(x, torch.Tensor) and x.dtype in _WIDE else "reference"

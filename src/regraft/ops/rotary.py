@@ -26,7 +26,7 @@ def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 def rotary_reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """The composition that the op replaces; ValueError for an odd size, which different sources halve differently."""
     half = x.shape[-1] // 2
-    if x.shape[-1] % 2:
+    if isinstance(x, torch.Tensor) and x.shape[-1] % 2:  # a size that `torch.fx` traces is no number
         raise ValueError(f"a rotary embedding needs an even size, not {x.shape[-1]}")
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
 

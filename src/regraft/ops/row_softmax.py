@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from regraft.ops.liger import LigerKernel, liger, takes
-from regraft.ops.plain import is_plain
+from regraft.ops.plain import are_tensors, is_plain
 
 
 def row_softmax(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> torch.Tensor:
@@ -32,8 +32,10 @@ def row_softmax_reference(x: torch.Tensor, *, dtype: torch.dtype | None = None, 
 
 def row_softmax_implementation(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> str:
     """Name of what runs for these arguments: "liger" or "reference"."""
+    if not are_tensors(x) or not x.dim() or not takes(x):
+        return "reference"
     plain = layer is None or (is_plain(layer, nn.Softmax) and layer.dim in (-1, x.dim() - 1))
-    if not plain or (dtype or x.dtype) != torch.float32 or not x.dim() or not takes(x):
+    if not plain or (dtype or x.dtype) != torch.float32:
         return "reference"
     return "reference" if torch.is_autocast_enabled(x.device.type) else "liger"
 

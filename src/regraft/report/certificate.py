@@ -34,9 +34,16 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
             lines += ["", f"**{one.definition}** is {one.status}: {one.reason}"]
         if one.evidence.get("given up"):
             lines += ["", f"**{one.definition}** gives up: {_joined(one.evidence['given up'])}"]
+        for loss in loss_lines(one):
+            lines += ["", f"**{one.definition}** loses {loss}"]
         if one.evidence.get("reproducer"):
             lines += ["", f"Shown by `python {one.evidence['reproducer']}`"]
     return "\n".join(lines)
+
+
+def loss_lines(verdict: Verdict) -> tuple[str, ...]:
+    """What the original can be given to and the changed version cannot, each with the error."""
+    return tuple(map(str, _items(verdict.evidence.get("losses"))))
 
 
 def _row(one: Verdict) -> str:

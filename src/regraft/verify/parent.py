@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,19 @@ from typing import Any
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
-from regraft.verify.types import INTERNAL, LEVELS, MODULE, Contract, Effort, Status, Verdict, VerifyError
+from regraft.verify.transform_uses import uses_of
+from regraft.verify.types import (
+    INTERNAL,
+    LEVELS,
+    LOSSES,
+    MODULE,
+    Contract,
+    Effort,
+    Status,
+    Terms,
+    Verdict,
+    VerifyError,
+)
 
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
@@ -39,6 +51,7 @@ def verify(
     python: str = sys.executable,
     effort: Effort = "default",
     contract: Contract = "strict",
+    keep: Collection[str] = (),
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per changed definition.
 
@@ -49,11 +62,15 @@ def verify(
     With `effort` "default" definitions are also compared beyond their first inputs, with "high" every instance in
     every model is. The `contract` "strict" holds a change to everything that a caller can observe, hooks on submodules
     and attributes among it, "results" to outputs, gradients, random numbers and checkpoints.
+    What the changed version loses of TorchScript ("script"), `torch.fx` ("fx") and the order of hooks ("order") is
+    evidence; it is not proved where `keep` names it or the file's package applies it to the definition.
     Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
 
-    Raises VerifyError for a missing file, text that does not compile, or an interpreter without torch. A crash, a
-    hang or a model that cannot be built is a verdict.
+    Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not compile, or an
+    interpreter without torch. A crash, a hang or a model that cannot be built is a verdict.
     """
+    if unknown := sorted(set(keep) - set(LOSSES)):
+        raise ValueError(f"unknown in keep: {unknown[0]!r}; it takes {', '.join(LOSSES)}")
     before = _read(original)
     if before == changed:
         return ()
@@ -71,8 +88,7 @@ def verify(
         time_limit=time_limit,
         memory_limit=memory_limit,
         python=python,
-        effort=effort,
-        contract=contract,
+        terms=Terms(effort, contract, tuple(sorted(keep))),
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -130,9 +146,7 @@ class _Job:
     time_limit: float
     memory_limit: int | None
     python: str
-    effort: Effort
-    contract: Contract = "strict"
-
+    terms: Terms
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
         the original that did.
@@ -178,8 +192,8 @@ class _Job:
             "clock": seconds * _FINISH,
             "excluded": list(excluded),
             "avoided": avoided,
-            "effort": self.effort,
-            "contract": self.contract,
+            "effort": self.terms.effort,
+            "contract": self.terms.contract,
             "text": _text(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -223,7 +237,9 @@ def _ended(result: dict[str, Any], ended: Exit, blamed: bool) -> dict[str, Any]:
 def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str, str], job: _Job) -> Verdict:
     record = result.get("records", {}).get(change.definition, {})
     status, reason = _decide(change, result, record, fallen)
-    evidence = _evidence(change, result, record, job.contract)
+    if status == "proved" and (loss := _lost(change, record.get("losses", []), job)):
+        status, reason = "unproven", loss
+    evidence = _evidence(change, result, record, job.terms.contract)
     if status == "refuted":
         evidence["reproducer"] = write_reproducer(job.original, job.changed, record.get("failure", {}), reason)
     return Verdict(file, change.definition, change.lines, status, reason, evidence)
@@ -277,6 +293,18 @@ def _indifferent(mutants: dict[str, Any]) -> str:
         return ""
     examples = "; ".join(mutants["survived"][:2])
     return f"the inputs kill only {mutants['killed']} of {mutants['of']} mutants of the changed lines ({examples})"
+
+
+def _lost(change: Change, losses: list[str], job: _Job) -> str:
+    """Return the first loss that somebody minds: the caller, or the repository, which scripts or traces it."""
+    uses = uses_of(job.original, change.definition) if losses else {}
+    for kind, function in LOSSES.items():
+        for loss in (loss for loss in losses if loss.startswith(f"{function}:")):
+            if kind in job.terms.keep:
+                return f"it loses what --keep asks for: {loss}"
+            if kind in uses:
+                return f"it loses what {uses[kind]} does with it: {loss}"
+    return ""
 
 
 def _thin(record: dict[str, Any], reasons: list[str]) -> str:

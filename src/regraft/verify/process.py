@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from regraft.verify.descendants import MARK, end_descendants
 from regraft.verify.types import VerifyError
 
 HANG_SECONDS = 20.0
@@ -36,9 +38,13 @@ pipe = os.dup(0)
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 def follow():
     os.read(pipe, 1)
-    if hasattr(os, "killpg"):
-        os.killpg(os.getpgrp(), signal.SIGKILL)
-    os._exit(1)
+    try:
+        from regraft.verify.descendants import MARK, end_descendants
+        end_descendants(os.getpid(), os.environ.get(MARK, ""))
+    finally:
+        if hasattr(os, "killpg"):
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+        os._exit(1)
 threading.Thread(target=follow, daemon=True).start()
 place = sys.argv.pop(1)
 spec = importlib.util.spec_from_file_location("regraft", place + "/__init__.py", submodule_search_locations=[place])
@@ -72,17 +78,19 @@ class Exit:
 
 
 def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | None) -> Exit:
-    """Run the child on the request in `folder`; it and its descendants are gone on return.
+    """Run the child on the request in `folder`; on return it has ended, and with it its process group.
 
-    Raises VerifyError where `python` cannot be started or is too old. `memory_limit` is in bytes of address space.
+    On Linux everything has that it started, but for a process that left the group with an environment of its own and
+    outlived a child that crashed. Raises VerifyError where `python` cannot be started or is too old. `memory_limit` is
+    in bytes of address space.
     """
-    started = time.monotonic()
+    started, mark = time.monotonic(), secrets.token_hex(16)
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        child = _start(python, folder, memory_limit, out, err)
+        child = _start(python, folder, memory_limit, mark, out, err)
         try:
             how = _wait(child, folder, started + time_limit)
         finally:
-            _kill(child)
+            _kill(child, mark)
     if child.returncode == _TOO_OLD and not (folder / "journal.jsonl").exists():
         raise VerifyError("the Python interpreter is older than " + ".".join(map(str, _OLDEST)), file=python)
     step = last_step(folder)
@@ -102,20 +110,26 @@ def last_step(folder: Path) -> Mapping[str, Any]:
     return {}
 
 
-def _start(python: str, folder: Path, memory_limit: int | None, out: Any, err: Any) -> subprocess.Popen[bytes]:
+def _start(
+    python: str, folder: Path, memory_limit: int | None, mark: str, out: Any, err: Any
+) -> subprocess.Popen[bytes]:
     command = [python, "-c", _START, str(_PACKAGE), str(folder)]
     if memory_limit is not None:
         command.append(str(memory_limit))
     try:
         return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=_environment(), start_new_session=True
-        )
+            command, stdin=subprocess.PIPE, stdout=out, stderr=err, env={**_environment(), MARK: mark},
+            start_new_session=True,
+        )  # fmt: skip
     except OSError as error:
         raise VerifyError(f"cannot start the Python interpreter: {error.strerror}", file=python) from error
 
 
 def _environment() -> dict[str, str]:
-    """One thread, no network, fixed hashing, and every kernel that runs here."""
+    """One thread, no downloads by the libraries of Hugging Face, fixed hashing, and every kernel that runs here.
+
+    Nothing keeps the code under test from the network otherwise.
+    """
     fixed = {
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -173,14 +187,19 @@ def _work(pid: int) -> float | None:
     return (int(fields[11]) + int(fields[12])) / float(os.sysconf("SC_CLK_TCK"))
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End the child's whole process group, also what it left behind."""
+def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
+    """End the child's whole process group, and what left it."""
+    if child.returncode is None and hasattr(signal, "SIGSTOP"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child.pid, signal.SIGSTOP)  # it starts nothing more, and keeps what has lost its parent
+        end_descendants(child.pid, mark)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(child.pid, signal.SIGKILL)
         else:
             child.kill()
     child.wait()
+    end_descendants(child.pid, mark)
     if child.stdin is not None:
         child.stdin.close()
 

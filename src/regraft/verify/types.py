@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 Status = Literal["proved", "unproven", "refuted"]
@@ -11,9 +12,28 @@ Status = Literal["proved", "unproven", "refuted"]
 Effort = Literal["low", "default", "high"]
 Contract = Literal["strict", "results"]
 
+# What `--keep` names: functions of PyTorch that the original supports, and how hooks run.
+TRANSFORMS: Mapping[str, str] = MappingProxyType({"script": "torch.jit.script", "fx": "torch.fx.symbolic_trace"})
+ORDER = "order of hooks"
+LOSSES: Mapping[str, str] = MappingProxyType({**TRANSFORMS, "order": ORDER})
+OWN = ("order",)  # what a rewrite by rules must not lose
+
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"
 INTERNAL = 70  # exit status of a child that failed itself: says nothing about either version
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a proof has to cover.
+
+    `effort` says how much is compared, `contract` whether everything that a caller can observe counts, and `keep`
+    names what a changed definition must not lose (keys of LOSSES).
+    """
+
+    effort: Effort = "default"
+    contract: Contract = "strict"
+    keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from regraft.verify.descendants import adopt_orphans, end_descendants
 from regraft.verify.types import INTERNAL
 
 
 def main() -> None:
     """Limit this process, refuse where torch is missing, then compare."""
+    adopt_orphans()
     folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
         _limit_memory(int(sys.argv[2]))
@@ -29,9 +31,11 @@ def main() -> None:
         except Exception:  # noqa: BLE001 - what models raise is caught where they run; this is a failure of ours
             traceback.print_exc()
             sys.stderr.flush()
+            end_descendants(os.getpid())
             os._exit(INTERNAL)
     sys.stdout.flush()
     sys.stderr.flush()
+    end_descendants(os.getpid())
     os._exit(0)  # threads and exit handlers of model code may not hold us up
 
 

@@ -28,11 +28,11 @@ def captured(
     done: list[str] = []
     for how, capture in (("torch.compile(fullgraph=True)", _compiled), ("torch.export", _exported)):
         with ledger.step("original", definition, how):
-            before = _result(capture, original, call)
+            before = run_capture(capture, original, call)
         if isinstance(before, BaseException):
             continue
         with ledger.step("changed", definition, how):
-            after = _result(capture, changed, call)
+            after = run_capture(capture, changed, call)
         if isinstance(after, BaseException) and LATE in str(after):
             continue  # as slow as that says something about the machine, not about the graph
         if isinstance(after, BaseException):
@@ -71,7 +71,8 @@ def limited(seconds: float) -> Iterator[None]:
 Capture = Callable[[Target, tree.Live], Any]
 
 
-def _result(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
+def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
+    """Return the flat results of a captured target on a call, or what capturing or running it raised."""
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), torch.no_grad(), limited(SECONDS):

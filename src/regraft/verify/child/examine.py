@@ -154,8 +154,7 @@ def _beyond(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, 
     session.widened.add(key)
     sides = sides_of(entry, setting, session)
     domain = domain_of(entry.definition, session)
-    with session.ledger.step("original", entry.definition, "sizes as symbols"):
-        sizes = sizes_of_guards(sides.ours, sides.theirs, entry.call)
+    sizes = sizes_of_guards(sides.ours, sides.theirs, entry.call, entry.definition, session.ledger)
     if sizes:
         constants = replace(domain.constants, sizes=tuple(dict.fromkeys((*domain.constants.sizes, *sizes))))
         domain = replace(domain, constants=constants)

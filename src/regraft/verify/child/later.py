@@ -1,4 +1,4 @@
-"""What is compared once the single calls agree: chance, training, copies, captured graphs."""
+"""What is compared once the single calls agree: chance, training, copies, captured graphs, scripts and traces."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from regraft.verify.child.setting import (
     where,
 )
 from regraft.verify.child.stochastic import compare_random
+from regraft.verify.child.transforms import compare_transformed
 from regraft.verify.child.variants import AS_RECORDED
 
 
@@ -108,6 +109,11 @@ def _examine_capture(subject: Subject, session: Session) -> None:
             sides = sides_of(entry, setting, session)
             found, how = captured(sides.ours, sides.theirs, entry.call, entry.definition, session.ledger)
             record.lasting.update(how)
+            if not found:
+                seen = compare_transformed(sides.ours, sides.theirs, entry.call, entry.definition, session.ledger)
+                record.lasting.update(seen.agreeing)
+                record.losses.update(seen.losses)
+                found = seen.difference
             if found:
                 call = replace(entry.call, label=AS_RECORDED)
                 recipe = describe(subject, setting.seed, setting, (entry, call), found)

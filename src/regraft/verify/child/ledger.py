@@ -34,6 +34,7 @@ class Record:
     dropout: set[str] = field(default_factory=set)
     given_up: set[str] = field(default_factory=set)
     lasting: set[str] = field(default_factory=set)
+    losses: set[str] = field(default_factory=set)
     domain: dict[str, set[str]] = field(default_factory=dict)
     mutants: dict[str, Any] = field(default_factory=dict)
     captured: bool = False
@@ -51,6 +52,7 @@ class Record:
         found.update({name: sorted(getattr(self, name)) for name in sets})
         found["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
         found["given up"] = sorted(self.given_up)
+        found["losses"] = sorted(self.losses)
         found["also compared"] = sorted(self.lasting)
         found["largest difference"] = dict(sorted(self.largest.absolute.items()))
         found["largest relative difference"] = dict(sorted(self.largest.relative.items()))

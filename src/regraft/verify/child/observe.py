@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,13 +45,22 @@ def _copy(value: Any) -> Any:
 
 
 def calls_noted(log: Log) -> dict[str, Any]:
-    """Return a log as flat leaves, ordered by path and size of the results: calls may come in any order."""
+    """Return a log as flat leaves, ordered by path and size of the results: calls of one path come in any order."""
     return {
         f"{path} call {number} {name}": value
         for path, calls in sorted(log.items())
         for number, leaves in enumerate(sorted(calls, key=_size))
         for name, value in leaves.items()
     }
+
+
+def overtaken(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | None:
+    """Return two submodules whose hooks first ran in one order `before` and in the other `after`; None for none."""
+    places = {path: number for number, path in enumerate(after)}
+    for first, second in itertools.pairwise(path for path in before if path in places):
+        if places[first] > places[second]:
+            return first, second
+    return None
 
 
 def _size(leaves: Mapping[str, Any]) -> float:

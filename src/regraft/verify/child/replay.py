@@ -52,7 +52,8 @@ class Outcome:
     """What one run showed. `error` is None where it ran; `gradients` is None where backward is impossible.
 
     `outputs` also holds the buffers after the call and everything else that it left behind; `again` the same of a
-    second call. `noted` is what hooks on the submodules saw, `drew` the sources of random numbers that the call moved,
+    second call. `noted` is what hooks on the submodules saw, `order` the order in which they first ran, `drew` the
+    sources of random numbers that the call moved,
     `left` a hash of PyTorch's afterwards, `shared` the results that share memory with what went in, `second` the
     second derivatives.
     """
@@ -64,6 +65,7 @@ class Outcome:
     gradients_again: Mapping[str, Any] | None = None
     second: Mapping[str, Any] | None = None
     noted: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
     drew: tuple[str, ...] = ()
     shared: tuple[str, ...] = ()
     left: int = 0
@@ -195,8 +197,9 @@ def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
     overwritten = _overwritten(live)
     again = _second(target, call, plan, watch) if plan.repeat else {}
     seen = Outcome(
-        outputs, again, overwritten, noted=calls_noted(log), drew=drew, shared=alike, left=hash(now["torch"])
-    )
+        outputs, again, overwritten, noted=calls_noted(log), order=tuple(log), drew=drew, shared=alike,
+        left=hash(now["torch"]),
+    )  # fmt: skip
     if not plan.gradients:
         return seen
     found = _backward(flat, live, target.module, plan)

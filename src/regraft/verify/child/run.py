@@ -23,7 +23,7 @@ from regraft.verify.child.checks.whole import fields_with_one_value, subjects_be
 from regraft.verify.child.compare import unlike
 from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
-from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.base import Subject, guarded
 from regraft.verify.child.examine import examine
 from regraft.verify.child.isolated import Judge
 from regraft.verify.child.later import examine_later
@@ -53,7 +53,8 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             return
         for subject in _subjects(session, request, factory):
             examine(subject, session)
-            for other in subjects_beyond(subject, session) if session.beyond else ():
+            beyond = subjects_beyond(subject, session) if session.beyond else iter(())
+            for other in guarded(beyond, ledger, f"{subject.name} under other conditions"):
                 examine(other, session)
             examine_later(subject, session)
             _refuse_replaced(session, session.functions.replaced(session.changed.__name__))
@@ -197,13 +198,13 @@ def _models(session: Session, request: Mapping[str, Any], factory: user.Factory 
     configs: list[Any] = []
     if factory is not None:
         made = user.subjects(request["driver"], request["folder"], factory, session)
-        yield from _guarded(made, session, "user driver")
+        yield from guarded(made, session.ledger, "the user driver")
     elif importlib.util.find_spec("transformers") and huggingface.applies(original):
-        yield from _guarded(
-            huggingface.subjects(session, request["text"], source, configs), session, "huggingface driver"
-        )
+        derived = huggingface.subjects(session, request["text"], source, configs)
+        yield from guarded(derived, session.ledger, "the huggingface driver")
     if not session.done():
-        yield from _guarded(inference.subjects(session, request["text"], source, configs), session, "inference driver")
+        guessed = inference.subjects(session, request["text"], source, configs)
+        yield from guarded(guessed, session.ledger, "the inference driver")
 
 
 def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
@@ -213,17 +214,4 @@ def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factor
         yield subject
         if not subject.light:
             beside = methods.subjects(subject, session, request["text"], tried)
-            yield from _guarded(beside, session, "driver of methods")
-
-
-def _guarded(subjects: Iterator[Subject], session: Session, name: str) -> Iterator[Subject]:
-    """Pass subjects on; a driver that fails ends there, with its reason recorded."""
-    while True:
-        try:
-            subject = next(subjects)
-        except StopIteration:
-            return
-        except Exception as error:  # noqa: BLE001 - drivers run model code; recorded as the reason to stop
-            session.ledger.skip(f"the {name} stopped: {_brief(error)}")
-            return
-        yield subject
+            yield from guarded(beside, session.ledger, "the driver of methods")

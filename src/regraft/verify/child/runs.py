@@ -13,6 +13,7 @@ from regraft.verify.child import tree
 from regraft.verify.child.checks.values import EXTREME, VALUES
 from regraft.verify.child.compare import ERROR_RATIO, HALVES, ROUNDINGS, Difference, Largest, is_noise
 from regraft.verify.child.ledger import Record
+from regraft.verify.child.observe import overtaken
 from regraft.verify.child.pair import Pair
 from regraft.verify.child.record import Recorded
 from regraft.verify.child.replay import AUTOCAST, Outcome, Plan, Target, execute, unsteady, without
@@ -21,6 +22,7 @@ from regraft.verify.child.setting import Setting
 from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED, LAID_OUT, SMALL, off_by_one_rounding
+from regraft.verify.types import ORDER
 
 ZERO = 1e-12  # of the largest gradient, in float64
 RUNS = 3  # of the original against itself, before a difference is held against the changed version
@@ -96,6 +98,9 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
         noise = unsteady(before, execute(sides.ours, call, plan))
         before, after = without(before, noise), without(after, noise)
         found = session.judge(before, after, truth, largest, strict=strict, jittered=jittered)
+    if found is None and (pair := overtaken(before.order, after.order)):
+        loss = f"{ORDER}: hooks on {pair[0]!r} run after those on {pair[1]!r}, in the original before them"
+        ledger.records[name].losses.add(loss)
     if found is None:
         _challenge(Agreement(sides, call, plan, before, truth, jittered, strict), session)
     return found or after

@@ -22,6 +22,7 @@ from regraft.verify.child.isolated import Judge
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import define_again
 from regraft.verify.child.replay import reseed
+from regraft.verify.child.shared_state import SharedState
 from regraft.verify.child.state import Watch
 from regraft.verify.child.trace import Tracer
 from regraft.verify.relatives import Relative
@@ -44,6 +45,7 @@ class Session:
     changed version and of the original, `mutants` wrong versions of the changed lines, `planted` the name of the one
     that runs in place of the changed version. `beyond` says whether definitions are also compared beyond their first
     inputs, `thorough` whether all of their instances are, `strict` whether hooks and attributes are compared, too.
+    `shared` is what the definitions of either version keep from one model to the next.
     """
 
     original: ModuleType
@@ -69,6 +71,7 @@ class Session:
     beyond: bool = False
     thorough: bool = False
     strict: bool = True
+    shared: list[SharedState] = field(default_factory=list)
 
     @classmethod
     def start(
@@ -78,12 +81,15 @@ class Session:
         """Return the session of two versions as they are right after their import."""
         names = frozenset(change.definition for change in changes)
         imported = Watch(None, original, names), Watch(None, changed, names)
-        return cls(original, changed, changes, tracer, ledger, imported, judge)
+        shared = [SharedState(original), SharedState(changed)]
+        return cls(original, changed, changes, tracer, ledger, imported, judge, shared=shared)
 
     def rewind(self) -> None:
-        """Give the variables of both files, definitions aside, the values that they had after their import."""
+        """Give the variables of both files, and what their definitions hold, the values of right after the import."""
         for watch in self.imported:
             watch.rewind()
+        for state in self.shared:
+            state.rewind()
 
     @contextmanager
     def traced(self, definition: str, what: str) -> Iterator[None]:
@@ -215,9 +221,12 @@ class Session:
         """Put the original definitions into the changed module, so that the others can be judged without them."""
         for name in names:
             if name != MODULE and hasattr(self.original, name):
-                if name not in self.restored:
+                new = name not in self.restored
+                if new:
                     self.restored[name] = define_again(name, self.original, self.changed)
                 setattr(self.changed, name, self.restored[name])
+                if new and self.restored[name] is not getattr(self.original, name):
+                    self.shared.append(SharedState(self.changed, (name,)))
 
     @contextmanager
     def only(self, name: str) -> Iterator[None]:

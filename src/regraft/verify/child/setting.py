@@ -75,9 +75,12 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
     """Run the original on all calls; None where it does not run."""
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)
+    calls = _calls(setting, session)
+    if calls is None:
+        return None
     noted = frozenset(relative.name for relative in session.unmet())
     with recording(session.original, session.ledger.open(), model, noted) as recorder:
-        for call in setting.subject.calls(setting.seed):
+        for call in calls:
             with session.ledger.step("original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"):
                 outcome = execute(target, fitted(call, setting), Plan(seed=setting.seed, gradients=False))
             if outcome.error is not None:
@@ -87,6 +90,16 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
                 session.ledger.skip(f"{text}: {type(outcome.error).__name__}: {str(outcome.error)[:200]}")
                 return None
     return recorder
+
+
+def _calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
+    """Return the calls of a subject; None where making them raises, as a call that goes on from another may."""
+    try:
+        return setting.subject.calls(setting.seed)
+    except Exception as error:  # noqa: BLE001 - calls may run the model; recorded as the reason to skip
+        name = f"{setting.subject.name} ({setting.subject.driver})"
+        session.ledger.skip(f"{name}: no calls for seed {setting.seed}: {type(error).__name__}: {str(error)[:200]}")
+        return None
 
 
 def fitted(call: Call, setting: Setting) -> Call:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree, weights
+from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.replay import Target
 from regraft.verify.child.state import Watch
 from regraft.verify.child.tree import Call
@@ -23,9 +24,12 @@ _LARGEST = 8192
 _MOST = 4
 
 
-def sizes_of_guards(ours: Target, theirs: Target, call: Call) -> tuple[int, ...]:
-    """Return the sizes that guards of only one version name; none where one of them does not run on symbols."""
-    before, after = _guards(ours, call), _guards(theirs, call)
+def sizes_of_guards(ours: Target, theirs: Target, call: Call, name: str, ledger: Ledger) -> tuple[int, ...]:
+    """Return the sizes that guards of only one version show; none where one of them does not run on symbols."""
+    with ledger.step("original", name, "sizes as symbols"):
+        before = _guards(ours, call)
+    with ledger.step("changed", name, "sizes as symbols"):
+        after = _guards(theirs, call)
     if before is None or after is None:
         return ()
     sizes = {number for guard in before ^ after for number in guard[1]}

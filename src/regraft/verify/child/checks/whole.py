@@ -15,7 +15,7 @@ from regraft.verify.child.checks.decoding import Decoding
 from regraft.verify.child.checks.domain import domain_of, named_arguments
 from regraft.verify.child.checks.masks import masked_calls
 from regraft.verify.child.checks.sizes import resized_calls
-from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.base import Subject, guarded
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, in_mode, seeded
 from regraft.verify.child.tree import Call
@@ -35,7 +35,8 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
     for maker in (_other_calls, _decoding, _checkpointed, _with_other_fields):
         if not session.thorough and all((name, maker.__name__) in session.widened for name in definitions):
             continue
-        for other in maker(subject, definitions, session):
+        others = maker(subject, definitions, session)
+        for other in guarded(others, session.ledger, f"{subject.name}, {maker.__name__.strip('_')},"):
             if session.ledger.late() or not session.ledger.open():
                 return
             session.widened.update((name, maker.__name__) for name in definitions)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
+from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.tree import Call
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +31,16 @@ class Subject:
     once: bool = False
     varied: Callable[[Any, frozenset[str]], Iterator[Subject]] = lambda session, words: iter(())
     fields: tuple[str, ...] = ()
+
+
+def guarded(candidates: Iterator[T], ledger: Ledger, name: str) -> Iterator[T]:
+    """Pass candidates on; what raises ends these candidates, with its reason recorded, and not those after them."""
+    while True:
+        try:
+            candidate = next(candidates)
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - drivers run model code; recorded as the reason to stop
+            ledger.skip(f"{name} stopped: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            return
+        yield candidate

@@ -18,6 +18,9 @@ from unittest import mock
 
 from torch import nn
 
+from regraft.verify.child.drivers.base import guarded
+from regraft.verify.child.ledger import Ledger
+
 # Functions of one class that are tried: a file may have a hundred, which differ in sizes.
 EACH = 3
 
@@ -51,26 +54,34 @@ class _Noted(BaseException):
         self.cls, self.values = cls, values
 
 
-def builders(module: ModuleType) -> Iterator[Builder]:
+def builders(module: ModuleType, ledger: Ledger) -> Iterator[Builder]:
     """Yield the functions that need no argument and return a model of the file, a few for each class."""
     every = dict(vars(module))
     own = {name: value for name, value in every.items() if _is_own(value, type, module)}
     classes = {name: value for name, value in own.items() if issubclass(value, nn.Module)}
     count: dict[type, int] = {}
     for name, function in every.items():
-        if not (_is_own(function, FunctionType, module) and _needs_nothing(function)):
-            continue
-        returned = _returned(function)
-        wanted = [value for one, value in classes.items() if one in returned]
-        wanted += [value for value in classes.values() if issubclass(value, tuple(wanted)) and value not in wanted]
-        if not wanted or all(count.get(one, 0) >= EACH for one in wanted):
-            continue
-        noted = _given(function, wanted)
-        if noted is not None and count.get(noted.cls, 0) < EACH:
-            count[noted.cls] = count.get(noted.cls, 0) + 1
-            keywords = inspect.signature(function).parameters.values()
-            some = any(one.kind is one.VAR_KEYWORD for one in keywords)
-            yield Builder(name, noted.cls, noted.values, None if some else frozenset(one.name for one in keywords))
+        if _is_own(function, FunctionType, module):
+            yield from guarded(_builders_of(name, function, classes, count), ledger, f"{name} (builders)")
+
+
+def _builders_of(
+    name: str, function: FunctionType, classes: Mapping[str, type], count: dict[type, int]
+) -> Iterator[Builder]:
+    """Yield a function that builds a model of one of the classes, unless `count` has enough of that class."""
+    if not _needs_nothing(function):
+        return
+    returned = _returned(function)
+    wanted = [value for one, value in classes.items() if one in returned]
+    wanted += [value for value in classes.values() if issubclass(value, tuple(wanted)) and value not in wanted]
+    if not wanted or all(count.get(one, 0) >= EACH for one in wanted):
+        return
+    noted = _given(function, wanted)
+    if noted is not None and count.get(noted.cls, 0) < EACH:
+        count[noted.cls] = count.get(noted.cls, 0) + 1
+        keywords = inspect.signature(function).parameters.values()
+        some = any(one.kind is one.VAR_KEYWORD for one in keywords)
+        yield Builder(name, noted.cls, noted.values, None if some else frozenset(one.name for one in keywords))
 
 
 def _is_own(value: Any, kind: type, module: ModuleType) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from regraft.verify.child.drivers import bringup, inputs, parts, vary
-from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.base import Subject, guarded
 from regraft.verify.child.drivers.bringup import Trial, builder
 from regraft.verify.child.drivers.reach import held, reach
 from regraft.verify.child.drivers.slots import Spec
@@ -85,15 +85,19 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
             yield _subject(candidate)
     for cls, trial in failed.items():
         session.ledger.skip(f"{cls} (huggingface): {bringup.brief(trial.error)}")
+    ledger = session.ledger
     if not session.done():
-        yield from _borrowing(ready, failed, session)
-        yield from parts.subjects(_wholes(ready, failed, session), session)
-    for candidate in _explored(ready, session, hints, source):
+        yield from guarded(_borrowing(ready, failed, session), ledger, "models that others call (huggingface)")
+        yield from guarded(
+            parts.subjects(_wholes(ready, failed, session), session), ledger, "parts of models (huggingface)"
+        )
+    for candidate in guarded(_explored(ready, session, hints, source), ledger, "variations of models (huggingface)"):
         configs.append(candidate.config)
         yield replace(_subject(candidate), light=True)
     if not session.covered():
         wholes = tuple(_wholes(ready, failed, session))
-        yield from parts.of_variations(_varied_wholes(wholes, session, hints), session)
+        varied = parts.of_variations(_varied_wholes(wholes, session, hints), session)
+        yield from guarded(varied, ledger, "parts of variations (huggingface)")
     configs.extend(trial.config or _config_class(cls, session)() for cls, trial in failed.items())
 
 
@@ -106,13 +110,18 @@ def _quick(session: Session, failed: dict[str, Trial]) -> Iterator[Candidate]:
     for cls in _model_classes(session.original):
         if session.ledger.late():
             return
-        defaults = _defaults(cls, session)
-        if defaults is not None:
-            trial = bringup.quickly(cls, _config_class(cls, session), defaults, session)
-            if trial.error is None:
-                yield _candidate(cls, trial, session)
-            else:
-                failed[cls] = trial
+        yield from guarded(_quick_candidate(cls, session, failed), session.ledger, f"{cls} (huggingface)")
+
+
+def _quick_candidate(cls: str, session: Session, failed: dict[str, Trial]) -> Iterator[Candidate]:
+    """Yield a model class if a shrunk configuration builds it; otherwise it is noted in `failed`."""
+    defaults = _defaults(cls, session)
+    if defaults is not None:
+        trial = bringup.quickly(cls, _config_class(cls, session), defaults, session)
+        if trial.error is None:
+            yield _candidate(cls, trial, session)
+        else:
+            failed[cls] = trial
 
 
 def _mended(
@@ -122,23 +131,33 @@ def _mended(
     known = {candidate.values.get("model_type"): candidate.values for candidate in ready}
     deadline = session.ledger.share(REPAIR_SECONDS)
     for cls, first in sorted(failed.items(), key=lambda item: -_hope(item[1], session)):
-        defaults, config_class = _defaults(cls, session), _config_class(cls, session)
+        defaults = _defaults(cls, session)
         if defaults is None or not _hope(first, session):
             continue
         if session.done() or session.ledger.late() or time.process_time() > deadline:
             return
-        tried = [first]
-        values = _with_known(first.values, known)
-        if values != first.values:
-            tried.append(bringup.attempt(f"bring up {cls}", cls, config_class, values, session))
-        best = max(tried, key=lambda trial: trial.progress)
-        trial = bringup.repaired(cls, config_class, defaults, best, session, choices)
-        if trial.error is None:
-            del failed[cls]
-            known[trial.values.get("model_type")] = trial.values
-            yield _candidate(cls, trial, session)
-        else:
-            failed[cls] = trial
+        mended = _mended_candidate(cls, defaults, session, failed, known, choices)
+        yield from guarded(mended, session.ledger, f"{cls} (huggingface)")
+
+
+def _mended_candidate(
+    cls: str, defaults: Mapping[str, Any], session: Session, failed: dict[str, Trial],
+    known: dict[Any, Mapping[str, Any]], choices: vary.Choices,
+) -> Iterator[Candidate]:  # fmt: skip
+    """Yield a model class among `failed` if a repair brings it to life; `known` are values that work for others."""
+    first, config_class = failed[cls], _config_class(cls, session)
+    tried = [first]
+    values = _with_known(first.values, known)
+    if values != first.values:
+        tried.append(bringup.attempt(f"bring up {cls}", cls, config_class, values, session))
+    best = max(tried, key=lambda trial: trial.progress)
+    trial = bringup.repaired(cls, config_class, defaults, best, session, choices)
+    if trial.error is None:
+        del failed[cls]
+        known[trial.values.get("model_type")] = trial.values
+        yield _candidate(cls, trial, session)
+    else:
+        failed[cls] = trial
 
 
 def _with_known(values: Mapping[str, Any], known: Mapping[Any, Mapping[str, Any]]) -> Mapping[str, Any]:

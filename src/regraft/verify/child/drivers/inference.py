@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from regraft.verify.child.drivers import inputs, parts, repair, tiny, vary
-from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.base import Subject, guarded
 from regraft.verify.child.drivers.bringup import refuse_large
 from regraft.verify.child.drivers.builders import Builder, builders
 from regraft.verify.child.drivers.flags import flagged, flags
@@ -103,45 +103,64 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     them those of models that cannot be built.
     """
     given = _Source(source, vary.hints(text, source), tuple(configs))
-    yield from _built_subjects(given, session)
+    yield from guarded(_built_subjects(given, session), session.ledger, "functions that build models (inference)")
     for change in session.uncovered():
         value = getattr(session.original, change.definition, None)
         if change not in session.uncovered():
             continue
+        name = change.definition
+        own: Iterator[Subject] = iter(())
         if isinstance(value, FunctionType):
-            yield from _function_subjects(change.definition, session)
+            own = _function_subjects(name, session)
         elif isinstance(value, type) and issubclass(value, nn.Module):
-            yield from _class_subjects(change.definition, value, given, session)
+            own = _class_subjects(name, value, given, session)
+        yield from guarded(own, session.ledger, f"{name} (inference)")
     for relative in session.unmet():
         value = getattr(session.original, relative.name, None)
         if relative in session.unmet() and isinstance(value, type) and issubclass(value, nn.Module):
-            life = _first_life(relative.name, value, given, session)
-            if life is not None:
-                yield _subject(life)
+            relatives = _relative_subjects(relative.name, value, given, session)
+            yield from guarded(relatives, session.ledger, f"{relative.name} (inference)")
+
+
+def _relative_subjects(name: str, cls: type, given: _Source, session: Session) -> Iterator[Subject]:
+    life = _first_life(name, cls, given, session)
+    if life is not None:
+        yield _subject(life)
 
 
 def _built_subjects(given: _Source, session: Session) -> Iterator[Subject]:
     """Yield the models that functions of the file build, where they are of use, and parts of those that do not run."""
     deadline = session.ledger.share(BUILT_SECONDS)
-    wholes = []
-    for builder in builders(session.original):
+    wholes: list[parts.Whole] = []
+    for builder in builders(session.original, session.ledger):
         for key, value in builder.values.items():
             if isinstance(value, list | tuple | dict):
                 given.noted.setdefault(key, value)
         if session.done() or time.process_time() > deadline:
             break
-        life, whole = _built_life(builder, session)
-        if life is not None:
-            wanted = held(seeded(0, life.build, session.original), session) & session.wanted()
-            if wanted or reach(_subject(life), session).news:
-                before = time.process_time()
-                yield _subject(life)
+        for subject in guarded(
+            _builder_subjects(builder, given, wholes, session), session.ledger, f"{builder.name} (inference)"
+        ):
+            before = time.process_time()
+            yield subject
+            if not subject.light:
                 deadline += time.process_time() - before  # comparing it is no search
-            yield from _varied(life, given, session)
-        elif whole is not None:
-            wholes.append(whole)
     if wholes and not session.done():
         yield from parts.subjects(wholes, session)
+
+
+def _builder_subjects(
+    builder: Builder, given: _Source, wholes: list[parts.Whole], session: Session
+) -> Iterator[Subject]:
+    """Yield the model that a function builds, and its variations; one that takes no inputs is added to `wholes`."""
+    life, whole = _built_life(builder, session)
+    if life is not None:
+        wanted = held(seeded(0, life.build, session.original), session) & session.wanted()
+        if wanted or reach(_subject(life), session).news:
+            yield _subject(life)
+        yield from _varied(life, given, session)
+    elif whole is not None:
+        wholes.append(whole)
 
 
 def _built_life(builder: Builder, session: Session) -> tuple[_Life | None, parts.Whole | None]:
@@ -197,7 +216,7 @@ def _varied(life: _Life, given: _Source, session: Session) -> Iterator[Subject]:
     deadline = time.process_time() + SECONDS
     pool, seen = [life], reach(_subject(life), session).lines
     for one in pool:
-        for other in _others(one, given, session):
+        for other in guarded(_others(one, given, session), session.ledger, f"variations of {one.name}"):
             if session.covered() or time.process_time() > deadline:
                 return
             reached = reach(_subject(other), session)
@@ -242,11 +261,15 @@ def _lived(
                 model, inner=True, width=inputs.width_of(model), image=every.get("img_size", every.get("image_size")),
                 seconds=seconds, first=first,
             )  # fmt: skip
+        calls = found.calls(model)
+        calls(0)
     except inputs.NoInputs as error:
         return _Failure(True, str(error), error.furthest.spec)
     except LookupError as error:
         return _Failure(True, str(error))
-    return _Life(name, values, found, found.calls(model), known=known)
+    except Exception as error:  # noqa: BLE001 - odd constructor values mislead the search; returned as the reason
+        return _Failure(True, f"no inputs were made: {type(error).__name__}: {str(error)[:200]}")
+    return _Life(name, values, found, calls, known=known)
 
 
 def _builder(name: str, values: Mapping[str, Any]) -> Any:
@@ -291,10 +314,9 @@ def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
     for name, value in flags(model, session.original, given.hints.text):
         if name not in life.flags:
             yield replace(life, flags={**life.flags, name: value})
-    yield from (
-        replace(life, calls=calls)
-        for calls in inputs.more_calls(model, life.found, given.hints.text, inputs.width_of(model))
-    )
+    more = inputs.more_calls(model, life.found, given.hints.text, inputs.width_of(model))
+    for calls in guarded(more, session.ledger, f"{life.name} with other inputs"):
+        yield replace(life, calls=calls)
     for values in _variations(life, given):
         other = _lived(life.name, values, session, 0.0, life.found.spec, life.known)
         if isinstance(other, _Life):

@@ -13,7 +13,7 @@ from torch import nn
 
 from regraft.verify.changes import Change
 from regraft.verify.child.drivers import inputs
-from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.base import Subject, guarded
 from regraft.verify.child.drivers.reach import reach
 from regraft.verify.child.session import Session, in_mode, seeded
 
@@ -49,7 +49,8 @@ def subjects(model: Subject, session: Session, text: str, tried: Counter[tuple[s
         if isinstance(cls, type) and issubclass(cls, nn.Module):
             for name in _never_entered(change, session):
                 if tried[change.definition, name] < MODELS and not session.ledger.late():
-                    yield from _called(cls, name, model, session, text, tried)
+                    called = _called(cls, name, model, session, text, tried)
+                    yield from guarded(called, session.ledger, f"{name} of {model.name} (methods)")
 
 
 def _never_entered(change: Change, session: Session) -> Iterator[str]:

@@ -17,7 +17,7 @@ from torch import nn
 
 from regraft.verify.child import tree
 from regraft.verify.child.drivers import inputs
-from regraft.verify.child.drivers.base import Subject
+from regraft.verify.child.drivers.base import Subject, guarded
 from regraft.verify.child.drivers.reach import held, reach
 from regraft.verify.child.drivers.slots import Spec, make
 from regraft.verify.child.replay import Plan, Target, execute
@@ -43,20 +43,26 @@ class Whole:
 
 def subjects(wholes: Iterable[Whole], session: Session) -> Iterator[Subject]:
     """Yield parts that still unmet definitions need: first those that ran, then those that inputs are found for."""
-    built = []
+    built: list[_Built] = []
     for whole in wholes:
         if session.done():
             return
-        built.append(_Built(whole, session))
-        yield from _useful(built[-1].completed(), session)
+        yield from guarded(_completed(whole, built, session), session.ledger, f"{whole.name} (parts)")
     for one in built:
-        yield from _useful(_called_alone(one.whole, one.model, session), session)
+        alone = _useful(_called_alone(one.whole, one.model, session), session)
+        yield from guarded(alone, session.ledger, f"{one.whole.name} (parts)")
+
+
+def _completed(whole: Whole, built: list[_Built], session: Session) -> Iterator[Subject]:
+    """Yield the useful parts of a model that ran; the model is added to `built`."""
+    built.append(_Built(whole, session))
+    yield from _useful(built[-1].completed(), session)
 
 
 def of_variations(wholes: Iterable[Whole], session: Session) -> Iterator[Subject]:
     """Yield the parts that ran of models which are built to reach lines that have not run yet."""
     for whole in wholes:
-        for subject in _useful(_Built(whole, session).completed(), session):
+        for subject in guarded(_completed(whole, [], session), session.ledger, f"{whole.name} (parts)"):
             yield replace(subject, light=True)
 
 
@@ -196,8 +202,8 @@ def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[_Part]
             try:
                 with session.ledger.step("original", "", f"look for inputs of {path} of {whole.name}"):
                     found = inputs.find(part, inner=True, width=inputs.width_of(part), seconds=SECONDS)
-            except (inputs.NoInputs, LookupError) as error:
-                session.ledger.skip(f"{path} of {whole.name} (parts): {error}")
+            except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded, the next part is tried
+                session.ledger.skip(f"{path} of {whole.name} (parts): {type(error).__name__}: {error}")
                 continue
             yield part, _subject(whole, path, found.calls(part))
 

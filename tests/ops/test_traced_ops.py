@@ -1,0 +1,84 @@
+"""While `torch.fx` traces a model, each op is the composition that it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from regraft import ops  # noqa: E402
+
+WEIGHT = torch.linspace(0.5, 1.5, 8)
+TARGETS = torch.tensor([0, 3, 1, 2, 7, 5])
+
+
+class Layers(nn.Module):
+    """Layers that an op may take, and what is computed with them."""
+
+    def __init__(self, computed: Callable[[Any, Any], Any]) -> None:
+        super().__init__()
+        self.computed = computed
+        self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.conv, self.norm1d, self.rows = nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6), nn.BatchNorm1d(8)
+        self.layer_norm, self.group_norm, self.rms_norm = nn.LayerNorm(8), nn.GroupNorm(2, 6), nn.RMSNorm(8)
+        self.gelu, self.silu, self.softmax, self.dropout = nn.GELU(), nn.SiLU(), nn.Softmax(-1), nn.Dropout(0.1)
+
+    def forward(self, x: Any) -> Any:
+        return self.computed(self, x)
+
+
+CASES: dict[str, Callable[[Any, Any], Any]] = {
+    "add_rms_norm": lambda m, x: ops.add_rms_norm(x, x, m.rms_norm)[1],
+    "apex_gelu_mlp": lambda m, x: ops.apex_gelu_mlp(x, m.q, m.k, activation=m.gelu),
+    "apex_layer_norm": lambda m, x: ops.apex_layer_norm(x, m.layer_norm),
+    "apex_rms_norm": lambda m, x: ops.apex_rms_norm(x, weight=WEIGHT),
+    "attention": lambda m, x: ops.attention(x, x, x, scale=0.5),
+    "channels_first_layer_norm": lambda m, x: ops.channels_first_layer_norm(x[..., None], eps=1e-6),
+    "conv_batch_norm": lambda m, x: ops.conv_batch_norm(x, m.conv, m.norm1d),
+    "cross_entropy": lambda m, x: ops.cross_entropy(x[0], TARGETS),
+    "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(x, x, m.layer_norm, m.dropout),
+    "flash_add_layer_norm": lambda m, x: ops.flash_add_layer_norm(x, x, m.layer_norm),
+    "flash_add_layer_norm_pair": lambda m, x: ops.flash_add_layer_norm_pair(x, x, m.layer_norm)[1],
+    "flash_attention": lambda m, x: ops.flash_attention(x[None], x[None], x[None], scale=0.5),
+    "flash_gelu_mlp": lambda m, x: ops.flash_gelu_mlp(x, m.q, m.k, activation=m.gelu),
+    "gated_activation": lambda m, x: ops.gated_activation(m.q(x), m.k(x), F.silu),
+    "gated_linear": lambda m, x: ops.gated_linear(x, m.q, m.k, m.silu),
+    "gated_product": lambda m, x: ops.gated_product(ops.open_gate(m.q(x), m.silu), m.k(x)),
+    "group_norm": lambda m, x: ops.group_norm(x, m.group_norm),
+    "layer_norm": lambda m, x: ops.layer_norm(x, m.layer_norm),
+    "linear_batch_norm": lambda m, x: ops.linear_batch_norm(x[:, 0], m.q, m.rows),
+    "linear_gelu": lambda m, x: ops.linear_gelu(x, m.q, m.gelu),
+    "linear_qkv": lambda m, x: sum(ops.linear_qkv(x, m.q, m.k, m.v)),
+    "memory_efficient_attention": lambda m, x: ops.memory_efficient_attention(x[None], x[None], x[None], scale=0.5),
+    "postponed_baddbmm": lambda m, x: torch.softmax(ops.postponed_baddbmm(x[:, :, :6], x, x.mT, beta=1, alpha=1), -1),
+    "postponed_einsum": lambda m, x: torch.softmax(ops.postponed_einsum("bld,bsd->bls", x, x), -1),
+    "postponed_linear": lambda m, x: ops.postponed_linear(x, m.q),
+    "postponed_matmul": lambda m, x: torch.softmax(ops.postponed_matmul(x, x.transpose(-1, -2)), -1),
+    "quick_gelu": lambda m, x: ops.quick_gelu(x),
+    "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
+    "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),
+    "rotary": lambda m, x: ops.rotary(x[None], x[None], x[None]),
+    "rotary_pair": lambda m, x: ops.rotary_pair(x[None], x[None], x, x)[0],
+    "rounded_softmax": lambda m, x: ops.rounded_softmax(x, -1, torch.float32),
+    "row_softmax": lambda m, x: ops.row_softmax(x),
+    "softmax": lambda m, x: ops.softmax(x, layer=m.softmax),
+    "te_rotary": lambda m, x: ops.te_rotary(x[None], x[None, :1]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_with_an_op_is_traced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGRAFT_KERNELS", "always")
+    model, x = Layers(CASES[name]).eval(), torch.randn(2, 6, 8)
+    torch.testing.assert_close(torch.fx.symbolic_trace(model)(x), model(x))
+
+
+def test_nothing_but_ops_that_loop_over_experts_or_compute_losses_is_left_out() -> None:
+    left_out = {"experts", "grouped_experts", "linear_cross_entropy"}
+    assert set(ops.REFERENCES) - set(CASES) == left_out

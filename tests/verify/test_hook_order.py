@@ -1,0 +1,61 @@
+"""Hooks on submodules run in the order of the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regraft.rules import load_rules
+from regraft.scan import check_file, compile_rules, rewrite_file
+from regraft.verify import verify
+from regraft.verify.types import ORDER
+
+pytest.importorskip("torch")
+
+from regraft.verify.child.observe import overtaken
+
+MLP = """
+from torch import nn
+
+
+class Mlp(nn.Module):
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.gate, self.up, self.down = nn.Linear(dim, hidden), nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.act = nn.SiLU()
+
+    def forward(self, x):
+        return self.down(self.act(self.gate(x)) * self.up(x))
+"""
+RETURN = "return self.down(self.act(self.gate(x)) * self.up(x))"
+
+
+def test_a_layer_that_is_called_later_is_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mlp.py"
+    path.write_text(MLP, encoding="utf-8")
+    later = MLP.replace(RETURN, "g, u = self.gate(x), self.up(x)\n        return self.down(self.act(g) * u)")
+    loss = "order of hooks: hooks on 'act' run after those on 'up', in the original before them"
+    (verdict,) = verify(path, later.encode())
+    assert (verdict.status, verdict.evidence["losses"]) == ("proved", [loss])
+    (verdict,) = verify(path, later.encode(), keep=["order"])
+    assert (verdict.status, verdict.reason) == ("unproven", f"it loses what --keep asks for: {loss}")
+
+
+def test_the_rule_of_gated_activations_keeps_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mlp.py"
+    path.write_text(MLP, encoding="utf-8")
+    rules, _ = compile_rules(load_rules(["liger/gated-activation"], [])[0])
+    changed, applied = rewrite_file(check_file(path, rules), rules)
+    assert len(applied) == 1
+    (verdict,) = verify(path, changed)
+    assert verdict.status == "proved", verdict
+    assert not [loss for loss in verdict.evidence["losses"] if loss.startswith(ORDER)]
+
+
+def test_only_what_ran_in_both_is_ordered() -> None:
+    assert overtaken(["a", "b", "c"], ["b", "c", "a"]) == ("a", "b")
+    assert overtaken(["a", "b", "c"], ["c"]) is None
+    assert overtaken(["a", "c"], ["a", "b", "c"]) is None
