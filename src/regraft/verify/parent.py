@@ -255,7 +255,7 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         return "; ".join(strangers[:5]) + (f": {skipped}" if skipped else "")
     fields = result.get("constant fields", {}).get(change.definition, [])
     if fields:
-        read = ", ".join(f"config.{name}" for name in fields)
+        read = ", ".join(fields)
         return f"changed lines read {read}, and no model ran with another value: give one with --driver"
     return _thin(record, result.get("skipped", []))
 

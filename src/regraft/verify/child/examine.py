@@ -11,6 +11,7 @@ import torch
 
 from regraft.verify.child import tree, weights
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
+from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.values import UNDEFINED
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
@@ -159,6 +160,8 @@ def _shrunk(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
             for target in targets:
                 if target.module is not None:
                     stack.enter_context(weights.small(target.module))
+        for target in targets if call.label in ALTERATIONS and targets[0].module is not None else ():
+            stack.enter_context(weights.changed(target.module, ALTERATIONS[call.label]))
         yield
 
 

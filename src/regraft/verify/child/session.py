@@ -37,8 +37,9 @@ class Session:
     does not run in some mode. `domains` holds what is particular to the changed lines of each definition, `widened`
     the definitions that were compared beyond recorded calls, with the kind of these, `varied_fields` the fields of
     configurations that took two values. `functions` are those of PyTorch and Python as they were before any import,
-    `replaced` the names of those that the original replaces. `beyond` says whether definitions are also compared
-    beyond their first inputs.
+    `replaced` the names of those that the original replaces. `options` holds the values that constructor arguments
+    and fields of configurations took, by definition and name, `fixed` those that were tried with others. `beyond`
+    says whether definitions are also compared beyond their first inputs.
     """
 
     original: ModuleType
@@ -57,6 +58,8 @@ class Session:
     varied_fields: set[str] = field(default_factory=set)
     functions: Functions = field(default_factory=Functions)
     replaced: frozenset[str] = frozenset()
+    options: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    fixed: set[tuple[str, str]] = field(default_factory=set)
     beyond: bool = False
 
     @classmethod

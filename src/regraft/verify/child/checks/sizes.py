@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -56,21 +57,31 @@ def _elements(tensors: list[Any], size: int, target: int) -> float:
 
 
 def _resized(call: Call, size: int, target: int, label: str) -> Call:
+    return replace(with_sizes(call, {size: target}), label=label, beyond="sizes")
+
+
+def with_sizes(call: Call, sizes: Mapping[int, int]) -> Call:
+    """Return a call in which every dimension, and every whole number, of some sizes has another size.
+
+    Rows are repeated in random order.
+    """
     generator = torch.Generator().manual_seed(0)
-    order = torch.cat([torch.arange(min(size, target)), torch.randint(0, size, (target,), generator=generator)])
-    order = order[:target]
+    orders: dict[int, Any] = {}
+    for size, target in sizes.items():
+        more = torch.randint(0, size, (target,), generator=generator)
+        orders[size] = torch.cat([torch.arange(min(size, target)), more])[:target]
 
     def each(leaf: Any) -> Any:
-        if type(leaf) is int and leaf == size and size > 2:
-            return target
+        if type(leaf) is int and leaf > 2:
+            return sizes.get(leaf, leaf)
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        for dim in range(leaf.dim()):
-            if leaf.shape[dim] == size:
-                leaf = leaf.index_select(dim, order)
+        for dim, size in enumerate(leaf.shape):
+            if size in orders:
+                leaf = leaf.index_select(dim, orders[size])
         return leaf.contiguous()
 
-    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), label, "sizes")
+    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), call.label, call.beyond)
 
 
 def reranked_calls(call: Call) -> Iterator[Call]:
