@@ -11,7 +11,7 @@ import torch
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.tree import Call, map_leaves
 
-BATCH, LENGTHS, LONG = 17, (11, 13), 307
+BATCH, LENGTHS, LONG, WIDE = 17, (11, 13), 307, 1013
 _ELEMENTS = 1 << 22  # of the inputs of one call together
 _SIZES = 3  # different sizes of a call that are changed
 
@@ -25,8 +25,12 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
     tensors = _tensors(call)
     sizes = _sizes(tensors, features)
     around = [c + step for c in constants.sizes for step in (-1, 0, 1)]
+    wide = [tensor.shape[-1] for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 1]
     for number, size in enumerate(sizes):
-        targets = (BATCH, *around) if number == 0 else (*LENGTHS, LONG, *around)
+        long = WIDE if size in wide else LONG
+        targets = (BATCH, *around) if number == 0 else (*LENGTHS, long, *around)
+        each = max((tensor.numel() // size for tensor in tensors if size in tensor.shape), default=1)
+        targets = (*targets, *(count // each + 1 for count in constants.counts))
         for target in dict.fromkeys(targets):
             if target not in (size, 0, 1) and _elements(tensors, size, target) <= _ELEMENTS:
                 yield _resized(call, size, target, f"{size} -> {target} in every dimension of that size")

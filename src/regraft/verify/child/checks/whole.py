@@ -19,6 +19,7 @@ from regraft.verify.child.checks.masks import biased_calls, masked_calls
 from regraft.verify.child.checks.options import note_options, varied_parts
 from regraft.verify.child.checks.sizes import resized_calls, with_sizes
 from regraft.verify.child.checks.turns import in_turn
+from regraft.verify.child.checks.widths import widened_parts
 from regraft.verify.child.drivers.alone import Part, accepts, parts_of
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
@@ -62,6 +63,9 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
             names = variation.names
             yield replace(variation.part.subject(f"with another {', '.join(names)}"), fields=names)
             note_options(part.definition, variation.part.arguments, session)
+        for wide in widened_parts(part, domain_of(part.definition, session).constants, session):
+            yield wide.subject("with another width")
+            note_options(part.definition, wide.arguments, session)
 
 
 def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
