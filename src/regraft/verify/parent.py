@@ -17,6 +17,7 @@ from typing import Any
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
+from regraft.verify.sameness import same_definitions
 from regraft.verify.types import INTERNAL, LEVELS, MODULE, Effort, Status, Verdict, VerifyError
 
 _RETRIES = 3
@@ -67,6 +68,7 @@ def verify(
         memory_limit=memory_limit,
         python=python,
         effort=effort,
+        same=same_definitions(before, changed),
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -114,7 +116,10 @@ def _check_syntax(text: bytes, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """One verification: the request, the child runs, and who died of what."""
+    """One verification: the request, the child runs, and who died of what.
+
+    `same` names the definitions that are the same program in both versions, whatever could be run of them.
+    """
 
     original: Path
     changed: bytes
@@ -125,6 +130,7 @@ class _Job:
     memory_limit: int | None
     python: str
     effort: Effort
+    same: frozenset[str]
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
@@ -216,6 +222,10 @@ def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str
     record = result.get("records", {}).get(change.definition, {})
     status, reason = _decide(change, result, record, fallen)
     evidence = _evidence(change, result, record)
+    if change.definition in job.same:
+        evidence["same program"] = True
+        if status == "unproven" and not result.get("fatal"):
+            status, reason = "proved", ""
     if status == "refuted":
         evidence["reproducer"] = write_reproducer(job.original, job.changed, record.get("failure", {}), reason)
     return Verdict(file, change.definition, change.lines, status, reason, evidence)
