@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from types import CodeType
 
 # What reads names, documentation or source text makes a difference of what is none in bytecode.
 _READING = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"})
-_SOURCES = re.compile(rb"\bjit\b|\bgetsource|\btriton\b|\b__code__\b|\b__doc__\b|\bgetdoc\b|\btorch\.compile\b")
+_SOURCES = frozenset(
+    {"getsource", "getsourcelines", "getdoc", "__code__", "__doc__", "triton", "script", "script_method"}
+)
 _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 _LEAVING = ast.Return | ast.Raise | ast.Continue | ast.Break
 
@@ -19,7 +20,7 @@ def same_definitions(original: bytes, changed: bytes) -> frozenset[str]:
     Local variables may have other names, what follows a branch that leaves may be its `else`, a conditional expression
     may be a statement, and a result may have a name. A file that reads source text has no such definitions.
     """
-    if _SOURCES.search(original) or _SOURCES.search(changed):
+    if any(_SOURCES & set(map(_name, ast.walk(ast.parse(text)))) for text in (original, changed)):
         return frozenset()
     before, after = _definitions(original), _definitions(changed)
     return frozenset(name for name in before.keys() & after.keys() if _same(before[name], after[name]))
@@ -90,35 +91,44 @@ class _Normal(ast.NodeTransformer):
         return node
 
     def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
-        done: list[ast.stmt] = []
-        for position, statement in enumerate(block):
-            following = block[position + 1 :]
-            match statement:
-                case ast.Assign(targets=[ast.Name(name)], value=value) if (
-                    len(following) == 1
-                    and isinstance(following[0], ast.Return)
-                    and isinstance(following[0].value, ast.Name)
-                    and following[0].value.id == name
-                    and self._is_plain_local(name)
-                ):
-                    return [*done, *self._block([ast.Return(value)])]
-                case ast.Return(value=ast.IfExp(test, body, orelse)):
-                    branch = ast.If(test, [ast.Return(body)], [ast.Return(orelse)])
-                    return [*done, *self._block([branch])]
-                case ast.Assign(targets=[target], value=ast.IfExp(test, body, orelse)):
-                    first, second = (self._block([ast.Assign([target], side, lineno=0)]) for side in (body, orelse))
-                    done += self._block([ast.If(test, first, second)])
-                case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value, simple=1) if (
-                    self._functions and isinstance(self._functions[-1], ast.FunctionDef)
-                ):
-                    done.append(ast.Assign([target], value, lineno=0))
-                case ast.If(test=ast.UnaryOp(ast.Not(), operand), body=body, orelse=orelse) if orelse:
-                    return [*done, *self._block([ast.If(operand, orelse, body), *following])]
-                case ast.If(test, body, orelse) if orelse and isinstance(body[-1], _LEAVING):
-                    return [*done, ast.If(test, body, []), *self._block([*orelse, *following])]
-                case _:
-                    done.append(statement)
-        return done
+        if not block:
+            return []
+        first, following = block[0], block[1:]
+        match first:
+            case ast.Assign(targets=[ast.Name(name)], value=value) if _returned(
+                following
+            ) == name and self._is_plain_local(name):
+                return self._block([ast.Return(value)])
+            case ast.Return(value=ast.IfExp(test, body, orelse)):
+                return self._block([ast.If(test, [ast.Return(body)], [ast.Return(orelse)])])
+            case ast.Assign(targets=[target], value=ast.IfExp(test, body, orelse)):
+                sides = [[ast.Assign([target], side, lineno=0)] for side in (body, orelse)]
+                return self._block([ast.If(test, [*sides[0]], [*sides[1]]), *following])
+            case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value, simple=1) if (
+                self._functions and isinstance(self._functions[-1], ast.FunctionDef)
+            ):
+                return self._block([ast.Assign([target], value, lineno=0), *following])
+            case ast.If(test, body, orelse) if following and (orelse or isinstance(body[-1], _LEAVING)):
+                leaves = [isinstance(side[-1], _LEAVING) for side in (body, orelse) if side]
+                if (leaves[0] and not all(leaves[1:])) or leaves == [True]:
+                    return self._block([ast.If(test, body, [*orelse, *following])])
+                if _returned(following) and not any(leaves):
+                    return self._block([ast.If(test, [*body, *following], [*orelse, *following])])
+            case _:
+                pass
+        if isinstance(first, ast.If):
+            first = self._positive(ast.If(first.test, self._block(first.body), self._block(first.orelse)))
+        return [first, *self._block(following)]
+
+    def _positive(self, branch: ast.If) -> ast.If:
+        """Exchange the branches of a test that something is not so."""
+        if branch.orelse:
+            match branch.test:
+                case ast.UnaryOp(ast.Not(), operand):
+                    return self._positive(ast.If(operand, branch.orelse, branch.body))
+                case ast.Compare(left, [ast.IsNot()], comparators):
+                    return ast.If(ast.Compare(left, [ast.Is()], comparators), branch.orelse, branch.body)
+        return branch
 
     def _is_plain_local(self, name: str) -> bool:
         """Whether a variable is one of a function that nothing else than its own statements reads."""
@@ -131,6 +141,14 @@ class _Normal(ast.NodeTransformer):
         declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
         held = any(isinstance(node, ast.Try | ast.With) for node in nodes)
         return not held and name not in read | declared and not (_READING & {_name(node) for node in nodes})
+
+
+def _returned(statements: list[ast.stmt]) -> str:
+    """Return the name of the variable that is returned, where statements do nothing else."""
+    match statements:
+        case [ast.Return(value=ast.Name(name))]:
+            return name
+    return ""
 
 
 def _name(node: ast.AST) -> str:
