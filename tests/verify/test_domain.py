@@ -44,6 +44,7 @@ WRONG = {
     "inference mode": f"{RETURN} * (1 + 0.1 * torch.is_inference_mode_enabled())",
     "a frozen weight": f"{RETURN} * (1 + 0.1 * (not self.weight.requires_grad))",
     "float64": f"{RETURN} * (1 + 0.1 * (x.dtype == torch.float64))",
+    "float64 through float32": "return (x * scale * self.weight).float().to(x.dtype)",
     "NaN": "return torch.nan_to_num(x * scale * self.weight)",
     "large values": "return x.clamp(-5e4, 5e4) * scale * self.weight",
 }

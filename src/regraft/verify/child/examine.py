@@ -34,7 +34,7 @@ def examine(subject: Subject, session: Session) -> None:
     for seed in SEEDS[: 1 if subject.once else None]:
         # float16 and float64 once
         every = DTYPES if session.beyond else DTYPES[:-1]
-        for dtype in every[: 1 if subject.once else None] if seed == SEEDS[0] else DTYPES[:2]:
+        for dtype in every[: subject.formats if subject.once else None] if seed == SEEDS[0] else DTYPES[:2]:
             for training in (False, True):
                 if not session.ledger.open() or session.ledger.late():
                     return

@@ -42,10 +42,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """A part built with other values of some options, named as `names`."""
+    """A part built with other values of some options, named as `names`; one that `switches` may cast numbers, too."""
 
     part: Part
     names: tuple[str, ...]
+    switches: bool = False
 
 
 def note_options(definition: str, arguments: Mapping[str, Any], session: Session) -> None:
@@ -83,7 +84,7 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
             if accepts(candidate, session):
                 done.update(names)
                 before = time.process_time()
-                yield Variation(candidate, names)
+                yield Variation(candidate, names, isinstance(_value(part, names[0]), bool | str))
                 deadline += time.process_time() - before  # comparing it is no search
                 if not isinstance(_value(part, names[0]), str):
                     break

@@ -61,7 +61,8 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
         words = _words_read((part.definition, part.cls), session)
         for variation in varied_parts(part, words, session):
             names = variation.names
-            yield replace(variation.part.subject(f"with another {', '.join(names)}"), fields=names)
+            other = variation.part.subject(f"with another {', '.join(names)}")
+            yield replace(other, fields=names, formats=2 if variation.switches else 1)
             note_options(part.definition, variation.part.arguments, session)
         for wide in widened_parts(part, domain_of(part.definition, session).constants, session):
             yield wide.subject("with another width")
