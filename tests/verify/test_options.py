@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,9 +11,14 @@ from regraft.verify import Verdict, verify
 
 torch = pytest.importorskip("torch")
 
+from regraft.verify.child.checks.constants import Constants  # noqa: E402
+from regraft.verify.child.checks.decoding import Generating, InTurn  # noqa: E402
 from regraft.verify.child.checks.masks import biased_calls, given_masks  # noqa: E402
-from regraft.verify.child.checks.sizes import with_sizes  # noqa: E402
+from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
+from regraft.verify.child.checks.sizes import resized_calls, with_sizes  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
+from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
+from regraft.verify.child.weights import changed  # noqa: E402
 
 MODEL = """\
 import torch
@@ -134,3 +140,41 @@ def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
 def test_several_sizes_change_at_once() -> None:
     call = with_sizes(Call((torch.zeros(2, 8, 32), 32), {}), {8: 5, 32: 64})
     assert (tuple(call.args[0].shape), call.args[1]) == ((2, 5, 64), 64)
+
+
+def test_widths_that_are_even_stay_even() -> None:
+    calls = list(resized_calls(Call((torch.zeros(2, 3, 8),), {}), Constants(), features=True))
+    widths = {call.args[0].shape[-1] for call in calls}
+    assert max(widths) > 1000
+    assert not [width for width in widths if width % 2]
+
+
+class Counting(torch.nn.Module):
+    """Answers with what it was called with, and remembers the first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: object = None
+
+    def forward(self, x: object) -> object:
+        self.first = x if self.first is None else self.first
+        return self.first
+
+    def generate(self, ids: object, **kwargs: object) -> SimpleNamespace:
+        return SimpleNamespace(sequences=ids, scores=kwargs["max_new_tokens"])
+
+
+def test_a_model_is_called_in_a_row_and_generates() -> None:
+    first, second = InTurn(Counting())(((1,), {}), ((), {"x": 2}))
+    assert (first, second) == (1, 1)
+    assert Generating(Counting(), 3)(input_ids=5) == (5, 3)
+
+
+def test_parameters_take_other_values_and_come_back() -> None:
+    layer = torch.nn.Linear(2, 2)
+    before = layer.weight.detach().clone()
+    with changed(layer, ALTERATIONS[ZERO]):
+        assert not layer.weight.any()
+    with changed(layer, ALTERATIONS[HALF]):
+        assert layer.weight.dtype == torch.bfloat16
+    assert torch.equal(layer.weight, before)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from regraft.verify import verify
 from regraft.verify.sameness import same_definitions
 
 SAME = {
@@ -55,3 +59,18 @@ def test_another_program_is_none(case: str) -> None:
 def test_a_file_that_reads_source_has_none() -> None:
     text = b"import inspect\n\n\ndef f(x):\n    y = x\n    return inspect.getsource(g), y\n"
     assert not same_definitions(text, text.replace(b"y", b"z"))
+
+
+def test_the_same_program_is_proved_though_nothing_builds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (
+        "from torch import nn\n\n\nclass Layer(nn.Module):\n    def __init__(self, secret):\n"
+        "        super().__init__()\n        self.layer = secret.make()\n\n"
+        "    def forward(self, x):\n        y = self.layer(x)\n        return y * y\n"
+    )
+    path = tmp_path / "layer.py"
+    path.write_text(text)
+    (verdict,) = verify(path, re.sub(r"\by\b", "z", text).encode())
+    assert (verdict.status, verdict.evidence["same program"]) == ("proved", True), verdict
+    (verdict,) = verify(path, text.replace("y * y", "y + y").encode())
+    assert verdict.status == "unproven", verdict

@@ -27,13 +27,18 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
     around = [c + step for c in constants.sizes for step in (-1, 0, 1)]
     wide = [tensor.shape[-1] for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 1]
     for number, size in enumerate(sizes):
-        long = WIDE if size in wide else LONG
-        targets = (BATCH, *around) if number == 0 else (*LENGTHS, long, *around)
+        lengths = _even_widths() if size in wide and size % 2 == 0 else (*LENGTHS, WIDE if size in wide else LONG)
+        targets = (BATCH, *around) if number == 0 else (*lengths, *around)
         each = max((tensor.numel() // size for tensor in tensors if size in tensor.shape), default=1)
         targets = (*targets, *(count // each + 1 for count in constants.counts))
         for target in dict.fromkeys(targets):
             if target not in (size, 0, 1) and _elements(tensors, size, target) <= _ELEMENTS:
                 yield _resized(call, size, target, f"{size} -> {target} in every dimension of that size")
+
+
+def _even_widths() -> tuple[int, ...]:
+    """Widths for features that come in pairs or halves, as those of rotary embeddings: no powers of two."""
+    return tuple(2 * length for length in (*LENGTHS, WIDE // 2))
 
 
 def _tensors(call: Call) -> list[Any]:
