@@ -15,7 +15,7 @@ from regraft.verify.child.checks.constants import Constants  # noqa: E402
 from regraft.verify.child.checks.decoding import Generating, InTurn  # noqa: E402
 from regraft.verify.child.checks.masks import biased_calls, given_masks  # noqa: E402
 from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
-from regraft.verify.child.checks.sizes import resized_calls, with_sizes  # noqa: E402
+from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
 from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
 from regraft.verify.child.weights import changed  # noqa: E402
@@ -178,3 +178,9 @@ def test_parameters_take_other_values_and_come_back() -> None:
     with changed(layer, ALTERATIONS[HALF]):
         assert layer.weight.dtype == torch.bfloat16
     assert torch.equal(layer.weight, before)
+
+
+def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
+    call = Call((torch.zeros(1, 32, 32, 32),), {})
+    assert is_affordable(call, {32: 64})
+    assert not is_affordable(call, {32: 1056})

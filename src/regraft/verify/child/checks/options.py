@@ -16,7 +16,7 @@ from torch import nn
 
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.constants import changed_nodes
-from regraft.verify.child.checks.sizes import with_sizes
+from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import alone, vary
 from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_fields
 from regraft.verify.child.session import Session
@@ -135,7 +135,8 @@ def _fitted(changed: Part, part: Part, name: str) -> Iterator[Part]:
     """Yield a changed part, and for a size the same with inputs of that size."""
     yield changed
     before, now = _value(part, name), _value(changed, name)
-    if type(before) is int and type(now) is int and before > 2 and now > 0:
+    numbers = type(before) is int and type(now) is int and before > 2 and now > 0
+    if numbers and all(is_affordable(call, {before: now}) for call in part.calls):
         yield alone.with_calls(changed, lambda call: with_sizes(call, {before: now}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -91,6 +92,12 @@ def with_sizes(call: Call, sizes: Mapping[int, int]) -> Call:
         return leaf.contiguous()
 
     return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), call.label, call.beyond)
+
+
+def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
+    """Whether the tensors of a call stay of moderate size with other sizes."""
+    elements = (math.prod(sizes.get(size, size) for size in tensor.shape) for tensor in _tensors(call))
+    return sum(elements) <= _ELEMENTS
 
 
 def reranked_calls(call: Call) -> Iterator[Call]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.constants import Constants
-from regraft.verify.child.checks.sizes import with_sizes
+from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import tiny
 from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_calls, with_fields
 from regraft.verify.child.session import Session
@@ -33,7 +33,9 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
                 return
             if target == width:
                 continue
-            scaled = [_with_sizes(part, {width: target}), _with_sizes(part, _proportional(part, width, target))]
+            choices = [{width: target}, _proportional(part, width, target)]
+            affordable = [sizes for sizes in choices if all(is_affordable(call, sizes) for call in part.calls)]
+            scaled = [_with_sizes(part, sizes) for sizes in affordable]
             accepted = next((other for other in scaled if _is_small(other, session) and accepts(other, session)), None)
             if accepted is not None:
                 yield accepted
