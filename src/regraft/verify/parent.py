@@ -130,7 +130,7 @@ class _Job:
     memory_limit: int | None
     python: str
     effort: Effort
-    same: frozenset[str]
+    same: frozenset[str] = frozenset()
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
