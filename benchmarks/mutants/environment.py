@@ -8,7 +8,7 @@ import venv
 from collections.abc import Callable
 from pathlib import Path
 
-STORE = Path(__file__).parent.parent.parent / ".cache" / "mutants"
+STORE = (Path(__file__).parent.parent.parent / ".cache" / "mutants").resolve()
 TORCH = "torch==2.13.0"
 PACKAGES = {"transformers": "transformers==5.23.0", "timm": "timm==1.0.31", "diffusers": "diffusers==0.42.1"}
 REQUIRED = (

@@ -118,6 +118,7 @@ def test_a_condition_that_raises_leaves_the_others(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(whole, name, raises)
     ledger = Ledger(tmp_path, ("Mlp",), NEVER)
     ledger.records["Mlp"].models.add("model")
-    session, subject = SimpleNamespace(ledger=ledger, widened=set(), thorough=False), SimpleNamespace(name="model", light=False)
+    session = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)
+    subject = SimpleNamespace(name="model", light=False)
     assert list(whole.subjects_beyond(subject, session)) == []
     assert ["has no attribute 'calls'" in reason for reason in ledger.skipped] == [True]

@@ -17,6 +17,7 @@ from typing import Any
 from regraft.verify.changes import Change, find_changes
 from regraft.verify.process import Exit, run_child
 from regraft.verify.reproduce import write_reproducer
+from regraft.verify.sameness import same_definitions
 from regraft.verify.transform_uses import uses_of
 from regraft.verify.types import (
     INTERNAL,
@@ -89,6 +90,7 @@ def verify(
         memory_limit=memory_limit,
         python=python,
         terms=Terms(effort, contract, tuple(sorted(keep))),
+        same=same_definitions(before, changed),
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -136,7 +138,10 @@ def _check_syntax(text: bytes, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """One verification: the request, the child runs, and who died of what."""
+    """One verification: the request, the child runs, and who died of what.
+
+    `same` names the definitions that are the same program in both versions, whatever could be run of them.
+    """
 
     original: Path
     changed: bytes
@@ -147,6 +152,8 @@ class _Job:
     memory_limit: int | None
     python: str
     terms: Terms
+    same: frozenset[str] = frozenset()
+
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
         the original that did.
@@ -240,6 +247,10 @@ def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str
     if status == "proved" and (loss := _lost(change, record.get("losses", []), job)):
         status, reason = "unproven", loss
     evidence = _evidence(change, result, record, job.terms.contract)
+    if change.definition in job.same:
+        evidence["same program"] = True
+        if status == "unproven" and not result.get("fatal"):
+            status, reason = "proved", ""
     if status == "refuted":
         evidence["reproducer"] = write_reproducer(job.original, job.changed, record.get("failure", {}), reason)
     return Verdict(file, change.definition, change.lines, status, reason, evidence)
@@ -282,7 +293,7 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
         return "; ".join(strangers[:5]) + (f": {skipped}" if skipped else "")
     fields = result.get("constant fields", {}).get(change.definition, [])
     if fields:
-        read = ", ".join(f"config.{name}" for name in fields)
+        read = ", ".join(fields)
         return f"changed lines read {read}, and no model ran with another value: give one with --driver"
     return _indifferent(record["mutants"]) or _thin(record, result.get("skipped", []))
 

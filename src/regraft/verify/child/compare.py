@@ -17,6 +17,7 @@ ROUNDINGS = {"outputs": 4.0, "hooks": 4.0, "gradients": 16.0}
 # Perturbed inputs are there to show gross mistakes: no model sees them, and kernels lose digits of the gradients there
 # (a softmax that is saturated, say). They count as wrong from this part of the largest gradient on.
 GROSS = 1e-3
+FEWEST = 16  # numbers of which the number format that they come from shows
 HALVES = (torch.bfloat16, torch.float16)
 
 
@@ -122,6 +123,9 @@ def _compare_values(path: str, before: Any, after: Any, check: Check) -> Differe
     if before.numel() == 0 or torch.equal(before, after):
         return None
     absolute, relative = distance(before, after)
+    if check.kind == "outputs" and _is_narrowed(before, after):
+        sentence = f"{path} holds float64 numbers that went through float32, in the original it does not"
+        return Difference(path, sentence, absolute, relative)
     other_kind = _other_kind(before, after)
     if not other_kind and (close(before, after) or _excused(path, before, after, check)):
         check.largest.add(str(before.dtype).removeprefix("torch."), absolute, relative)
@@ -143,6 +147,14 @@ def _other_kind(before: Any, after: Any) -> str:
     if before.dtype not in HALVES and not bool((torch.isnan(before) == torch.isnan(after)).all()):
         return "NaN on one side, infinity on the other"
     return ""
+
+
+def _is_narrowed(before: Any, after: Any) -> bool:
+    """Whether a float64 result holds nothing but float32 numbers, and most of the original's are none."""
+    if before.dtype != torch.float64 or before.numel() < FEWEST:
+        return False
+    ours, theirs = (value == value.float().double() for value in (before, after))
+    return bool(theirs.all()) and float(ours.double().mean()) < 0.5
 
 
 def close(before: Any, after: Any) -> bool:

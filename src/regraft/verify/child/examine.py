@@ -11,6 +11,7 @@ import torch
 
 from regraft.verify.child import tree, weights
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
+from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.symbolic import sizes_of_guards
 from regraft.verify.child.checks.values import EXTREME, UNDEFINED
 from regraft.verify.child.compare import Difference
@@ -34,7 +35,7 @@ def examine(subject: Subject, session: Session) -> None:
     for seed in SEEDS[: 1 if subject.once else None]:
         # float16 and float64 once
         every = DTYPES if session.beyond else DTYPES[:-1]
-        for dtype in every[: 1 if subject.once else None] if seed == SEEDS[0] else DTYPES[:2]:
+        for dtype in every[: subject.formats if subject.once else None] if seed == SEEDS[0] else DTYPES[:2]:
             for training in (False, True):
                 if not session.ledger.open() or session.ledger.late():
                     return
@@ -168,6 +169,8 @@ def _shrunk(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
             for target in targets:
                 if target.module is not None:
                     stack.enter_context(weights.small(target.module))
+        for target in targets if call.label in ALTERATIONS and targets[0].module is not None else ():
+            stack.enter_context(weights.changed(target.module, ALTERATIONS[call.label]))
         yield
 
 

@@ -154,12 +154,13 @@ def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
 
 
 AUTOCAST, INFERENCE, FROZEN = "autocast", "inference mode", "frozen parameters"
-MODES = (AUTOCAST, INFERENCE, FROZEN)
+DETERMINISTIC, WIDE = "deterministic algorithms", "float64 as the default format"
+MODES = (AUTOCAST, INFERENCE, FROZEN, DETERMINISTIC, WIDE)
 
 
 @contextmanager
 def in_conditions(target: Target, mode: str) -> Iterator[None]:
-    """Run under automatic mixed precision or in inference mode, or with parameters that need no gradients."""
+    """Run under one of MODES; none where `mode` is empty."""
     if mode == FROZEN:
         parameters = [p for p in target.model.parameters() if p.requires_grad]
         for parameter in parameters:
@@ -175,6 +176,12 @@ def in_conditions(target: Target, mode: str) -> Iterator[None]:
             stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16))
         elif mode == INFERENCE:
             stack.enter_context(torch.inference_mode())
+        elif mode == DETERMINISTIC:
+            stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+            torch.use_deterministic_algorithms(True)
+        elif mode == WIDE:
+            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float64)
         yield
 
 

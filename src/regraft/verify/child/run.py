@@ -17,9 +17,10 @@ from regraft.target import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.mutants import Mutants
+from regraft.verify.child.checks.options import options_with_one_value
 from regraft.verify.child.checks.surroundings import reads_of_surroundings
 from regraft.verify.child.checks.tampering import Functions
-from regraft.verify.child.checks.whole import fields_with_one_value, subjects_beyond
+from regraft.verify.child.checks.whole import subjects_beyond
 from regraft.verify.child.compare import unlike
 from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
@@ -80,7 +81,7 @@ def _note(session: Session) -> None:
         ledger.uncontrolled = {change.definition: list(_uncontrolled(change, session)) for change in changes}
     ledger.implementations = session.tracer.kernels
     ledger.constant_fields = {
-        change.definition: list(fields_with_one_value(change.definition, session))
+        change.definition: list(options_with_one_value(change.definition, session))
         for change in changes
         if session.beyond
     }

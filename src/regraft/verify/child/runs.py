@@ -21,7 +21,7 @@ from regraft.verify.child.session import Session
 from regraft.verify.child.setting import Setting
 from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
-from regraft.verify.child.variants import AS_RECORDED, LAID_OUT, SMALL, off_by_one_rounding
+from regraft.verify.child.variants import ALTERED, AS_RECORDED, LAID_OUT, off_by_one_rounding
 from regraft.verify.types import ORDER
 
 ZERO = 1e-12  # of the largest gradient, in float64
@@ -81,7 +81,7 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
     def truth() -> Outcome:
         if not memo:
             with ledger.step("truth", name, call.label):
-                target = sides.exact(call.label == SMALL)
+                target = sides.exact(call.label in ALTERED)
                 memo.append(execute(target, call, replace(plan, dtype=torch.float64, mode="")))
         return memo[0]
 
@@ -157,7 +157,7 @@ def left_out(found: Difference, sides: Sides, call: Call, plan: Plan, session: S
 def _far_from_exact(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
     """Whether a half-precision value, or an output that its gradient depends on, is noise already in the original."""
     before, after = execute(sides.ours, call, plan), execute(sides.theirs, call, plan)
-    exact = execute(sides.exact(call.label == SMALL), call, replace(plan, dtype=torch.float64, mode=""))
+    exact = execute(sides.exact(call.label in ALTERED), call, replace(plan, dtype=torch.float64, mode=""))
     if before.error or after.error or exact.error:
         return False
     ours, theirs, truth = (
@@ -183,7 +183,7 @@ def _cancels(found: Difference, sides: Sides, call: Call, plan: Plan) -> bool:
         return (seen.second if plan.twice else seen.gradients) or {}
 
     wide = replace(plan, dtype=torch.float64, mode="")
-    exact, ours = gradients(sides.exact(call.label == SMALL), wide), gradients(sides.ours, plan)
+    exact, ours = gradients(sides.exact(call.label in ALTERED), wide), gradients(sides.ours, plan)
     theirs = gradients(sides.exact_theirs(), wide).get(found.path)
     sizes = {name: float(v.abs().max()) for name, v in exact.items() if isinstance(v, torch.Tensor) and v.numel()}
     if not {found.path} <= sizes.keys() & ours.keys() or not isinstance(theirs, torch.Tensor):

@@ -45,7 +45,9 @@ class Session:
     changed version and of the original, `mutants` wrong versions of the changed lines, `planted` the name of the one
     that runs in place of the changed version. `beyond` says whether definitions are also compared beyond their first
     inputs, `thorough` whether all of their instances are, `strict` whether hooks and attributes are compared, too.
-    `shared` is what the definitions of either version keep from one model to the next.
+    `shared` is what the definitions of either version keep from one model to the next, `options` holds the values that
+    constructor arguments and fields of configurations took, by definition and name, `fixed` those that were tried with
+    others.
     """
 
     original: ModuleType
@@ -68,6 +70,8 @@ class Session:
     conditions: tuple[Conditions, Conditions] | None = None
     mutants: Mutants | None = None
     planted: str = ""
+    options: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    fixed: set[tuple[str, str]] = field(default_factory=set)
     beyond: bool = False
     thorough: bool = False
     strict: bool = True

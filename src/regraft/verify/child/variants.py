@@ -12,6 +12,10 @@ from regraft.verify.child.tree import Call
 
 AS_RECORDED = "as recorded"
 SMALL = "inputs and parameters x 0.01"
+# Calls of which the parameters are others for a while: `weights.altered` says how.
+ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters x 1e-6"
+LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
+ALTERED = (SMALL, ZERO, LARGE, TINY, LOW, HALF)
 STRIDED = "inputs not contiguous"
 ONE_ROW, NO_ROWS, SHORTER = "one row", "no rows", "one step shorter"
 ROWS, ALL = slice(0, 1), slice(None)  # dimensions

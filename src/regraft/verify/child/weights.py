@@ -7,7 +7,7 @@ import dis
 import functools
 import itertools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
@@ -69,6 +69,21 @@ def small(module: Any) -> Iterator[None]:
         with torch.no_grad():
             for parameter, old in zip(chosen, kept, strict=True):
                 parameter.copy_(old)
+
+
+@contextmanager
+def changed(module: Any, change: Callable[[str, Any], Any]) -> Iterator[None]:
+    """Give parameters other values, in another number format perhaps, for a while; None leaves a parameter alone."""
+    kept = [(parameter, parameter.data) for parameter in module.parameters()]
+    try:
+        for name, parameter in module.named_parameters():
+            new = change(name, parameter.data) if parameter.is_floating_point() else None
+            if new is not None:
+                parameter.data = new
+        yield
+    finally:
+        for parameter, old in kept:
+            parameter.data = old
 
 
 @contextmanager

@@ -23,10 +23,11 @@ _LARGEST = 1 << 20  # operand of what is folded
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Numbers of changed lines: whole ones that may be sizes, and all of them, which may be values."""
+    """Numbers of changed lines: whole ones that may be sizes or numbers of elements, and all, which may be values."""
 
     sizes: tuple[int, ...] = ()
     values: tuple[float, ...] = ()
+    counts: tuple[int, ...] = ()
 
 
 def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
@@ -39,7 +40,8 @@ def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
                 numbers[number] = None
     sizes = [int(number) for number in numbers if number == int(number) and 2 < number <= 8192]
     values = [number for number in numbers if abs(number) <= 1e6]
-    return Constants(tuple(sizes[:_LIMIT]), tuple(values[:_LIMIT]))
+    counts = [int(number) for number in numbers if number == int(number) and 8192 < number <= _LARGEST]
+    return Constants(tuple(sizes[:_LIMIT]), tuple(values[:_LIMIT]), tuple(counts[:1]))
 
 
 def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:

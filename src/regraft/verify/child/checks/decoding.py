@@ -1,4 +1,4 @@
-"""A language model that goes on from its own cache."""
+"""Models that are called several times: a language model that goes on from its cache, any other one in a row."""
 
 from __future__ import annotations
 
@@ -33,3 +33,32 @@ class Decoding(nn.Module):  # type: ignore[misc]  # torch is untyped here
             results.append(output[0])
             cache, start = output.past_key_values, end
         return results
+
+
+class Generating(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Lets a language model generate a few tokens, the likeliest each time; the scores are results too."""
+
+    def __init__(self, model: Any, tokens: int = 4) -> None:
+        super().__init__()
+        self.model, self.tokens = model, tokens
+        if hasattr(model, "config"):
+            self.config = model.config
+
+    def forward(self, **kwargs: Any) -> Any:
+        ids = kwargs.pop("input_ids")
+        chosen = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens, "do_sample": False, "num_beams": 1}
+        output = self.model.generate(ids, **kwargs, **chosen, return_dict_in_generate=True, output_scores=True)
+        return output.sequences, output.scores
+
+
+class InTurn(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """Calls a model several times, as users do, so that what it remembers of a call shows in the next."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        if hasattr(model, "config"):
+            self.config = model.config
+
+    def forward(self, *calls: Any) -> Any:
+        return [self.model(*args, **kwargs) for args, kwargs in calls]

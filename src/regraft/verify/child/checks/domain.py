@@ -7,8 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from regraft.verify.child.checks.arguments import rearranged_calls
 from regraft.verify.child.checks.constants import Constants, constants_of
-from regraft.verify.child.checks.masks import masked_calls
+from regraft.verify.child.checks.masks import biased_calls, given_masks, masked_calls
+from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verify.child.checks.values import valued_calls
 from regraft.verify.child.replay import Target
@@ -17,6 +21,7 @@ from regraft.verify.child.tree import Call
 
 # Ops that take numbers for granted: their kernels may give others for NaN and infinity (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
+_HEADS = 2  # numbers of heads that masks are made for
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,30 @@ def domain_of(definition: str, session: Session) -> Domain:
 
 
 def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
-    """Yield other masks, sizes and values for a recorded call of a definition."""
-    parameters = target.module.parameters() if target.module is not None else ()
-    yield from masked_calls(call, named_arguments(call, target.callable))
-    yield from resized_calls(call, domain.constants, features=not any(True for _ in parameters))
+    """Yield other masks, sizes, values and plain arguments for a recorded call of a definition."""
+    weighted = target.module is not None and any(True for _ in target.module.parameters())
+    names = named_arguments(call, target.callable)
+    yield from masked_calls(call, names)
+    yield from biased_calls(call, names, _heads(call, target.module))
+    yield from given_masks(call, names, target.callable)
+    yield from resized_calls(call, domain.constants, features=not weighted)
     yield from reranked_calls(call)
     yield from valued_calls(call, domain.constants, finite=domain.finite)
+    yield from rearranged_calls(call, target.callable)
+    yield from laid_out_calls(call)
+    if weighted:
+        yield from altered_calls(call)
+
+
+def _heads(call: Call, module: Any) -> tuple[int, ...]:
+    """Return the numbers of heads that attention may have, by its inputs and by the attributes of a module."""
+    numbers: dict[int, None] = {}
+    for leaf in (*call.args, *call.kwargs.values()):
+        if isinstance(leaf, torch.Tensor) and leaf.dim() == 4:  # of rows, heads, positions and features
+            numbers[leaf.shape[1]] = None
+    for part in module.modules() if module is not None else ():
+        numbers.update((v, None) for name, v in vars(part).items() if "heads" in name and type(v) is int)
+    return tuple(number for number in numbers if number > 1)[:_HEADS]
 
 
 def named_arguments(call: Call, function: Any) -> Mapping[str, Any]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.verify.child.tree import Call, is_mask
+from regraft.verify.child.checks.arguments import with_argument
+from regraft.verify.child.tree import Call, is_mask, map_leaves
 
 PATTERNS = ("left padding", "holes", "a row fully masked", "random")
 _LOW = -1e4
+_ABSENT = 2  # parameters that are given masks where they had none
 
 
 def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
@@ -33,6 +36,68 @@ def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
 
             label = f"mask: {pattern}" + (", true where left out" if dropping else "")
             yield replace(_with(call, masks, each), label=label, beyond="masks")
+
+
+def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -> Iterator[Call]:
+    """Yield a call whose additive masks also hold moderate numbers, and such that differ by head."""
+    masks = {
+        id(value): value for name, value in names.items() if _is_mask(name, value) and value.is_floating_point()
+    }  # fmt: skip
+    if not masks:
+        return
+
+    def each(tensor: Any) -> Any:
+        return tensor + _moderate(tensor.shape).to(tensor.dtype)
+
+    yield replace(_with(call, set(masks), each), label="mask: moderate numbers", beyond="masks")
+    shared = {key for key, value in masks.items() if value.dim() == 4 and value.shape[1] == 1}
+    for number in heads if shared else ():
+
+        def by_head(tensor: Any, number: int = number) -> Any:
+            wide = tensor.expand(-1, number, -1, -1)
+            return wide + _moderate(wide.shape).to(tensor.dtype)
+
+        yield replace(_with(call, shared, by_head), label=f"mask: {number} heads", beyond="masks")
+
+
+def _moderate(shape: tuple[int, ...]) -> Any:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(0)) * -3
+
+
+def given_masks(call: Call, names: Mapping[str, Any], function: Any) -> Iterator[Call]:
+    """Yield a call with a mask where it had none: of scores that are added to, of booleans, of ones and zeros.
+
+    `names` are the arguments by the names of the function's parameters. The original may refuse what has another
+    shape than it takes.
+    """
+    try:
+        signature = inspect.signature(getattr(function, "forward", function))
+    except (TypeError, ValueError):
+        return
+    named = (name for name in signature.parameters if name.endswith("mask") and "head" not in name)
+    absent = [name for name in named if names.get(name) is None][:_ABSENT]
+    tensors: list[Any] = []
+    map_leaves((call.args, dict(call.kwargs)), lambda leaf: tensors.append(leaf) if _holds_rows(leaf) else None)
+    if not tensors or not absent:
+        return
+    rows, keys = tensors[0].shape[0], tensors[-1 if tensors[0].dim() == 4 else 0].shape[-2]
+    queries = tensors[0].shape[-2]
+    marks = _visible("left padding", (rows, keys))
+    square = marks[:, None, None, :].expand(rows, 1, queries, keys).clone()
+    additive = torch.zeros(square.shape, dtype=tensors[0].dtype)
+    choices = {
+        "added to scores": additive.masked_fill(~square, torch.finfo(additive.dtype).min),
+        "booleans": square,
+        "ones and zeros": marks.long(),
+    }
+    for name in absent:
+        for label, mask in choices.items():
+            given = with_argument(call, signature, name, mask)
+            yield replace(given, label=f"mask: {name} of {label}, left padding", beyond="masks")
+
+
+def _holds_rows(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dim() in (3, 4) and leaf.numel() > 0
 
 
 def _is_mask(name: str, value: Any) -> bool:

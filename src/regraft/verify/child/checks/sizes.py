@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ import torch
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.tree import Call, map_leaves
 
-BATCH, LENGTHS, LONG = 17, (11, 13), 307
+BATCH, LENGTHS, LONG, WIDE = 17, (11, 13), 307, 1013
 _ELEMENTS = 1 << 22  # of the inputs of one call together
 _SIZES = 3  # different sizes of a call that are changed
 
@@ -24,11 +26,20 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
     tensors = _tensors(call)
     sizes = _sizes(tensors, features)
     around = [c + step for c in constants.sizes for step in (-1, 0, 1)]
+    wide = [tensor.shape[-1] for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 1]
     for number, size in enumerate(sizes):
-        targets = (BATCH, *around) if number == 0 else (*LENGTHS, LONG, *around)
+        lengths = _even_widths() if size in wide and size % 2 == 0 else (*LENGTHS, WIDE if size in wide else LONG)
+        targets = (BATCH, *around) if number == 0 else (*lengths, *around)
+        each = max((tensor.numel() // size for tensor in tensors if size in tensor.shape), default=1)
+        targets = (*targets, *(count // each + 1 for count in constants.counts))
         for target in dict.fromkeys(targets):
             if target not in (size, 0, 1) and _elements(tensors, size, target) <= _ELEMENTS:
                 yield _resized(call, size, target, f"{size} -> {target} in every dimension of that size")
+
+
+def _even_widths() -> tuple[int, ...]:
+    """Widths for features that come in pairs or halves, as those of rotary embeddings: no powers of two."""
+    return tuple(2 * length for length in (*LENGTHS, WIDE // 2))
 
 
 def _tensors(call: Call) -> list[Any]:
@@ -56,21 +67,37 @@ def _elements(tensors: list[Any], size: int, target: int) -> float:
 
 
 def _resized(call: Call, size: int, target: int, label: str) -> Call:
+    return replace(with_sizes(call, {size: target}), label=label, beyond="sizes")
+
+
+def with_sizes(call: Call, sizes: Mapping[int, int]) -> Call:
+    """Return a call in which every dimension, and every whole number, of some sizes has another size.
+
+    Rows are repeated in random order.
+    """
     generator = torch.Generator().manual_seed(0)
-    order = torch.cat([torch.arange(min(size, target)), torch.randint(0, size, (target,), generator=generator)])
-    order = order[:target]
+    orders: dict[int, Any] = {}
+    for size, target in sizes.items():
+        more = torch.randint(0, size, (target,), generator=generator)
+        orders[size] = torch.cat([torch.arange(min(size, target)), more])[:target]
 
     def each(leaf: Any) -> Any:
-        if type(leaf) is int and leaf == size and size > 2:
-            return target
+        if type(leaf) is int and leaf > 2:
+            return sizes.get(leaf, leaf)
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        for dim in range(leaf.dim()):
-            if leaf.shape[dim] == size:
-                leaf = leaf.index_select(dim, order)
+        for dim, size in enumerate(leaf.shape):
+            if size in orders:
+                leaf = leaf.index_select(dim, orders[size])
         return leaf.contiguous()
 
-    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), label, "sizes")
+    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), call.label, call.beyond)
+
+
+def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
+    """Whether the tensors of a call stay of moderate size with other sizes."""
+    elements = (math.prod(sizes.get(size, size) for size in tensor.shape) for tensor in _tensors(call))
+    return sum(elements) <= _ELEMENTS
 
 
 def reranked_calls(call: Call) -> Iterator[Call]:

@@ -10,17 +10,24 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regraft.verify.child.checks.constants import Constants, changed_nodes
-from regraft.verify.child.checks.decoding import Decoding
+import torch
+
+from regraft.verify.child.checks.constants import Constants
+from regraft.verify.child.checks.decoding import Decoding, Generating
 from regraft.verify.child.checks.domain import domain_of, named_arguments
-from regraft.verify.child.checks.masks import masked_calls
-from regraft.verify.child.checks.sizes import resized_calls
+from regraft.verify.child.checks.masks import biased_calls, masked_calls
+from regraft.verify.child.checks.options import note_options, varied_parts
+from regraft.verify.child.checks.sizes import resized_calls, with_sizes
+from regraft.verify.child.checks.turns import in_turn
+from regraft.verify.child.checks.widths import widened_parts
+from regraft.verify.child.drivers.alone import Part, accepts, parts_of
 from regraft.verify.child.drivers.base import Subject, guarded
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, in_mode, seeded
 from regraft.verify.child.tree import Call
 
 _FLAGS = ("output_attentions", "output_hidden_states")
+_CACHED, _MORE, _LONGER = 61, 2, 2  # tokens of a long cache, those beyond a constant, and constants
 _SHORTEST = 5  # tokens of which the last three are decoded from the cache
 
 
@@ -32,7 +39,7 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
     definitions = tuple(name for name, record in session.ledger.records.items() if subject.name in record.models)
     if subject.light:
         return
-    for maker in (_other_calls, _decoding, _checkpointed, _with_other_fields):
+    for maker in (_other_calls, _decoding, _generating, _in_turn, _checkpointed, _alone, _with_other_fields):
         if not session.thorough and all((name, maker.__name__) in session.widened for name in definitions):
             continue
         others = maker(subject, definitions, session)
@@ -45,24 +52,45 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
                 session.ledger.records[name].domain.setdefault("configuration", set()).update(other.fields)
 
 
-def fields_with_one_value(definition: str, session: Session) -> tuple[str, ...]:
-    """Return the fields of configurations that changed lines of a definition read and that kept their value."""
-    changes = [change for change in session.changes if change.definition == definition]
-    nodes = (node for change in changes for node in changed_nodes(change, session.changed))
-    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and _is_config(node.value)}
-    return tuple(sorted(read - session.varied_fields))
+def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+    """Yield instances of the definitions by themselves, built with other arguments and configurations."""
+    parts = parts_of(subject, session)
+    for definition, arguments in parts.built:
+        note_options(definition, arguments, session)
+    for part in parts.parts:
+        yield from _part_in_turn(part, session)
+        words = _words_read((part.definition, part.cls), session)
+        for variation in varied_parts(part, words, session):
+            names = variation.names
+            other = variation.part.subject(f"with another {', '.join(names)}")
+            yield replace(other, fields=names, formats=2 if variation.switches else 1)
+            note_options(part.definition, variation.part.arguments, session)
+        for wide in widened_parts(part, domain_of(part.definition, session).constants, session):
+            yield wide.subject("with another width")
+            note_options(part.definition, wide.arguments, session)
+
+
+def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
+    """Yield an instance by itself, called several times in a row."""
+    if not accepts(part, session):
+        return
+    subject = part.subject("as built")
+    other = in_turn(subject, named_arguments(part.calls[-1], _original(subject, session)), session)
+    if other is not None:
+        yield other
 
 
 def _with_other_fields(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
     """Yield the subject with another value of each field that decides what the definitions do."""
-    for other in subject.varied(session, _words_read(definitions, session)):
+    words = frozenset(
+        word
+        for name in definitions
+        for word in _words_read((name,), session)
+        if len(session.options.get((name, word), ())) < 2
+    )
+    for other in subject.varied(session, words):
         yield other
         session.varied_fields.update(other.fields)
-
-
-def _is_config(node: ast.expr) -> bool:
-    name = _name(node)
-    return name == "config" or name.endswith("_config")
 
 
 def _words_read(definitions: tuple[str, ...], session: Session) -> frozenset[str]:
@@ -98,7 +126,8 @@ def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Sessio
     model = _original(subject, session)
     call = subject.calls(0)[-1]
     sizes = tuple(dict.fromkeys(size for name in definitions for size in domain_of(name, session).constants.sizes))
-    calls = [*masked_calls(call, named_arguments(call, model)), *_flagged(call, model)]
+    names = named_arguments(call, model)
+    calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flagged(call, model)]
     calls += [*resized_calls(call, Constants(sizes), features=False)]
     accepted = tuple(other for other in calls if _runs(model, other))
     if accepted:
@@ -119,7 +148,13 @@ def _decoding(subject: Subject, definitions: tuple[str, ...], session: Session) 
     if call.args or getattr(ids, "ndim", 0) != 2 or ids.shape[1] < _SHORTEST:
         return
     call = Call((), {name: value for name, value in call.kwargs.items() if "label" not in name}, "decoding", "cache")
-    padded = [replace(other, beyond="cache") for other in masked_calls(call, call.kwargs)]
+    padded = {other.label: replace(other, beyond="cache") for other in masked_calls(call, call.kwargs)}
+    constants = [size for name in definitions for size in domain_of(name, session).constants.sizes]
+    longer = [size + _MORE for size in constants if ids.shape[1] < size + _MORE < _CACHED][:_LONGER]
+    long = [
+        replace(with_sizes(call, {ids.shape[1]: length}), label=f"decoding, length {length}")
+        for length in dict.fromkeys((*longer, _CACHED))
+    ]
     for together in (False, True):
 
         def build(module: ModuleType, together: bool = together) -> Any:
@@ -128,9 +163,41 @@ def _decoding(subject: Subject, definitions: tuple[str, ...], session: Session) 
         name = f"{subject.name} going on from its cache"
         other = replace(subject, name=name, build=build, recipe={**subject.recipe, "decoding": {"together": together}})
         model = _original(other, session)
-        accepted = tuple(one for one in (call, *padded) if _runs(model, one))
+        patterns = ("mask: random", "mask: holes") if together else ("mask: left padding", "mask: a row fully masked")
+        others = [padded[pattern] for pattern in patterns if pattern in padded]
+        accepted = tuple(other for other in (call, *others, *long) if _runs(model, other))
         if accepted:
             yield replace(other, calls=_constantly(accepted))
+
+
+def _generating(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+    """Yield the subject generating tokens, without padding and with padding on the left."""
+    model = _original(subject, session)
+    able = getattr(model, "can_generate", None)
+    call = subject.calls(0)[-1]
+    if not callable(able) or not able() or getattr(call.kwargs.get("input_ids"), "ndim", 0) != 2:
+        return
+    given = {name: call.kwargs[name] for name in call.kwargs if name in ("input_ids", "attention_mask")}
+    given["attention_mask"] = torch.ones_like(given["input_ids"])
+    plain = Call((), given, "generate", "cache")
+    padded = [replace(other, label=f"generate, {other.label}", beyond="cache") for other in masked_calls(plain, given)]
+
+    def build(module: ModuleType) -> Any:
+        return Generating(subject.build(module))
+
+    name = f"{subject.name} generating"
+    other = replace(subject, name=name, build=build, recipe={**subject.recipe, "generating": True})
+    accepted = tuple(one for one in (plain, *padded[:1]) if _runs(_original(other, session), one))
+    if accepted:
+        yield replace(other, calls=_constantly(accepted))
+
+
+def _in_turn(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+    """Yield the subject called several times in a row."""
+    names = named_arguments(subject.calls(0)[-1], _original(subject, session))
+    other = in_turn(subject, names, session)
+    if other is not None:
+        yield other
 
 
 def _checkpointed(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:

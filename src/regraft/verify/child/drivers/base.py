@@ -18,7 +18,8 @@ class Subject:
     """A model that either version of the file can build, and calls for it, smallest first.
 
     `recipe` says in JSON how a reproducer builds the same model. `light` subjects are compared without perturbed
-    inputs: they are run for the lines that they reach. What is compared `once` takes one seed and number format.
+    inputs: they are run for the lines that they reach. What is compared `once` takes one seed and so many number
+    formats as `formats` says.
     `varied(session, words)` yields the subject built with other values, named `fields`, where `words` name them.
     """
 
@@ -29,6 +30,7 @@ class Subject:
     recipe: Mapping[str, Any]
     light: bool = False
     once: bool = False
+    formats: int = 1
     varied: Callable[[Any, frozenset[str]], Iterator[Subject]] = lambda session, words: iter(())
     fields: tuple[str, ...] = ()
 

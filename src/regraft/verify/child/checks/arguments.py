@@ -1,0 +1,56 @@
+"""Calls with other plain arguments: flags, numbers and what has a default."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from regraft.verify.child.tree import Call
+
+_LIMIT = 10  # calls
+_CHANCE = re.compile(r"drop|training|^p$|prob")  # what draws random numbers is compared elsewhere
+
+
+def rearranged_calls(call: Call, function: Any) -> Iterator[Call]:
+    """Yield a call with each of its plain arguments changed, defaults included; the original may refuse it.
+
+    Whole numbers become odd and even ones, so that a size that has to be divided leaves a rest.
+    """
+    try:
+        signature = inspect.signature(getattr(function, "forward", function))
+        bound = signature.bind(*call.args, **call.kwargs)
+    except (TypeError, ValueError):
+        return
+    given = set(bound.arguments)
+    bound.apply_defaults()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    plain = {
+        name: value
+        for name, value in bound.arguments.items()
+        if signature.parameters[name].kind not in variadic and not _CHANCE.search(name)
+    }
+    pairs = [(name, other) for name, value in plain.items() for other in _others(value, name in given)]
+    for name, other in pairs[:_LIMIT]:
+        yield replace(with_argument(call, signature, name, other), label=f"{name}={other!r}", beyond="arguments")
+
+
+def _others(value: Any, given: bool) -> tuple[Any, ...]:
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, float):
+        return (value / 2,) if value else (0.5,)
+    if isinstance(value, int):
+        more = (value - 1,) if given and value > 2 else ()
+        return (value + 1, *more, *((2 * value + 1,) if value > 1 else ()))
+    return ()
+
+
+def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:
+    """Return a call with another value for one parameter, which stays positional where it was so."""
+    place = list(signature.parameters).index(name)
+    if place < len(call.args):
+        return replace(call, args=(*call.args[:place], value, *call.args[place + 1 :]))
+    return replace(call, kwargs={**call.kwargs, name: value})

@@ -1,0 +1,186 @@
+"""Changes that act for other constructor arguments, plain arguments, states of the parameters, or calls in a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from regraft.verify import Verdict, verify
+
+torch = pytest.importorskip("torch")
+
+from regraft.verify.child.checks.constants import Constants  # noqa: E402
+from regraft.verify.child.checks.decoding import Generating, InTurn  # noqa: E402
+from regraft.verify.child.checks.masks import biased_calls, given_masks  # noqa: E402
+from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
+from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes  # noqa: E402
+from regraft.verify.child.tree import Call  # noqa: E402
+from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
+from regraft.verify.child.weights import changed  # noqa: E402
+
+MODEL = """\
+import torch
+from torch import nn
+
+
+def to_tuple(value):
+    return value if isinstance(value, tuple) else (value, value)
+
+
+class Layer(nn.Module):
+    def __init__(self, dim=8, drop=0.0, eps=1e-6, scaled=False, act=nn.GELU, groups=2):
+        super().__init__()
+        drops = to_tuple(drop)
+        self.first = nn.Linear(dim, dim)
+        self.act = act()
+        self.drop = nn.Dropout(drops[0])
+        self.last = nn.Dropout(drops[1])
+        self.eps = eps
+        self.scaled = scaled
+        self.groups = groups
+
+    def forward(self, x, shift: float = 0.0, flipped: bool = False):
+        x = self.act(self.first(x))
+        x = self.drop(x)
+        x = x / (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
+        parts = x.unflatten(-1, (self.groups, -1)).flatten(-2)
+        x = self.last(parts * 2 if self.scaled else parts)
+        return x.flip(-1) if flipped else x + shift
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = Layer(8)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+WRONG = {
+    "a rate": ("self.drop = nn.Dropout(drops[0])", "self.drop = nn.Dropout(0.0)"),
+    "the second of two rates": ("self.last = nn.Dropout(drops[1])", "self.last = nn.Dropout(drops[0])"),
+    "an epsilon": ("keepdim=True) + self.eps", "keepdim=True) + 1e-6"),
+    "a flag": ("parts * 2 if self.scaled else parts", "parts"),
+    "a class of layers": ("self.act = act()", "self.act = nn.GELU()"),
+    "a size": ("(self.groups, -1)).flatten(-2)", "(self.groups, -1)).flatten(-2) * (2 / self.groups)"),
+    "a plain argument": ("else x + shift", "else x + max(shift, 0.6) * (shift > 0)"),
+    "a flag of the call": ("x.flip(-1) if flipped", "x if flipped"),
+    "results of zero": ("else x + shift", "else torch.where(x == 0, torch.full_like(x, 1e-2), x) + shift"),
+    "results beyond ten thousand": ("self.act(self.first(x))", "self.act(self.first(x).clamp(-1e4, 1e4))"),
+    "deterministic algorithms": ("else x + shift", "else x + shift + torch.are_deterministic_algorithms_enabled()"),
+    "another default format": (
+        "else x + shift",
+        "else x + shift + (torch.get_default_dtype() != x.dtype)",
+    ),
+    "the first call remembered": (
+        "return x.flip(-1) if flipped else x + shift",
+        "return torch.as_tensor(self.__dict__.setdefault('known', {}).setdefault(x.shape, x))",
+    ),
+}
+RIGHT = {
+    "operands": ("x.square().mean(-1, keepdim=True) + self.eps", "self.eps + x.square().mean(-1, keepdim=True)"),
+    "arguments of the constructor": ("self.drop = nn.Dropout(drops[0])", "self.drop = nn.Dropout(p=drops[0])"),
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
+
+
+def verdict_on(tmp_path: Path, before: str, after: str) -> Verdict:
+    assert before in MODEL
+    path = tmp_path / "model.py"
+    path.write_text(MODEL)
+    (verdict,) = verify(path, MODEL.replace(before, after).encode(), effort="default")
+    return verdict
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_change_that_acts_for_other_options_is_refuted(case: str, tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, *WRONG[case])
+    assert verdict.status == "refuted", verdict
+
+
+@pytest.mark.parametrize("case", RIGHT)
+def test_a_right_change_is_proved(case: str, tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, *RIGHT[case])
+    assert verdict.status == "proved", verdict
+
+
+def test_an_argument_that_no_comparison_varied_is_named(tmp_path: Path) -> None:
+    text = MODEL.replace("scaled=False", "scaled=False, kind='plain'").replace(
+        "self.scaled = scaled", "self.scaled = scaled\n        self.kind = kind.lower()"
+    )
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    (verdict,) = verify(path, text.replace("kind.lower()", "kind.casefold()").encode(), effort="default")
+    assert (verdict.status, "the constructor's kind" in verdict.reason) == ("unproven", True), verdict
+
+
+def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
+    mask, query = torch.zeros(2, 1, 4, 4), torch.zeros(2, 3, 4, 8)
+    call = Call((query,), {"attention_mask": mask})
+    moderate, by_head = biased_calls(call, {"query": query, **call.kwargs}, (3,))
+    assert moderate.kwargs["attention_mask"].min() < 0
+    assert by_head.kwargs["attention_mask"].shape == (2, 3, 4, 4)
+
+    def attend(query: object, attention_mask: object = None) -> None: ...
+
+    made = list(given_masks(Call((query,), {}), {"query": query}, attend))
+    assert [str(other.kwargs["attention_mask"].dtype) for other in made] == [
+        "torch.float32",
+        "torch.bool",
+        "torch.int64",
+    ]
+
+
+def test_several_sizes_change_at_once() -> None:
+    call = with_sizes(Call((torch.zeros(2, 8, 32), 32), {}), {8: 5, 32: 64})
+    assert (tuple(call.args[0].shape), call.args[1]) == ((2, 5, 64), 64)
+
+
+def test_widths_that_are_even_stay_even() -> None:
+    calls = list(resized_calls(Call((torch.zeros(2, 3, 8),), {}), Constants(), features=True))
+    widths = {call.args[0].shape[-1] for call in calls}
+    assert max(widths) > 1000
+    assert not [width for width in widths if width % 2]
+
+
+class Counting(torch.nn.Module):
+    """Answers with what it was called with, and remembers the first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: object = None
+
+    def forward(self, x: object) -> object:
+        self.first = x if self.first is None else self.first
+        return self.first
+
+    def generate(self, ids: object, **kwargs: object) -> SimpleNamespace:
+        return SimpleNamespace(sequences=ids, scores=kwargs["max_new_tokens"])
+
+
+def test_a_model_is_called_in_a_row_and_generates() -> None:
+    first, second = InTurn(Counting())(((1,), {}), ((), {"x": 2}))
+    assert (first, second) == (1, 1)
+    assert Generating(Counting(), 3)(input_ids=5) == (5, 3)
+
+
+def test_parameters_take_other_values_and_come_back() -> None:
+    layer = torch.nn.Linear(2, 2)
+    before = layer.weight.detach().clone()
+    with changed(layer, ALTERATIONS[ZERO]):
+        assert not layer.weight.any()
+    with changed(layer, ALTERATIONS[HALF]):
+        assert layer.weight.dtype == torch.bfloat16
+    assert torch.equal(layer.weight, before)
+
+
+def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
+    call = Call((torch.zeros(1, 32, 32, 32),), {})
+    assert is_affordable(call, {32: 64})
+    assert not is_affordable(call, {32: 1056})
