@@ -68,8 +68,7 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
         return Difference("", f"building {subject.name} from the changed version raises {_brief(error)}")
     ledger.reach("builds")
     found = _fresh_difference(original, changed, session.strict)
-    if found is None and session.strict:
-        found = _attribute_difference(original, changed, subject, seed, session)
+    found = found or _attribute_difference(original, changed, subject, seed, session)
     if found:
         return found
     weights.redraw(original, seed)
@@ -105,23 +104,27 @@ def _attribute_difference(
 ) -> Difference | None:
     """Compare the plain attributes that construction leaves on the modules that are of one class in both versions.
 
-    What differs between two originals of other seeds depends on chance, and is left alone.
+    What differs between two originals of other seeds depends on chance, and is left alone. Where only results count,
+    these are the attributes of PyTorch's layers: their rates and sizes are results.
     """
-    wrong = _other_attributes(original, changed, session.original, session.changed)
+    wrong = _other_attributes(original, changed, session.original, session.changed, session.strict)
     if wrong:
         session.rewind()
         another = _build_original(subject, seed + 1, session)
         if another is not None:
-            chance = _other_attributes(original, another, session.original, session.original)
+            chance = _other_attributes(original, another, session.original, session.original, session.strict)
             wrong = {path: sentence for path, sentence in wrong.items() if path not in chance}
     return next((Difference(path, f"after construction {sentence}") for path, sentence in wrong.items()), None)
 
 
-def _other_attributes(original: Any, other: Any, ours: ModuleType, theirs: ModuleType) -> dict[str, str]:
+def _other_attributes(
+    original: Any, other: Any, ours: ModuleType, theirs: ModuleType, strict: bool
+) -> dict[str, str]:
     found: dict[str, str] = {}
     parts = dict(other.named_modules())
     for path, part in original.named_modules():
-        if path in parts and type(part).__qualname__ == type(parts[path]).__qualname__:
+        counts = strict or type(part).__module__.startswith("torch.")
+        if counts and path in parts and type(part).__qualname__ == type(parts[path]).__qualname__:
             found.update(unlike(attributes(part, path, ours), attributes(parts[path], path, theirs)))
     return found
 
