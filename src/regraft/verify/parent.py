@@ -37,7 +37,8 @@ _CLOCK = 4.0  # seconds on the clock for each second of work: others use the mac
 _FINISH = 0.9  # of the time on the clock, after which the child saves what it has
 _DEPTH = 3
 _NOT_CHANGED = ("original", "mutant")  # sides of a run whose crash says nothing about the changed version
-_FEWEST_MUTANTS = 4
+_FEWEST_MUTANTS = 4  # from which on half of them have to be killed
+_ALL_SURVIVE = 2  # from which on some of them have to be
 MEMORY_LIMIT = 8 * 1024**3
 HALVES = ("bfloat16", "float16")
 
@@ -300,10 +301,12 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
 
 def _indifferent(mutants: dict[str, Any]) -> str:
     """Return that the inputs tell too few wrong versions from this one, or nothing where they do."""
-    if not mutants or mutants["of"] < _FEWEST_MUTANTS or 2 * mutants["killed"] >= mutants["of"]:
+    killed, number = mutants.get("killed", 0), mutants.get("of", 0)
+    few = number >= _FEWEST_MUTANTS and 2 * killed < number
+    if not few and (killed or number < _ALL_SURVIVE):
         return ""
     examples = "; ".join(mutants["survived"][:2])
-    return f"the inputs kill only {mutants['killed']} of {mutants['of']} mutants of the changed lines ({examples})"
+    return f"the inputs kill only {killed} of {number} mutants of the changed lines ({examples})"
 
 
 def _lost(change: Change, losses: list[str], job: _Job) -> str:

@@ -216,6 +216,9 @@ def _edits(node: ast.expr) -> Iterator[Edit]:
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
             if not any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in (left, right)):
                 yield "another operator", _with(op=_OPERATORS[type(op)]())
+        case ast.BinOp(op=ast.BitOr() | ast.BitAnd()):
+            yield "without its right operand", lambda copied: copied.left
+            yield "without its left operand", lambda copied: copied.right
         case ast.Constant(value=bool()):
             yield "another flag", _with(value=not node.value)
         case ast.Constant(value=int()):
