@@ -9,6 +9,7 @@ import copy
 import importlib.util
 import io
 import os
+import pickle
 import subprocess
 import sys
 import types
@@ -86,6 +87,16 @@ class Stem(nn.Module):
     def forward(self, x):
         x = self.conv(x)
         return self.norm(x)
+
+
+class Scale(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        x = torch.softmax(x, dim=-1)
+        return self.weight * x
 """
 RULES = {
     "adopter/biased-gelu", "adopter/dropout-layernorm", "adopter/fused-qkv", "adopter/softmax", "torch/gate-up",
@@ -453,3 +464,42 @@ def test_adapters_of_bare_parameters(first: bool) -> None:
     assert all(value.abs().sum() > 0 for name, value in result.items() if "gate_up" in name)
     regraft.restore(adapted)
     torch.testing.assert_close(gradients(adapted, input_ids=ids, labels=ids), expected, rtol=0, atol=0)
+
+
+# Parametrizations
+
+
+class Doubled(nn.Module):
+    def forward(self, weight: Any) -> Any:
+        return weight * 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_parametrized_module(module: types.ModuleType, first: bool) -> None:
+    """A parametrization gives a module a class of its own: it can be taken off, and so can the rewritten methods."""
+    from torch.nn.utils import parametrize
+
+    scale = module.Scale(8)
+    x = torch.randn(3, 8)
+    alone = scale(x)
+    if first:
+        optimized(scale, rules={"adopter/softmax"})
+    parametrize.register_parametrization(scale, "weight", Doubled())
+    doubled = 2 * alone
+    if not first:
+        optimized(scale, rules={"adopter/softmax"})
+    torch.testing.assert_close(scale(x), doubled)
+    torch.testing.assert_close(copy.deepcopy(scale)(x), doubled)
+    with pytest.raises(RuntimeError, match="state_dict"):
+        pickle.dumps(scale)
+    restored = copy.deepcopy(scale)
+    regraft.restore(restored)
+    assert restored.__class__.__bases__ == (module.Scale,) and torch.equal(restored(x), doubled)
+    torch.testing.assert_close(copy.deepcopy(restored)(x), doubled)
+    for model in (scale, restored):
+        parametrize.remove_parametrizations(model, "weight")
+        torch.testing.assert_close(model(x), doubled)
+    assert type(restored) is module.Scale
+    assert type(scale) is not module.Scale
+    regraft.restore(scale)
+    assert type(scale) is module.Scale and torch.equal(scale(x), doubled)
