@@ -61,7 +61,8 @@ def _plain(code: CodeType) -> tuple[object, ...]:
     names: object = code.co_varnames if _READING & set(code.co_names) else code.co_varnames[:count]
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_nlocals, code.co_flags
     cells = code.co_freevars, code.co_cellvars
-    return code.co_name, code.co_code, constants, code.co_names, names, counts, cells, code.co_exceptiontable
+    handlers = getattr(code, "co_exceptiontable", b"")  # before Python 3.11 they are in the code itself
+    return code.co_name, code.co_code, constants, code.co_names, names, counts, cells, handlers
 
 
 class _Normal(ast.NodeTransformer):
