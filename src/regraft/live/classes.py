@@ -28,6 +28,26 @@ def original(cls: type) -> type:
     return found
 
 
+def restored(cls: type) -> type:
+    """The class without rewritten methods, also where a library has put a class of its own above a rewritten one."""
+    if ORIGINAL in vars(cls) or not any(ORIGINAL in vars(base) for base in cls.__mro__):
+        return original(cls)
+    return rebased(cls, tuple(restored(base) for base in cls.__bases__))
+
+
+def rebased(cls: type, bases: tuple[type, ...]) -> type:
+    """A class with the same namespace over other bases."""
+    namespace = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+    if is_parametrized(cls) and not any(hasattr(base, "__deepcopy__") for base in bases):
+        namespace.setdefault("__deepcopy__", _deep_copy)
+    return type(cls)(cls.__name__, bases, namespace)
+
+
+def is_parametrized(cls: type) -> bool:
+    """Whether `torch.nn.utils.parametrize` has put this class on an instance, to take it off again."""
+    return cls.__module__ == "torch.nn.utils.parametrize" and len(cls.__bases__) == 1
+
+
 def definitions(tree: ast.Module) -> dict[Name, ast.AST]:
     """Functions at the top level, and methods of classes there, that are defined once."""
     found: dict[Name, ast.AST] = {}
@@ -203,7 +223,10 @@ _NOTICE = _Notice()  # a pickler writes one object once, for however many module
 def _reduce(self: Any, protocol: Any) -> Any:
     """A pickle holds the original class, which loads anywhere, and a notice that says so."""
     cls = type(self)
-    stands_for: Any = original(cls)
+    rewritten = next(base for base in cls.__mro__ if ORIGINAL in vars(base))
+    stands_for: Any = original(rewritten)
+    if cls is not rewritten:  # a library's class above it decides
+        return stands_for.__reduce_ex__(self, protocol)
     function, arguments, *rest = stands_for.__reduce_ex__(self, protocol)
     newly: Any = copyreg._reconstructor  # type: ignore[attr-defined]
     # copyreg.__newobj__ wants the very class of the instance; the other ignores its last argument for plain objects
@@ -222,7 +245,7 @@ def _deep_copy(self: Any, memo: dict[int, Any]) -> Any:
     cls: Any = type(self)
     copied = cls.__new__(cls)
     memo[id(self)] = copied
-    state = self.__getstate__() if hasattr(cls, "__getstate__") else self.__dict__
+    state = self.__getstate__() if hasattr(cls, "__getstate__") and not is_parametrized(cls) else self.__dict__
     return _restored(copied, copy.deepcopy(self.__dict__ if state is None else state, memo))
 
 

@@ -15,7 +15,17 @@ import torch
 from torch import nn
 
 from regraft.fix import Verify, base, definition, proved_fix
-from regraft.live.classes import Name, Rewritten, changed, functions_of, original, reaching, subclass
+from regraft.live.classes import (
+    Name,
+    Rewritten,
+    changed,
+    functions_of,
+    is_parametrized,
+    reaching,
+    rebased,
+    restored,
+    subclass,
+)
 from regraft.lock import locked_rules, nearest, notes, read
 from regraft.rules import load_rules
 from regraft.scan import (
@@ -153,7 +163,7 @@ def rewrite(
 def restore(model: Any) -> None:
     """Give every module of the model its original class back."""
     for module in model.modules():
-        cls = original(type(module))
+        cls = restored(type(module))
         if cls is not type(module):
             module.__class__ = cls
 
@@ -315,11 +325,13 @@ def _install(model: Any, files: Sequence[_File], result: Optimization) -> None:
             )
         if not methods:
             continue
-        key = (cls, frozenset(methods))
+        parametrized = is_parametrized(cls)  # PyTorch takes this class off by its base, so it stays the outermost
+        rewritten_cls = cls.__bases__[0] if parametrized else cls
+        key = (rewritten_cls, frozenset(methods))
         if key not in classes:
-            classes[key] = subclass(cls, {name: _made(*one) for name, one in methods.items()})
+            classes[key] = subclass(rewritten_cls, {name: _made(*one) for name, one in methods.items()})
         try:
-            module.__class__ = classes[key]
+            module.__class__ = rebased(cls, (classes[key],)) if parametrized else classes[key]
         except TypeError as problem:
             result.left.append(Left("", cls.__name__, str(problem)))
             continue

@@ -27,7 +27,7 @@ _ROWS = frozenset({_Tensor.view, _Tensor.reshape, torch.reshape, _Tensor.contigu
 _HOOKS = frozenset({_Tensor.register_hook, _Tensor.retain_grad, _Tensor.grad_fn.__get__})
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(eq=False)  # without slots, to be referred to weakly on Python 3.10, too
 class _Family:
     """The Linear layer behind postponed tensors, and those made of its output that somebody still holds.
 
@@ -91,7 +91,7 @@ def _slopes(
     return tuple(next(slopes) if need else None for need in needed)
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(eq=False)  # without slots, to be referred to weakly on Python 3.10, too
 class _Record:
     """How a postponed tensor is made.
 

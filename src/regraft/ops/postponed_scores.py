@@ -72,7 +72,7 @@ class _Keeper:
         self.watched = False
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(eq=False)  # without slots, to be referred to weakly on Python 3.10, too
 class _Scores:
     """How a postponed tensor is made.
 
