@@ -126,7 +126,7 @@ WRONG = {
     "the dimension before": ("torch/exp-softmax", "softmax($x, dim=-1)", "softmax($x, dim=-2)"),
     "softmax for its logarithm": ("torch/log-softmax", "log_softmax(", "softmax("),
     "offset lost": ("liger/rms-norm", "offset=1.0, ", ""),
-    "factors swapped": ("liger/gated-activation", "($gate, $up, $activation)", "($up, $gate, $activation)"),
+    "factors swapped": ("liger/gated-activation", "($gate, $activation), $up)", "($up, $activation), $gate)"),
     "sine for cosine": ("liger/rotary", "rotary($x, $cos, $sin)", "rotary($x, $sin, $cos)"),
     "shift lost": ("torch/linear-cross-entropy", "shift=True, ", ""),
     "ignored class lost": (

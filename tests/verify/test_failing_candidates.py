@@ -114,8 +114,9 @@ def test_a_condition_that_raises_leaves_the_others(tmp_path: Path, monkeypatch: 
     def raises(subject: Any, definitions: tuple[str, ...], session: Any) -> Iterator[Any]:
         yield from subject.calls
 
-    for name in ("_other_calls", "_decoding", "_checkpointed", "_with_other_fields"):
-        monkeypatch.setattr(whole, name, raises)
+    makers = ("other_calls", "decoding", "generating", "in_turn", "checkpointed", "alone", "with_other_fields")
+    for name in makers:
+        monkeypatch.setattr(whole, f"_{name}", raises)
     ledger = Ledger(tmp_path, ("Mlp",), NEVER)
     ledger.records["Mlp"].models.add("model")
     session = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)

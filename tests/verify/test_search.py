@@ -107,7 +107,7 @@ def judged(source, read, tmp_path, monkeypatch):
 @pytest.mark.parametrize("read", ["pass", "raise ValueError('no smaller one holds')"])
 def test_parts_of_a_model_that_cannot_be_built_take_its_configuration(read, tmp_path, monkeypatch):
     verdict = judged(UNBUILT, read, tmp_path, monkeypatch)["Mixer"]
-    assert "lines executed" in verdict.evidence["levels"] and verdict.evidence["drivers"] == ["inference"]
+    assert "lines executed" in verdict.evidence["levels"] and "inference" in verdict.evidence["drivers"]
 
 
 def test_two_fields_are_changed_together_where_each_alone_reaches_nothing(tmp_path, monkeypatch):

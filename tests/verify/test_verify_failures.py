@@ -71,7 +71,9 @@ def test_branch_that_never_runs_is_unproven(project):
 
 def test_condition_that_is_never_false_is_unproven(project):
     new = (
-        f"if x.dim() > 1:\n            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        {ROOT}"
+        "if x.dim() > 1:\n"
+        "            return self.weight * F.rms_norm(x.float(), self.weight.shape, None, self.eps).to(x.dtype)\n"
+        f"        {ROOT}"
     )
     verdict = one(project, ROOT, new)
     assert verdict.status == "unproven"

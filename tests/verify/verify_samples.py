@@ -123,8 +123,12 @@ EQUAL = {
         DROP + "\n        " + LAYER_NORM,
         "return self.norm(self.dropout(self.dense(hidden_states)) + residual)",
     ),
-    "library root norm": ("RootNorm", ROOT, "return F.rms_norm(x, self.weight.shape, self.weight, self.eps)"),
-    "other cast order": ("RootNorm", ROOT, "return (self.weight * wide).to(x.dtype)"),
+    "library root norm": (
+        "RootNorm",
+        ROOT,
+        "return self.weight * F.rms_norm(x.float(), self.weight.shape, None, self.eps).to(x.dtype)",
+    ),
+    "factor first": ("RootNorm", ROOT, "return wide.to(x.dtype) * self.weight"),
     "gelu by hand": (
         "FeedForward",
         "return self.down(F.gelu(self.up(x)))",
@@ -200,6 +204,8 @@ WRONG = {
     "no gradient": ("FeedForward", GELU, "F.gelu(self.up(x).detach())"),
     "swapped operands": ("Difference", "return x - self.gate(x)", "return self.gate(x) - x"),
     "other softmax dimension": ("attend", SOFTMAX, "return torch.matmul(torch.softmax(scores, dim=-2), value)"),
+    "one number format": ("RootNorm", ROOT, "return F.rms_norm(x, self.weight.shape, self.weight, self.eps)"),
+    "other cast order": ("RootNorm", ROOT, "return (self.weight * wide).to(x.dtype)"),
     "gradients where no key is visible": (
         "attend",
         ATTEND,

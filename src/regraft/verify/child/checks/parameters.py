@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.values import VALUES
+from regraft.verify.child.checks.values import EXTREME, VALUES
 from regraft.verify.child.tree import Call, map_leaves
 from regraft.verify.child.variants import HALF, LARGE, LOW, TINY, ZERO
 
@@ -23,9 +23,12 @@ ALTERATIONS: Mapping[str, Alteration] = {
 
 
 def altered_calls(call: Call) -> Iterator[Call]:
-    """Yield a call for each of ALTERATIONS; `weights.changed` makes them while the call runs."""
+    """Yield a call for each of ALTERATIONS; `weights.changed` makes them while the call runs.
+
+    Where every result is zero, or a softmax is saturated, gradients are those of ties and rounding.
+    """
     for label in ALTERATIONS:
-        yield replace(call, label=label, beyond=VALUES)
+        yield replace(call, label=label, beyond=EXTREME if label in (ZERO, LARGE) else VALUES)
 
 
 def laid_out_calls(call: Call) -> Iterator[Call]:
