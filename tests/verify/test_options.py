@@ -69,6 +69,7 @@ WRONG = {
     "a flag of the call": ("x.flip(-1) if flipped", "x if flipped"),
     "results of zero": ("else x + shift", "else torch.where(x == 0, torch.full_like(x, 1e-2), x) + shift"),
     "results beyond ten thousand": ("self.act(self.first(x))", "self.act(self.first(x).clamp(-1e4, 1e4))"),
+    "a width of the results": ("else x + shift", "else (x + shift).roll(int(x.shape[-1] == 768), -1)"),
     "deterministic algorithms": ("else x + shift", "else x + shift + torch.are_deterministic_algorithms_enabled()"),
     "another default format": (
         "else x + shift",
@@ -140,6 +141,8 @@ def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
 def test_several_sizes_change_at_once() -> None:
     call = with_sizes(Call((torch.zeros(2, 8, 32), 32), {}), {8: 5, 32: 64})
     assert (tuple(call.args[0].shape), call.args[1]) == ((2, 5, 64), 64)
+    call = with_sizes(Call((torch.zeros(8, 8), 8), {}), {8: 5}, features=True)
+    assert (tuple(call.args[0].shape), call.args[1]) == ((8, 5), 8)
 
 
 def test_widths_that_are_even_stay_even() -> None:

@@ -70,10 +70,11 @@ def _resized(call: Call, size: int, target: int, label: str) -> Call:
     return replace(with_sizes(call, {size: target}), label=label, beyond="sizes")
 
 
-def with_sizes(call: Call, sizes: Mapping[int, int]) -> Call:
+def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) -> Call:
     """Return a call in which every dimension, and every whole number, of some sizes has another size.
 
-    Rows are repeated in random order.
+    With `features` only the last dimensions of floating tensors do: places may be as many as features. Rows are
+    repeated in random order.
     """
     generator = torch.Generator().manual_seed(0)
     orders: dict[int, Any] = {}
@@ -82,12 +83,12 @@ def with_sizes(call: Call, sizes: Mapping[int, int]) -> Call:
         orders[size] = torch.cat([torch.arange(min(size, target)), more])[:target]
 
     def each(leaf: Any) -> Any:
-        if type(leaf) is int and leaf > 2:
+        if type(leaf) is int and leaf > 2 and not features:
             return sizes.get(leaf, leaf)
-        if not isinstance(leaf, torch.Tensor):
+        if not isinstance(leaf, torch.Tensor) or (features and not leaf.is_floating_point()):
             return leaf
         for dim, size in enumerate(leaf.shape):
-            if size in orders:
+            if size in orders and not (features and dim < leaf.dim() - 1):
                 leaf = leaf.index_select(dim, orders[size])
         return leaf.contiguous()
 
