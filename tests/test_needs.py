@@ -74,3 +74,18 @@ def test_they_are_installed_only_when_the_user_agrees(tmp_path: Path, monkeypatc
 
 def test_a_package_whose_name_is_another_one_s_is_not_taken_from_the_index() -> None:
     assert needs.missing([Need("apex", "0.1")]) == ("apex @ git+https://github.com/NVIDIA/apex",)
+
+
+def test_a_rule_that_needs_a_newer_torch_is_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel of an older version may compute something else."""
+    source = "import torch\n\n\ndef norm(x):\n    h = x.to(torch.float32)\n"
+    source += "    n = h * torch.rsqrt(torch.mean(h ** 2, -1, keepdim=True) + 1e-6)\n    return n.to(x.dtype)\n"
+    path = tmp_path / "m.py"
+    path.write_text(source)
+    command = ["check", "--no-cache", "--select", "torch/rms-norm", str(path)]
+    assert "+    return torch.nn.functional.rms_norm" in CliRunner().invoke(main, [*command, "--diff"]).output
+    monkeypatch.setattr(needs, "version", lambda package: "2.12.1")
+    needs._met.cache_clear()
+    output = CliRunner().invoke(main, command).output
+    assert "needs torch>=2.13, and here is an older version" in output
+    assert "rms_norm" not in CliRunner().invoke(main, [*command, "--diff"]).output

@@ -16,6 +16,7 @@ from regraft.bodies import BodyMatch, BodyPattern, compile_body, find_bodies, re
 from regraft.found import Match, NoMatch
 from regraft.imports import Imports
 from regraft.match import called, find, layers_of, led_to
+from regraft.needs import missing
 from regraft.pattern import OWN_CLASS, RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
 from regraft.render import Withheld
 from regraft.rewrite import Mode, Patch, rewrite
@@ -147,12 +148,17 @@ class RuleDefect(Exception):
 
 
 def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tuple[RuleProblem, ...]]:
-    """Patterns of the rules, and a problem for each rule that has no meaning for the matcher."""
+    """Patterns of the rules, and a problem for each rule that has no meaning for the matcher.
+
+    Rules that need a newer PyTorch than the installed version are withheld: their kernels may compute something else.
+    """
     compiled, problems = [], []
     for rule in rules:
         try:
             bodies = tuple(map(compile_body, rule.syntax.bodies))
-            compiled.append(CompiledRule(rule, compile_rule(rule.syntax), bodies))
+            older = missing(need for need in rule.syntax.needs if need.package == "torch")
+            reason = f"needs {older[0]}, and here is an older version" if older else ""
+            compiled.append(CompiledRule(rule, compile_rule(rule.syntax), bodies, withheld=reason))
         except PatternProblem as problem:
             line, column = (problem.at.line, problem.at.column) if problem.at else (1, 1)
             problems.append(RuleProblem(str(rule.path), line, column, problem.message))

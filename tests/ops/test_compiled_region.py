@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from regraft.ops import dropout_add_layer_norm, implementation, linear_gelu  # noqa: E402
 
+pytestmark = pytest.mark.skipif(torch.__version__ < (2, 13), reason="regions are compiled from PyTorch 2.13 on")
 region = import_module("regraft.ops.compiled_region")
 norm_op, gelu_op = (import_module(f"regraft.ops.{name}") for name in ("dropout_add_layer_norm", "linear_gelu"))
 

@@ -70,10 +70,11 @@ def forced() -> bool:
 def compiles(*tensors: torch.Tensor) -> bool:
     """True where an operation on these tensors should run as a compiled region: CUDA, and nobody traces already.
 
-    Not under transformations of functions and in forward mode, which see through the composition only.
+    Not under transformations of functions and in forward mode, which see through the composition only, and not before
+    PyTorch 2.13: the nodes that 2.4 and 2.6 compile cannot run a second backward pass.
     """
     cuda = all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
-    return cuda and not is_transformed() and _has_triton()
+    return cuda and not is_transformed() and torch.__version__ >= (2, 13) and _has_triton()
 
 
 def on_one_gpu(*tensors: torch.Tensor) -> bool:
