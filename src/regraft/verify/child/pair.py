@@ -105,7 +105,7 @@ def _attribute_difference(
     """Compare the plain attributes that construction leaves on the modules that are of one class in both versions.
 
     What differs between two originals of other seeds depends on chance, and is left alone. Where only results count,
-    these are the attributes of PyTorch's layers: their rates and sizes are results.
+    an attribute may be missing, but not hold something else: a rate of dropout, say.
     """
     wrong = _other_attributes(original, changed, session.original, session.changed, session.strict)
     if wrong:
@@ -123,10 +123,9 @@ def _other_attributes(
     found: dict[str, str] = {}
     parts = dict(other.named_modules())
     for path, part in original.named_modules():
-        counts = strict or type(part).__module__.startswith("torch.")
-        if counts and path in parts and type(part).__qualname__ == type(parts[path]).__qualname__:
+        if path in parts and type(part).__qualname__ == type(parts[path]).__qualname__:
             found.update(unlike(attributes(part, path, ours), attributes(parts[path], path, theirs)))
-    return found
+    return {name: text for name, text in found.items() if strict or not text.endswith(" is missing")}
 
 
 def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
