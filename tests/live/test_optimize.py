@@ -253,6 +253,7 @@ def test_rules_that_do_not_exist(model: Any, select: str) -> None:
         optimized(model, select=[select])
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 13), reason="2.4 does not compile the original, which sets an attribute")
 @pytest.mark.parametrize("first", [True, False])
 def test_with_compile(model: Any, first: bool) -> None:
     expected = model(X)
@@ -364,6 +365,7 @@ class Head(nn.Module):
 """
 
 
+@pytest.mark.skipif(torch.__version__ < (2, 13), reason="the rule needs PyTorch 2.13")
 @pytest.mark.parametrize("module", [LOGITS], indirect=True)
 def test_a_place_of_a_rule_that_changes_what_callers_see_is_listed(module: types.ModuleType) -> None:
     model = module.Head()

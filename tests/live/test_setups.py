@@ -23,6 +23,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+pytestmark = pytest.mark.skipif(torch.__version__ < (2, 13), reason="torch/linear-cross-entropy needs PyTorch 2.13")
+
 import regraft  # noqa: E402
 import regraft.ops  # noqa: E402
 
