@@ -6,11 +6,11 @@ import ast
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from regraft.verify.changes import Change
+from regraft.verify.child.checks.edited import syntax_tree
 
 _LIMIT = 8  # constants of one kind
 _FOLDED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -46,7 +46,7 @@ def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
 
 def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
     """Yield the expressions in the changed lines of a definition."""
-    for node in ast.walk(ast.parse(Path(str(module.__file__)).read_bytes())):
+    for node in ast.walk(syntax_tree(str(module.__file__))):
         if isinstance(node, ast.expr) and any(start <= node.lineno <= end for start, end in change.statements):
             yield node
 

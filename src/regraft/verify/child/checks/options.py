@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import nn
 
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.constants import changed_nodes
+from regraft.verify.child.checks.edited import syntax_tree
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import alone, vary
 from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_fields
@@ -177,7 +177,7 @@ def options_read(definition: str, session: Session) -> dict[str, Option]:
 
 
 def _options_of(change: Change, module: ModuleType) -> Iterator[Option]:
-    tree = ast.parse(Path(str(module.__file__)).read_bytes())
+    tree = syntax_tree(str(module.__file__))
     own = next((node for node in tree.body if getattr(node, "name", "") == change.definition), None)
     chain = [own, *_bases(own, tree)]
     parameters = _parameters(own)

@@ -6,7 +6,6 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.decoding import Decoding, Generating
 from regraft.verify.child.checks.domain import domain_of, named_arguments
+from regraft.verify.child.checks.edited import syntax_tree
 from regraft.verify.child.checks.masks import biased_calls, masked_calls
 from regraft.verify.child.checks.options import note_options, varied_parts
 from regraft.verify.child.checks.sizes import resized_calls, with_sizes
@@ -100,7 +100,7 @@ def _words_read(definitions: tuple[str, ...], session: Session) -> frozenset[str
     """
     words: set[str] = set()
     for module in (session.original, session.changed):
-        tree = ast.parse(Path(str(module.__file__)).read_bytes())
+        tree = syntax_tree(str(module.__file__))
         own = [node for node in tree.body if getattr(node, "name", "") in definitions]
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in definitions]
         for node in (*own, *(value for call in calls for value in (*call.args, *call.keywords))):
