@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -19,7 +20,8 @@ CODE = "import torch\n\n\ndef gated(gate, up):\n    return torch.nn.functional.s
 
 
 @pytest.fixture(autouse=True)
-def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Replace the versions that are installed; what a test leaves in the cache would withhold rules in later tests."""
     known = {"torch": "2.13.0+cpu", "old": "0.9rc1", "odd": "built by hand"}
 
     def version(package: str) -> str:
@@ -28,6 +30,8 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         return known[package]
 
     monkeypatch.setattr(needs, "version", version)
+    needs._met.cache_clear()
+    yield
     needs._met.cache_clear()
 
 
