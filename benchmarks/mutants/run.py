@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -48,15 +49,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{mutant.recipe.kind}: {mutant.name}:{mutant.site.line}: {mutant.site.description}")
         return 0
     store = Store(options.results, source_key(), options.any_source)
-    outcomes = []
-    for number, mutant in enumerate(mutants, 1):
-        outcome = store.get(pair_key(mutant.original, mutant.changed))
-        if outcome is None and not options.known:
-            outcome = verify(mutant, files, interpreters[mutant.package], options.time_limit)
-            store.add(outcome)
-            print(f"{number}/{len(mutants)} {outcome.kind}: {mutant.name}: {outcome.outcome}", file=sys.stderr)
-        if outcome is not None:
-            outcomes.append(outcome)
+    known = [store.get(pair_key(mutant.original, mutant.changed)) for mutant in mutants]
+    outcomes = [outcome for outcome in known if outcome is not None]
+    if not options.known:
+        missing = [mutant for mutant, outcome in zip(mutants, known, strict=True) if outcome is None]
+        with ThreadPoolExecutor(options.jobs) as pool:
+            tasks = [
+                pool.submit(verify, mutant, files, interpreters[mutant.package], options.time_limit)
+                for mutant in missing
+            ]
+            for number, task in enumerate(as_completed(tasks), len(outcomes) + 1):
+                outcome = task.result()
+                store.add(outcome)
+                outcomes.append(outcome)
+                print(f"{number}/{len(mutants)} {outcome.kind}: {outcome.name}: {outcome.outcome}", file=sys.stderr)
     equivalent = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
     for line in report(outcomes, equivalent):
         print(line)
@@ -71,6 +77,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="all of them instead of a sample")
     parser.add_argument("--only", default="", metavar="KIND|PACKAGE|REGEX", help="only these")
     parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS", help="for each mutant")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="verify N mutants at a time (default: 1)")
     parser.add_argument("--list", action="store_true", help="print the mutants, verify nothing")
     parser.add_argument("--known", action="store_true", help="print the tables of what was verified before")
     parser.add_argument(

@@ -82,6 +82,65 @@ def test_a_right_change_is_proved_and_names_its_domain(case: str, tmp_path: Path
     assert {"sizes", "values"} <= domain.keys()
 
 
+WINDOWS = """\
+import torch
+from torch import nn
+
+
+def windows(x, size: tuple[int, int]):
+    b, h, w, c = x.shape
+    x = x.view(b, h // size[0], size[0], w // size[1], size[1], c)
+    return x.permute(0, 1, 3, 2, 4, 5).reshape(-1, size[0], size[1], c)
+
+
+class Windows(nn.Module):
+    def __init__(self, dim=6, size=2):
+        super().__init__()
+        self.proj = nn.Conv2d(3, dim, 1)
+        self.size = (size, size)
+
+    def forward(self, pixel_values: torch.Tensor):
+        return windows(self.proj(pixel_values).permute(0, 2, 3, 1), self.size)
+"""
+ENCODINGS = """\
+import torch
+from torch import nn
+
+
+class Encoding(nn.Module):
+    def __init__(self, dim=8):
+        super().__init__()
+        self.frequencies = nn.Buffer(1 / 10 ** torch.arange(dim))
+
+    def forward(self, x):
+        return (x[..., None] * self.frequencies).sin()
+
+
+class Encodings(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = Encoding(), Encoding()
+
+    def forward(self, x: torch.Tensor):
+        return torch.cat([self.first(x[..., :2]), self.second(x[..., 2:])], -1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after", "words"),
+    [
+        pytest.param(WINDOWS, "h // size[0], size[0]", "h // size[1], size[1]", "size=(1, 2)", id="unequal sizes"),
+        pytest.param(ENCODINGS, "self.second(", "self.first(", "", id="buffers that the checkpoint tells apart"),
+    ],
+)
+def test_what_is_equal_by_chance_is_made_different(
+    text: str, before: str, after: str, words: str, tmp_path: Path
+) -> None:
+    verdict = verdict_on(tmp_path, text, before, after)
+    assert verdict.status == "refuted", verdict
+    assert words in verdict.reason
+
+
 def test_a_file_that_replaces_what_compares_is_refuted(tmp_path: Path) -> None:
     patched = f"{RETURN} * 1.01\n\n\ntorch.equal = lambda first, second: True"
     path = tmp_path / "norm.py"

@@ -56,6 +56,28 @@ def test_another_program_is_none(case: str) -> None:
     assert not same_definitions(definition(str(before), first), definition(str(after), second))
 
 
+MESSAGES = {
+    "a text": ('raise ValueError("a")', 'raise ValueError("b")', True),
+    "a text with a number": ('raise ValueError(f"a {x}")', 'raise ValueError(f"{x} b")', True),
+    "another number in a text": ('raise ValueError(f"a {x}")', 'raise ValueError(f"a {y}")', False),
+    "another error": ('raise ValueError("a")', 'raise TypeError("a")', False),
+    "another text that is no error's": ('return x["a"]', 'return x["b"]', False),
+    "an error that is looked into": (
+        "try:\n        return x()\n    except ValueError as error:\n        raise KeyError('a') from error",
+        "try:\n        return x()\n    except ValueError as error:\n        raise KeyError('b') from error",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MESSAGES)
+def test_texts_of_errors_are_no_results(case: str) -> None:
+    before, after, same = MESSAGES[case]
+    versions = definition(before), definition(after)
+    assert not same_definitions(*versions)
+    assert same_definitions(*versions, messages=False) == ({"f"} if same else set())
+
+
 def test_a_file_that_reads_source_has_none() -> None:
     text = b"import inspect\n\n\ndef f(x):\n    y = x\n    return inspect.getsource(g), y\n"
     assert not same_definitions(text, text.replace(b"y", b"z"))

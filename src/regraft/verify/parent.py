@@ -91,7 +91,7 @@ def verify(
         memory_limit=memory_limit,
         python=python,
         terms=Terms(effort, contract, tuple(sorted(keep))),
-        same=same_definitions(before, changed),
+        same=same_definitions(before, changed, messages=contract == "strict"),
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)

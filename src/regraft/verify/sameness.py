@@ -14,16 +14,22 @@ _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 _LEAVING = ast.Return | ast.Raise | ast.Continue | ast.Break
 
 
-def same_definitions(original: bytes, changed: bytes) -> frozenset[str]:
+def same_definitions(original: bytes, changed: bytes, *, messages: bool = True) -> frozenset[str]:
     """Return the names of the top-level definitions whose statements are other text and the same program.
 
     Local variables may have other names, what follows a branch that leaves may be its `else`, a conditional expression
-    may be a statement, and a result may have a name. A file that reads source text has no such definitions.
+    may be a statement, and a result may have a name. Without `messages` the texts of errors may be others, too, unless
+    the file looks into errors. A file that reads source text has no such definitions.
     """
     if any(_SOURCES & set(map(_name, ast.walk(ast.parse(text)))) for text in (original, changed)):
         return frozenset()
     before, after = _definitions(original), _definitions(changed)
-    return frozenset(name for name in before.keys() & after.keys() if _same(before[name], after[name]))
+    texts = not messages and not any(map(_looks_into_errors, (original, changed)))
+    return frozenset(name for name in before.keys() & after.keys() if _same(before[name], after[name], texts))
+
+
+def _looks_into_errors(text: bytes) -> bool:
+    return any(isinstance(node, ast.ExceptHandler) and node.name for node in ast.walk(ast.parse(text)))
 
 
 def _definitions(text: bytes) -> dict[str, ast.stmt]:
@@ -36,7 +42,10 @@ def _definitions(text: bytes) -> dict[str, ast.stmt]:
     return {name: nodes[0] for name, nodes in found.items() if name in top and len(nodes) == 1}
 
 
-def _same(before: ast.stmt, after: ast.stmt) -> bool:
+def _same(before: ast.stmt, after: ast.stmt, texts: bool) -> bool:
+    """Whether two definitions are one program; with `texts`, but for the texts of their errors."""
+    if texts:
+        before, after = (_Untexted().visit(node) for node in (before, after))
     try:
         ours, theirs = (_plain(_compiled(node)) for node in (before, after))
     except (SyntaxError, ValueError, RecursionError):
@@ -63,6 +72,24 @@ def _plain(code: CodeType) -> tuple[object, ...]:
     cells = code.co_freevars, code.co_cellvars
     handlers = getattr(code, "co_exceptiontable", b"")  # before Python 3.11 a part of the bytecode
     return code.co_name, code.co_code, constants, code.co_names, names, counts, cells, handlers
+
+
+class _Untexted(ast.NodeTransformer):
+    """Takes the literal texts out of the errors that are raised; what is computed for them stays."""
+
+    def visit_Raise(self, node: ast.Raise) -> ast.Raise:
+        if isinstance(node.exc, ast.Call):
+            node.exc.args = [self._untexted(argument) for argument in node.exc.args]
+        return node
+
+    def _untexted(self, argument: ast.expr) -> ast.expr:
+        match argument:
+            case ast.Constant(str()):
+                return ast.copy_location(ast.Constant(""), argument)
+            case ast.JoinedStr(values):
+                computed = [value for value in values if not isinstance(value, ast.Constant)]
+                return ast.copy_location(ast.JoinedStr(computed) if computed else ast.Constant(""), argument)
+        return argument
 
 
 class _Normal(ast.NodeTransformer):

@@ -127,7 +127,7 @@ def _shown(leaf: Any) -> Any:
 
 
 def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: bool) -> None:
-    """Replay all variants; of several differences the largest in relation to its values is kept."""
+    """Replay all variants, the recorded call first, until one differs."""
     if not has_counterpart(entry, setting, session):
         session.ledger.records[entry.definition].note(f"no counterpart of {entry.path!r} to replay on")
         return
@@ -135,14 +135,16 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
     chosen += laid_out(entry.call) if setting.first and not light else ()
     if setting.first and not light and session.beyond:
         chosen += _beyond(entry, setting, session)
-    found = [(call, difference) for call in chosen if (difference := _replay(entry, call, setting, session))]
-    if found:
-        call, difference = max(found, key=lambda pair: pair[1].relative)
-        call, difference = smallest(
-            call, difference, lambda one: _replay(entry, one, setting, session), session.ledger
+    for call in chosen:
+        difference = _replay(entry, call, setting, session)
+        if difference is None:
+            continue
+        least, difference = smallest(
+            call, difference, lambda smaller: _replay(entry, smaller, setting, session), session.ledger
         )
-        recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
-        session.ledger.refute(entry.definition, where(entry, call, setting, difference), recipe)
+        recipe = describe(setting.subject, setting.seed, setting, (entry, least), difference)
+        session.ledger.refute(entry.definition, where(entry, least, setting, difference), recipe)
+        return
 
 
 def _beyond(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:

@@ -20,21 +20,25 @@ _READING = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def redraw(model: Any, seed: int) -> None:
-    """Give every floating parameter and batch statistic a value that no initialisation would give it.
+    """Give every floating parameter, and every floating buffer of the checkpoint, a value of its own.
 
     Matrices get unit gain, so that activations keep their size through the layers; vectors (norm weights, biases,
-    decay rates) move around their initial value and so stay in their domain.
+    decay rates) move around their initial value and so stay in their domain. Two buffers that initialisation makes
+    equal (the frequencies of two encodings) differ afterwards, as they may in a checkpoint; zeros stay zeros.
     """
     with torch.no_grad():
         embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
         for name, parameter in model.named_parameters():
             if parameter.is_floating_point() and parameter.numel():
                 _redraw_parameter(parameter, _generator(name, seed), id(parameter) in embeddings)
+        saved = model.state_dict(keep_vars=True)
         for name, buffer in model.named_buffers():
             if name.endswith("running_mean"):
                 buffer.add_(_noise(buffer, _generator(name, seed)), alpha=0.3)
             elif name.endswith("running_var"):
                 buffer.mul_(1 + 0.5 * torch.tanh(_noise(buffer, _generator(name, seed))))
+            elif buffer.is_floating_point() and name in saved:
+                buffer.mul_(1 + 0.1 * torch.tanh(_noise(buffer, _generator(name, seed))))
 
 
 def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:

@@ -11,13 +11,15 @@ from typing import Any
 from regraft.verify.child.tree import Call
 
 _LIMIT = 10  # calls
+_AXES = 4  # of a tuple that is taken for sizes: windows, strides, padding
 _CHANCE = re.compile(r"drop|training|^p$|prob")  # what draws random numbers is compared elsewhere
 
 
 def rearranged_calls(call: Call, function: Any) -> Iterator[Call]:
     """Yield a call with each of its plain arguments changed, defaults included; the original may refuse it.
 
-    Whole numbers become odd and even ones, so that a size that has to be divided leaves a rest.
+    Whole numbers become odd and even ones, so that a size that has to be divided leaves a rest; sizes by axis
+    (a window of 7 by 7) become unequal.
     """
     try:
         signature = inspect.signature(getattr(function, "forward", function))
@@ -45,7 +47,15 @@ def _others(value: Any, given: bool) -> tuple[Any, ...]:
     if isinstance(value, int):
         more = (value - 1,) if given and value > 2 else ()
         return (value + 1, *more, *((2 * value + 1,) if value > 1 else ()))
+    if isinstance(value, tuple | list) and 1 < len(value) <= _AXES and all(type(size) is int for size in value):
+        return _unequal(value)
     return ()
+
+
+def _unequal(sizes: tuple[int, ...] | list[int]) -> tuple[Any, ...]:
+    """Return sizes by axis of which one at a time is 1, which divides every length, or 2 where it is 1."""
+    others = ([*sizes[:axis], 2 if size == 1 else 1, *sizes[axis + 1 :]] for axis, size in enumerate(sizes))
+    return tuple(type(sizes)(other) for other in others)
 
 
 def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:

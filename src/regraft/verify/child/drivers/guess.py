@@ -20,6 +20,7 @@ _BY_NAME: tuple[tuple[str, Any], ...] = (
     (r"heads?$|^n_head", HEADS),
     (r"head_(dim|size)|d_kv", HIDDEN // HEADS),
     (r"resolution", (8, 8)),
+    (r"patch_size", 2),
     (r"kernel", 3),
     (r"(^|_)(stride|groups|dilation|n_rep)$", 1),
     (r"padding", 1),

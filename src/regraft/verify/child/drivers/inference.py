@@ -27,6 +27,7 @@ from regraft.verify.child.tree import at_home
 
 # How many configurations a class that takes one is built from, and how long variations of a class are tried.
 CONFIGS = 6
+CALLERS = 4  # classes that are tried for a definition that they use
 SECONDS = 15.0
 # How long inputs of a class are searched for, with all the values that build it.
 SEARCH_SECONDS = 20.0
@@ -115,11 +116,28 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
         elif isinstance(value, type) and issubclass(value, nn.Module):
             own = _class_subjects(name, value, given, session)
         yield from guarded(own, session.ledger, f"{name} (inference)")
+        if change in session.uncovered():
+            yield from guarded(
+                _caller_subjects(name, given, session), session.ledger, f"callers of {name} (inference)"
+            )
     for relative in session.unmet():
         value = getattr(session.original, relative.name, None)
         if relative in session.unmet() and isinstance(value, type) and issubclass(value, nn.Module):
             relatives = _relative_subjects(relative.name, value, given, session)
             yield from guarded(relatives, session.ledger, f"{relative.name} (inference)")
+
+
+def _caller_subjects(definition: str, given: _Source, session: Session) -> Iterator[Subject]:
+    """Yield the classes of the file whose methods name a definition: they give it the arguments that it expects."""
+    callers = [
+        (name, cls)
+        for name, cls in vars(session.original).items()
+        if isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__ == session.original.__name__
+        if name != definition and definition in parts.global_names(cls)
+    ]
+    for name, cls in callers[:CALLERS]:
+        if not session.complete(definition):
+            yield from _class_subjects(name, cls, given, session)
 
 
 def _relative_subjects(name: str, cls: type, given: _Source, session: Session) -> Iterator[Subject]:

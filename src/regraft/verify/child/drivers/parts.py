@@ -197,7 +197,7 @@ def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[_Part]
         cls = type(part)
         callable_ = cls.forward is not nn.Module.forward
         own = path and callable_ and cls.__module__ == session.original.__name__ and cls not in tried
-        if own and (cls.__name__ in session.wanted() or _names(cls) & session.wanted()):
+        if own and (cls.__name__ in session.wanted() or global_names(cls) & session.wanted()):
             tried.add(cls)
             try:
                 with session.ledger.step("original", "", f"look for inputs of {path} of {whole.name}"):
@@ -208,6 +208,6 @@ def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[_Part]
             yield part, _subject(whole, path, found.calls(part))
 
 
-def _names(cls: type) -> set[str]:
+def global_names(cls: type) -> set[str]:
     """The global names that the methods of a class read."""
     return {name for one in vars(cls).values() if isinstance(one, FunctionType) for name in one.__code__.co_names}

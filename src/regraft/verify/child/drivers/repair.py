@@ -102,10 +102,15 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
     seen, runs = {_key(start)}, 0
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
+        again = False
         for spec in _suggestions(node, optional):
             elements = _elements(spec)
             growth = elements / max(_elements(node.spec), 1)
             long = growth > 1 and node.took * growth**2 > seconds / 4
+            if long and not again:  # what runs first is slow for once
+                again = True
+                node = replace(node, took=min(node.took, attempt(model, node.spec).took))
+                long = node.took * growth**2 > seconds / 4
             if long or elements > _ELEMENTS or _key(spec) in seen:
                 continue
             if runs >= RUNS or time.process_time() > deadline:
@@ -223,6 +228,7 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
     missing = re.search("None|UnboundLocal|missing|specify", text)
     if missing and failed.error is not None:
         yield from ({**spec, name: optional[name]} for name in _read(failed.error) if name in {*optional} - {*spec})
+    yield from _of_width(failed, optional)
     for name, slot in spec.items():
         yield from ({**spec, name: other} for other in described.asked(text, slot))
     yield from _resized(spec, text)
@@ -243,6 +249,19 @@ def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
     yield from ({key: slot for key, slot in spec.items() if key != name} for name in mentioned if name in optional)
     yield from _stretched(spec)
     yield from _reranked(spec)
+
+
+def _of_width(failed: Attempt, optional: Spec) -> Iterator[Spec]:
+    """Where a layer takes another width than it was given, yield what the caller left out, in that width.
+
+    Cross-attention without the states of an encoder attends to its own, which may have another width.
+    """
+    found = re.search(r"shapes cannot be multiplied \(\d+x\d+ and (\d+)x\d+\)", failed.text)
+    if found and failed.error is not None:
+        for name in _read(failed.error):
+            if name in {*optional} - {*failed.spec} and optional[name].dims:
+                slot = optional[name]
+                yield {**failed.spec, name: replace(slot, dims=(*slot.dims[:-1], Dim(int(found[1]))))}
 
 
 def _read(error: BaseException) -> Iterator[str]:
