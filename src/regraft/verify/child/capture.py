@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +11,7 @@ from torch import nn
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.limits import limited
 from regraft.verify.child.replay import Target, reseed
 from regraft.verify.child.state import Watch
 from regraft.verify.child.tree import Call
@@ -49,25 +48,6 @@ LATE = "takes too long to capture"
 SECONDS = 30.0  # what takes longer does not count as captured
 
 
-@contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in what runs for longer; nothing is limited where the system has no such timer."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(number: int, frame: object) -> None:
-        raise TimeoutError(LATE)
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 Capture = Callable[[Target, tree.Live], Any]
 
 
@@ -75,7 +55,7 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
     """Return the flat results of a captured target on a call, or what capturing or running it raised."""
     watch = Watch(target.module, target.scope)
     try:
-        with watch.printing(), torch.no_grad(), limited(SECONDS):
+        with watch.printing(), torch.no_grad(), limited(SECONDS, TimeoutError(LATE)):
             reseed(0)
             return tree.flatten(capture(target, tree.thaw(call, target.model, gradients=False, scope=target.scope)))
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree
-from regraft.verify.child.capture import LATE, limited, run_capture
+from regraft.verify.child.capture import LATE, run_capture
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.ledger import Ledger
+from regraft.verify.child.limits import limited
 from regraft.verify.child.replay import Target
 from regraft.verify.child.tree import Call
 from regraft.verify.types import TRANSFORMS
@@ -68,7 +69,7 @@ def _traced(target: Target, live: tree.Live) -> Any:
 
 
 def _run(transform: Callable[[Any], Any], target: Target, live: tree.Live) -> Any:
-    with limited(SECONDS), warnings.catch_warnings():
+    with limited(SECONDS, TimeoutError(LATE)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return transform(target.callable)(*live.args, **live.kwargs)
 

@@ -12,7 +12,6 @@ import copy
 import functools
 import itertools
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import Any
 
 from regraft.verify.changes import Change, Definition
 from regraft.verify.child.checks.edited import compile_definition, definition_node, replacements, running
+from regraft.verify.child.limits import limited
 
 MOST = 10  # mutants of a definition
 _RAN = "__regraft_ran__"
@@ -117,28 +117,10 @@ def planted(mutant: Mutant) -> Iterator[None]:
     """Run a mutant in place of the changed version, for a few seconds at most: one that takes longer is killed."""
     mutant.tries += 1
     try:
-        with running(mutant.codes), _limited():
+        with running(mutant.codes), limited(_LONGEST, _TookTooLong(), processor=True):
             yield
     except _TookTooLong:
         mutant.killed = True
-
-
-@contextmanager
-def _limited() -> Iterator[None]:
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise _TookTooLong("it took too long")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _LONGEST)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
 
 
 def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
