@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from types import CodeType
 
-# What reads names, documentation or source text makes a difference of what is none in bytecode.
-_READING = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "f_locals"})
+# What reads names, documentation or source text makes a difference of what is none in bytecode: in a function that
+# reads its own variables, or in a file with something that reads those of its callers.
+_READING = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _SOURCES = frozenset(
     {"getsource", "getsourcelines", "getdoc", "__code__", "__doc__", "triton", "script", "script_method"}
+    | {"_getframe", "currentframe", "stack", "f_locals", "f_back", "tb_frame", "settrace", "setprofile"}
 )
 _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 _LEAVING = ast.Return | ast.Raise | ast.Continue | ast.Break
@@ -19,7 +21,7 @@ def same_definitions(original: bytes, changed: bytes, *, messages: bool = True) 
 
     Local variables may have other names, what follows a branch that leaves may be its `else`, a conditional expression
     may be a statement, and a result may have a name. Without `messages` the texts of errors may be others, too, unless
-    the file looks into errors. A file that reads source text has no such definitions.
+    the file looks into errors. A file that reads source text or frames has no such definitions.
     """
     if any(_SOURCES & set(map(_name, ast.walk(ast.parse(text)))) for text in (original, changed)):
         return frozenset()
