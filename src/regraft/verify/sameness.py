@@ -10,7 +10,7 @@ from types import CodeType
 _READING = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _SOURCES = frozenset(
     {"getsource", "getsourcelines", "getdoc", "__code__", "__doc__", "triton", "script", "script_method"}
-    | {"_getframe", "currentframe", "stack", "f_locals", "f_back", "tb_frame", "settrace", "setprofile"}
+    | {"inspect", "_getframe", "f_locals", "f_back", "tb_frame", "settrace", "setprofile"}
 )
 _SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 _LEAVING = ast.Return | ast.Raise | ast.Continue | ast.Break
@@ -23,11 +23,15 @@ def same_definitions(original: bytes, changed: bytes, *, messages: bool = True) 
     may be a statement, and a result may have a name. Without `messages` the texts of errors may be others, too, unless
     the file looks into errors. A file that reads source text or frames has no such definitions.
     """
-    if any(_SOURCES & set(map(_name, ast.walk(ast.parse(text)))) for text in (original, changed)):
+    if any(_reads_sources(text) for text in (original, changed)):
         return frozenset()
     before, after = _definitions(original), _definitions(changed)
     texts = not messages and not any(map(_looks_into_errors, (original, changed)))
     return frozenset(name for name in before.keys() & after.keys() if _same(before[name], after[name], texts))
+
+
+def _reads_sources(text: bytes) -> bool:
+    return any(_SOURCES.intersection(_words(node)) for node in ast.walk(ast.parse(text)))
 
 
 def _looks_into_errors(text: bytes) -> bool:
@@ -179,6 +183,16 @@ def _returned(statements: list[ast.stmt]) -> str:
         case [ast.Return(value=ast.Name(name))]:
             return name
     return ""
+
+
+def _words(node: ast.AST) -> tuple[str, ...]:
+    """Return the names that a node reads or imports."""
+    match node:
+        case ast.alias(name):
+            return tuple(name.split("."))
+        case ast.ImportFrom(module):
+            return tuple((module or "").split("."))
+    return (_name(node),)
 
 
 def _name(node: ast.AST) -> str:
