@@ -82,8 +82,6 @@ def verify(
     if not changes:
         return ()
     same = same_definitions(before, changed, messages=contract == "strict")
-    if effort == "default" and all(change.definition in same for change in changes):
-        effort = "low"  # nothing but the first inputs could show a difference that the text does not
     job = _Job(
         original=original.resolve(),
         changed=changed,
@@ -205,6 +203,7 @@ class _Job:
             "avoided": avoided,
             "effort": self.terms.effort,
             "contract": self.terms.contract,
+            "same": self.terms.effort != "high" and all(one.definition in self.same for one in self.changes),
             "text": _text(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")

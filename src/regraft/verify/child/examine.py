@@ -30,12 +30,15 @@ from regraft.verify.child.whole import challenge_constructors, compare_whole
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def examine(subject: Subject, session: Session) -> None:
-    """Run a subject with both seeds, number formats and modes; refuted definitions are taken out on the way."""
-    for seed in SEEDS[: 1 if subject.once else None]:
-        # float16 and float64 once
+def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
+    """Run a subject with both seeds, number formats and modes; refuted definitions are taken out on the way.
+
+    A brief examination takes one seed and float32.
+    """
+    for seed in SEEDS[: 1 if subject.once or brief else None]:
         every = DTYPES if session.beyond else DTYPES[:-1]
-        for dtype in every[: subject.formats if subject.once else None] if seed == SEEDS[0] else DTYPES[:2]:
+        formats = 1 if brief else subject.formats if subject.once else len(every)
+        for dtype in every[:formats] if seed == SEEDS[0] else DTYPES[:2]:  # float16 and float64 once
             for training in (False, True):
                 if not session.ledger.open() or session.ledger.late():
                     return

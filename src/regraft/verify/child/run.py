@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,6 +54,12 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             ledger.save()
             return
         for subject in _subjects(session, request, factory):
+            if request["same"]:
+                examine(replace(subject, light=True), session, brief=True)
+                _note(session)
+                if all(map(session.reached, changes)):
+                    break
+                continue
             examine(subject, session)
             beyond = subjects_beyond(subject, session) if session.beyond else iter(())
             for other in guarded(beyond, ledger, f"{subject.name} under other conditions"):
@@ -122,7 +129,7 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     session.older = Tracer(str(original.__file__), tuple(one for one in before if one.kind in ("class", "function")))
     session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
     session.functions, session.replaced = functions, own
-    session.beyond = request["effort"] != "low"
+    session.beyond = request["effort"] != "low" and not request["same"]
     session.thorough = request["effort"] == "high"
     session.strict = request["contract"] == "strict"
     if session.beyond:
