@@ -16,6 +16,10 @@ SAME = {
         "if x:\n        return 1\n    return 2",
         "if x:\n        return 1\n    else:\n        return 2",
     ),
+    "an else after branches that all return": (
+        "if x:\n        y = x\n        return 1 if y else 2\n    return 3",
+        "if x:\n        y = x\n        return 1 if y else 2\n    else:\n        return 3",
+    ),
     "a conditional expression": (
         "y = 1 if x else 2\n    return y + x",
         "if x:\n        y = 1\n    else:\n        y = 2\n    return y + x",

@@ -142,8 +142,8 @@ class _Normal(ast.NodeTransformer):
                 self._functions and isinstance(self._functions[-1], ast.FunctionDef)
             ):
                 return self._block([ast.Assign([target], value, lineno=0), *following])
-            case ast.If(test, body, orelse) if following and (orelse or isinstance(body[-1], _LEAVING)):
-                leaves = [isinstance(side[-1], _LEAVING) for side in (body, orelse) if side]
+            case ast.If(test, body, orelse) if following and (orelse or _leaves(body)):
+                leaves = [_leaves(side) for side in (body, orelse) if side]
                 if (leaves[0] and not all(leaves[1:])) or leaves == [True]:
                     return self._block([ast.If(test, body, [*orelse, *following])])
                 if _returned(following) and not any(leaves):
@@ -175,6 +175,15 @@ class _Normal(ast.NodeTransformer):
         declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
         held = any(isinstance(node, ast.Try | ast.With) for node in nodes)
         return not held and name not in read | declared and not (_READING & {_name(node) for node in nodes})
+
+
+def _leaves(block: list[ast.stmt]) -> bool:
+    """Whether nothing after a block runs."""
+    match block[-1]:
+        case ast.If(_, body, orelse):
+            return bool(orelse) and _leaves(body) and _leaves(orelse)
+        case last:
+            return isinstance(last, _LEAVING)
 
 
 def _returned(statements: list[ast.stmt]) -> str:

@@ -125,7 +125,7 @@ def _challenge(agreement: Agreement, session: Session) -> None:
         return
     plan = replace(agreement.plan, repeat=False)
     before = replace(agreement.before, again={}, gradients_again=None)
-    for mutant in session.mutants.open(agreement.sides.definition):
+    for mutant in session.mutants.open(agreement.sides.definition, tree.structure(agreement.call)):
         with session.plant(mutant), session.traced(mutant.definition, ""):
             after = execute(agreement.sides.theirs, agreement.call, plan)
         mutant.killed = isinstance(

@@ -190,6 +190,15 @@ def _children(value: Any) -> list[tuple[Any, Any]]:
     return sorted(getattr(value, "__dict__", {}).items())
 
 
+def structure(call: Call) -> str:
+    """Return which arguments a call has, with flags and names, whatever the tensors and numbers are."""
+
+    def shown(leaf: Any) -> Any:
+        return leaf if leaf is None or isinstance(leaf, bool | str) else type(leaf).__name__
+
+    return str(map_leaves((call.args, dict(call.kwargs)), shown))
+
+
 def shapes(call: Call) -> list[list[int]]:
     """Return the shapes of a call's tensors in order."""
     found: list[list[int]] = []

@@ -38,7 +38,7 @@ def challenge_constructors(setting: Setting, session: Session) -> None:
     if session.mutants is None:
         return
     call = fitted(setting.subject.calls(setting.seed)[0], setting)
-    for mutant in session.mutants.open("", constructing=True):
+    for mutant in session.mutants.open("", "", constructing=True):
         with session.plant(mutant):
             pair = build(setting.subject, setting.seed, session)
             mutant.killed = isinstance(pair, Difference)

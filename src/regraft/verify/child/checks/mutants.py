@@ -13,9 +13,10 @@ import functools
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -25,7 +26,7 @@ from regraft.verify.child.limits import limited
 
 MOST = 10  # mutants of a definition
 _RAN = "__regraft_ran__"
-_TRIES = 40  # comparisons that one mutant may survive
+_TRIES = 40  # comparisons that one mutant may survive, for calls with the same arguments
 _SHARE, _FREE = 0.15, 1.0  # of the processor time of this process, and seconds besides
 _LONGEST = 3.0  # seconds of processor time of one run of a mutant
 _PASSING = frozenset(
@@ -51,20 +52,16 @@ class Mutant:
     """One edit of a changed definition, its functions' code, and what became of it.
 
     `constructs` says whether the edit is in a constructor, which only building a model runs. `tries` counts the
-    comparisons, `ran` says whether the edited expression was evaluated in one of them.
+    comparisons by the arguments of the call, `ran` says whether the edited expression was evaluated in one of them.
     """
 
     definition: str
     text: str
     codes: dict[FunctionType, CodeType]
     constructs: bool
-    tries: int = 0
+    tries: Counter[str] = field(default_factory=Counter)
     ran: bool = False
     killed: bool = False
-
-    @property
-    def open(self) -> bool:
-        return not self.killed and self.tries < _TRIES
 
     @property
     def name(self) -> str:
@@ -98,14 +95,20 @@ class Mutants:
             self._current.ran = True
         return value
 
-    def open(self, definition: str, *, constructing: bool = False) -> Iterator[Mutant]:
-        """Yield the mutants of a definition, or of all for "", that are to be tried, while there is time for them."""
+    def open(self, definition: str, structure: str, *, constructing: bool = False) -> Iterator[Mutant]:
+        """Yield the mutants of a definition, or of all for "", that are to be tried, while there is time for them.
+
+        `structure` is that of the call on which they run: a mutant that survives many calls without labels is still
+        tried on those with labels.
+        """
         for name, mutants in self._mutants.items():
             for mutant in mutants if definition in ("", name) else ():
                 started = time.process_time()
                 if self._spent > _FREE + self._limit * started:
                     return
-                if mutant.open and mutant.constructs == constructing:
+                untried = not mutant.killed and mutant.tries[structure] < _TRIES
+                if untried and mutant.constructs == constructing:
+                    mutant.tries[structure] += 1
                     self._current = mutant
                     yield mutant
                     self._current = None
@@ -115,7 +118,6 @@ class Mutants:
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
     """Run a mutant in place of the changed version, for a few seconds at most: one that takes longer is killed."""
-    mutant.tries += 1
     try:
         with running(mutant.codes), limited(_LONGEST, _TookTooLong(), processor=True):
             yield
