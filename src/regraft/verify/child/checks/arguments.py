@@ -8,18 +8,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
 
 _LIMIT = 10  # calls
 _AXES = 4  # of a tuple that is taken for sizes: windows, strides, padding
+_RATE = re.compile(r"drop|^p$")
 _CHANCE = re.compile(r"drop|training|^p$|prob")  # what draws random numbers is compared elsewhere
 
 
-def rearranged_calls(call: Call, function: Any) -> Iterator[Call]:
+def rearranged_calls(call: Call, function: Any, flags: frozenset[str] | None = None) -> Iterator[Call]:
     """Yield a call with each of its plain arguments changed, defaults included; the original may refuse it.
 
     Whole numbers become odd and even ones, so that a size that has to be divided leaves a rest; sizes by axis
-    (a window of 7 by 7) become unequal.
+    (a window of 7 by 7) become unequal. With `flags` only arguments of these names that are true or false change.
     """
     try:
         signature = inspect.signature(getattr(function, "forward", function))
@@ -33,10 +35,30 @@ def rearranged_calls(call: Call, function: Any) -> Iterator[Call]:
         name: value
         for name, value in bound.arguments.items()
         if signature.parameters[name].kind not in variadic and not _CHANCE.search(name)
+        if flags is None or (name in flags and isinstance(value, bool))
     }
     pairs = [(name, other) for name, value in plain.items() for other in _others(value, name in given)]
     for name, other in pairs[:_LIMIT]:
         yield replace(with_argument(call, signature, name, other), label=f"{name}={other!r}", beyond="arguments")
+
+
+def rated_calls(call: Call, target: Target) -> Iterator[Call]:
+    """Yield a call with a rate of dropout for each parameter that holds one, where the original then draws nothing.
+
+    In evaluation callers often pass a rate of zero: whether the function itself drops does not show.
+    """
+    try:
+        signature = inspect.signature(getattr(target.callable, "forward", target.callable))
+        bound = signature.bind(*call.args, **call.kwargs)
+    except (TypeError, ValueError):
+        return
+    bound.apply_defaults()
+    for name, value in bound.arguments.items():
+        if type(value) in (int, float) and 0 <= value < 1 and _RATE.search(name):
+            other = with_argument(call, signature, name, 0.25)
+            outcome = execute(target, other, Plan(gradients=False))
+            if outcome.error is None and not outcome.drew:
+                yield replace(other, label=f"{name}=0.25", beyond="arguments")
 
 
 def _others(value: Any, given: bool) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import rearranged_calls
-from regraft.verify.child.checks.constants import Constants, constants_of
+from regraft.verify.child.checks.arguments import rated_calls, rearranged_calls
+from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
 from regraft.verify.child.checks.masks import biased_calls, given_masks, masked_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
@@ -26,9 +27,10 @@ _HEADS = 2  # numbers of heads that masks are made for
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What is particular to the changed lines of one definition."""
+    """What the changed lines of one definition have: numbers, names that they read, ops that take finite numbers."""
 
     constants: Constants
+    names: frozenset[str]
     finite: bool
 
 
@@ -44,7 +46,9 @@ def domain_of(definition: str, session: Session) -> Domain:
         ]
         cls = getattr(session.changed, definition, None)
         text = inspect.getsource(cls) if isinstance(cls, type) or callable(cls) else ""
-        known = Domain(constants_of(tuple(versions)), any(f"{name}(" in text for name in _FINITE_OPS))
+        names = {node.id for pair in versions for node in changed_nodes(*pair) if isinstance(node, ast.Name)}
+        finite = any(f"{name}(" in text for name in _FINITE_OPS)
+        known = Domain(constants_of(tuple(versions)), frozenset(names), finite)
         session.domains[definition] = known
     return known
 
@@ -60,6 +64,9 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from reranked_calls(call)
     yield from valued_calls(call, domain.constants, finite=domain.finite)
     yield from rearranged_calls(call, target.callable)
+    for turned in rearranged_calls(call, target.callable, domain.names):
+        yield from resized_calls(turned, domain.constants, features=not weighted)
+    yield from rated_calls(call, target)
     yield from laid_out_calls(call)
     if weighted:
         yield from altered_calls(call)

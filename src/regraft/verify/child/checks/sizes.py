@@ -26,9 +26,12 @@ def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterat
     tensors = _tensors(call)
     sizes = _sizes(tensors, features)
     around = [c + step for c in constants.sizes for step in (-1, 0, 1)]
-    wide = [tensor.shape[-1] for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 1]
+    wide = _widths(tensors)
+    sides = {tensor.shape[-1] for tensor in tensors if _is_image(tensor)}
     for number, size in enumerate(sizes):
         lengths = _even_widths() if size in wide and size % 2 == 0 else (*LENGTHS, WIDE if size in wide else LONG)
+        if size in sides:
+            lengths = (size + 1, size + size // 2, 2 * size)
         targets = (BATCH, *around) if number == 0 else (*lengths, *around)
         each = max((tensor.numel() // size for tensor in tensors if size in tensor.shape), default=1)
         targets = (*targets, *(count // each + 1 for count in constants.counts))
@@ -56,10 +59,24 @@ def _sizes(tensors: list[Any], features: bool) -> list[int]:
     """The batch first, then the other sizes, but for widths of features in the last dimension."""
     if not tensors:
         return []
-    wide = {tensor.shape[-1] for tensor in tensors if tensor.is_floating_point() and tensor.dim() > 1}
+    wide = _widths(tensors)
     sizes = [tensor.shape[0] for tensor in tensors[:1]]
     sizes += [size for tensor in tensors for size in tensor.shape[1:] if size > 1 and (features or size not in wide)]
     return list(dict.fromkeys(sizes))[:_SIZES]
+
+
+def _widths(tensors: list[Any]) -> set[int]:
+    """Return the last dimensions that hold features: those of numbers, but for the sides of images."""
+    return {
+        tensor.shape[-1]
+        for tensor in tensors
+        if tensor.is_floating_point() and tensor.dim() > 1 and not _is_image(tensor)
+    }
+
+
+def _is_image(tensor: Any) -> bool:
+    """Whether a tensor is a batch of square images or videos, channels first."""
+    return bool(tensor.is_floating_point() and tensor.dim() > 3 and tensor.shape[-1] == tensor.shape[-2] > 2)
 
 
 def _elements(tensors: list[Any], size: int, target: int) -> float:
