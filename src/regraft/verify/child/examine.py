@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree, weights
+from regraft.verify.child.checks.attributes import ATTRIBUTES, attribute_set
 from regraft.verify.child.checks.domain import calls_beyond, domain_of
 from regraft.verify.child.checks.parameters import ALTERATIONS
 from regraft.verify.child.checks.symbolic import sizes_of_guards
@@ -168,7 +169,7 @@ def _beyond(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, 
 
 
 @contextmanager
-def _shrunk(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
+def _altered(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
     with ExitStack() as stack:
         if call.label == SMALL:
             for target in targets:
@@ -176,6 +177,8 @@ def _shrunk(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
                     stack.enter_context(weights.small(target.module))
         for target in targets if call.label in ALTERATIONS and targets[0].module is not None else ():
             stack.enter_context(weights.changed(target.module, ALTERATIONS[call.label]))
+        if call.beyond == ATTRIBUTES:
+            stack.enter_context(attribute_set(tuple(target.module for target in targets), call.label))
         yield
 
 
@@ -191,7 +194,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
         plans += [Plan(setting.seed, twice=True)]
         plans += [Plan(setting.seed, hooked=True)] if sides.ours.module is not None and session.strict else []
         plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in MODES if session.beyond]
-    with _shrunk(call, (sides.ours, sides.theirs)):
+    with _altered(call, (sides.ours, sides.theirs)):
         for plan in plans:
             found = compare_runs(sides, call, plan, session)
             if isinstance(found, Difference):

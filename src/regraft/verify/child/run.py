@@ -17,6 +17,7 @@ import torch
 from regraft.target import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
+from regraft.verify.child.checks.declarations import undecided_declarations
 from regraft.verify.child.checks.mutants import Mutants
 from regraft.verify.child.checks.options import options_with_one_value
 from regraft.verify.child.checks.surroundings import reads_of_surroundings
@@ -99,8 +100,9 @@ def _note(session: Session) -> None:
 
 
 def _uncontrolled(change: Change, session: Session) -> Iterator[str]:
-    """Yield what of changed lines no input has decided: conditions with one result, reads of the process."""
+    """Yield what of a change no input has decided: conditions with one result, declarations, reads of the process."""
     yield from session.condition_gaps(change.definition)
+    yield from undecided_declarations(change, session.changed, session.original)
     yield from reads_of_surroundings(change, session.changed, session.original)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child import tree
+from regraft.verify.child.checks.attributes import ATTRIBUTES
 from regraft.verify.child.checks.values import EXTREME, VALUES
 from regraft.verify.child.compare import ERROR_RATIO, HALVES, ROUNDINGS, Difference, Largest, is_noise
 from regraft.verify.child.ledger import Record
@@ -65,6 +66,11 @@ def module_sides(pair: Pair, path: str, name: str, session: Session) -> Sides:
     )
 
 
+def _is_altered(call: Call) -> bool:
+    """Whether the models have other parameters or attributes while a call runs."""
+    return call.label in ALTERED or call.beyond == ATTRIBUTES
+
+
 def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Difference | Outcome | None:
     """Return a difference, or the changed version's equal outcome, or None where the original does not run."""
     ledger, name = session.ledger, sides.definition
@@ -81,7 +87,7 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
     def truth() -> Outcome:
         if not memo:
             with ledger.step("truth", name, call.label):
-                target = sides.exact(call.label in ALTERED)
+                target = sides.exact(_is_altered(call))
                 memo.append(execute(target, call, replace(plan, dtype=torch.float64, mode="")))
         return memo[0]
 
@@ -157,7 +163,7 @@ def left_out(found: Difference, sides: Sides, call: Call, plan: Plan, session: S
 def _far_from_exact(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
     """Whether a half-precision value, or an output that its gradient depends on, is noise already in the original."""
     before, after = execute(sides.ours, call, plan), execute(sides.theirs, call, plan)
-    exact = execute(sides.exact(call.label in ALTERED), call, replace(plan, dtype=torch.float64, mode=""))
+    exact = execute(sides.exact(_is_altered(call)), call, replace(plan, dtype=torch.float64, mode=""))
     if before.error or after.error or exact.error:
         return False
     ours, theirs, truth = (
@@ -183,7 +189,7 @@ def _cancels(found: Difference, sides: Sides, call: Call, plan: Plan) -> bool:
         return (seen.second if plan.twice else seen.gradients) or {}
 
     wide = replace(plan, dtype=torch.float64, mode="")
-    exact, ours = gradients(sides.exact(call.label in ALTERED), wide), gradients(sides.ours, plan)
+    exact, ours = gradients(sides.exact(_is_altered(call)), wide), gradients(sides.ours, plan)
     theirs = gradients(sides.exact_theirs(), wide).get(found.path)
     sizes = {name: float(v.abs().max()) for name, v in exact.items() if isinstance(v, torch.Tensor) and v.numel()}
     if not {found.path} <= sizes.keys() & ours.keys() or not isinstance(theirs, torch.Tensor):

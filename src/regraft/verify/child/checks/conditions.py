@@ -20,10 +20,12 @@ import torch
 
 from regraft.verify.changes import Change, Definition
 from regraft.verify.child.checks.edited import compile_definition, definition_node, replacements, running
+from regraft.verify.child.checks.influence import deciding_parameters
 
 TRUTH = ("was true", "was false")
 CHOICE = ("gave its first operand", "gave its second operand")
-RAISED, LOWERED = "raised a value", "lowered a value"
+RAISED, LOWERED, PASSED = "raised a value", "lowered a value", "let a value pass"
+VARIED, GIVEN = ("took a second value",), ("was given",)
 _RAN = "ran"  # reported by a condition of which no result can be told
 _RECORD, _CALL = "__regraft_record__", "__regraft_call__"
 _PREDICATES = frozenset({
@@ -34,6 +36,11 @@ _PREDICATES = frozenset({
 _CHOICES = frozenset({"min", "max", "minimum", "maximum", "fmin", "fmax"})
 _LOWER = frozenset({"clamp", "clip", "clamp_min", "clamp_", "clamp_min_", "hardtanh"})
 _UPPER = frozenset({"clamp", "clip", "clamp_max", "clamp_", "clamp_max_", "hardtanh"})
+_RECTIFIERS = frozenset({"relu", "relu_", "relu6", "threshold"})
+_STEPS = frozenset({
+    "floor", "ceil", "trunc", "round", "sign", "sgn", "heaviside", "floor_divide", "remainder", "fmod", "bucketize",
+    "searchsorted",
+})  # fmt: skip
 _NAMESPACES = frozenset({"torch", "F", "functional"})
 _TEXT = 80  # characters of a condition that a message shows
 
@@ -46,6 +53,7 @@ class Condition:
     text: str
     wanted: tuple[str, ...]
     taken: set[str] = field(default_factory=set)
+    first: Any = None
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -110,7 +118,14 @@ class Conditions:
         return self._codes[key]
 
     def _record(self, name: str, number: int, value: Any) -> Any:
-        self._conditions[name][number].taken.update(_truth_of(value))
+        condition = self._conditions[name][number]
+        if condition.wanted == GIVEN:
+            condition.taken.update(GIVEN if value is not None else (_RAN,))
+        elif condition.wanted == VARIED:
+            condition.taken.update(_variety(value, condition.first if condition.taken else value))
+            condition.first = value if not condition.taken - {_RAN} else None
+        else:
+            condition.taken.update(_truth_of(value))
         return value
 
     def _call(self, name: str, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -135,6 +150,20 @@ def _truth_of(value: Any) -> Iterator[str]:
         yield TRUTH[0] if value else TRUTH[1]
 
 
+def _variety(value: Any, first: Any) -> Iterator[str]:
+    """Yield whether a value has elements that differ, or is another than the first one that was seen."""
+    yield _RAN
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().flatten()
+        if flat.numel() and flat.device.type == "cpu" and bool((flat != flat[0]).any()):
+            yield from VARIED
+        value = flat[0].item() if flat.numel() and flat.device.type == "cpu" else None
+    if isinstance(first, torch.Tensor):
+        first = first.flatten()[0].item() if first.numel() and first.device.type == "cpu" else value
+    if not isinstance(value, bool | int | float | str | None.__class__) or value != first:
+        yield from VARIED
+
+
 def _choice_of(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
     """Yield which of two operands were the result; both for what is no choice: a minimum along a dimension."""
     numbers = (torch.Tensor, int, float)
@@ -153,10 +182,11 @@ def _moves(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
     if operands and isinstance(operands[0], torch.Tensor) and isinstance(result, torch.Tensor):
         value = operands[0]
         if value is result:
-            yield from (RAISED, LOWERED)  # in place: what it was is gone
+            yield from (RAISED, LOWERED, PASSED)  # in place: what it was is gone
         elif value.shape == result.shape:
             yield from (RAISED,) * bool((result > value).any())
             yield from (LOWERED,) * bool((result < value).any())
+            yield from (PASSED,) * bool(((result == value) & (result != 0) & torch.isfinite(result)).any())
 
 
 def _differs(result: Any, operand: Any) -> bool:
@@ -172,6 +202,17 @@ class _Reporting(ast.NodeTransformer):
     def __init__(self, change: Change, shapes: frozenset[str]) -> None:
         self.conditions: list[Condition] = []
         self._change, self._shapes = change, shapes
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Report whether the parameters that decide what changed lines compute, and default to None, are given."""
+        reports: list[ast.stmt] = []
+        for name in deciding_parameters(node, self._change.statements):
+            value = ast.copy_location(ast.Name(name, ast.Load()), node)
+            reports.append(ast.Expr(self._recorded(value, name, GIVEN)))
+        self.generic_visit(node)
+        start = int(ast.get_docstring(node, clean=False) is not None)
+        node.body[start:start] = reports
+        return node
 
     def visit_If(self, node: ast.If) -> ast.AST:
         return self._visit_without_test(node)
@@ -194,8 +235,14 @@ class _Reporting(ast.NodeTransformer):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         return self._visit_predicate(node) if _is_predicate(node) else self.generic_visit(node)
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        return self._visit_predicate(node) if _is_step(node) else self.generic_visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        return self._visit_predicate(node) if _is_step(node) else self.generic_visit(node)
+
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if _called(node) in _PREDICATES:
+        if _called(node) in _PREDICATES or _is_step(node):
             return self._visit_predicate(node)
         wanted, mask = _required_results(node), _mask_of(node)
         if not self._is_new(node) or (not wanted and mask is None):
@@ -221,13 +268,13 @@ class _Reporting(ast.NodeTransformer):
         return node
 
     def _visit_predicate(self, node: ast.expr) -> ast.AST:
-        text = ast.unparse(node)
+        text, wanted = ast.unparse(node), VARIED if _is_step(node) else TRUTH
         new = self._is_new(node)
         self.generic_visit(node)
-        return self._recorded(node, text) if new else node
+        return self._recorded(node, text, wanted) if new else node
 
-    def _recorded(self, node: ast.expr, text: str) -> ast.expr:
-        number = self._add(node.lineno, text, TRUTH)
+    def _recorded(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
+        number = self._add(node.lineno, text, wanted)
         arguments = [ast.Constant(self._change.definition), ast.Constant(number), node]
         return ast.copy_location(ast.Call(ast.Name(_RECORD, ast.Load()), arguments, []), node)
 
@@ -242,7 +289,23 @@ class _Reporting(ast.NodeTransformer):
 
 def _conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
     expressions = (node for node in ast.walk(definition) if isinstance(node, ast.expr))
-    return (node for node in expressions if _is_predicate(node) or _bounds_or_chooses(node))
+    return (node for node in expressions if _is_predicate(node) or _is_step(node) or _bounds_or_chooses(node))
+
+
+def _is_step(node: ast.expr) -> bool:
+    """Whether an expression may have one value over a wide range: a whole quotient, a rounded or looked-up number."""
+    match node:
+        case ast.BinOp(left, ast.FloorDiv() | ast.Mod() | ast.RShift(), right):
+            return not (isinstance(left, ast.Constant) and isinstance(left.value, str | bytes)) and not (
+                isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
+            )
+        case ast.Subscript(ast.Dict(), key, ast.Load()):
+            return not isinstance(key, ast.Constant)
+        case ast.Call(ast.Attribute(_, "get"), [key, *_]):
+            return not isinstance(key, ast.Constant)
+        case ast.Call():
+            return _called(node) in _STEPS
+    return False
 
 
 def _bounds_or_chooses(node: ast.expr) -> bool:
@@ -271,6 +334,8 @@ def _required_results(node: ast.Call) -> tuple[str, ...]:
     name, starred = _called(node), any(isinstance(argument, ast.Starred) for argument in node.args)
     if name in _CHOICES:
         return CHOICE if 1 <= len(node.args) <= 2 and not node.keywords and not starred else ()
+    if name in _RECTIFIERS and not starred and (node.args or not _on_namespace(node)):
+        return RAISED, PASSED
     if name not in _LOWER | _UPPER or starred:
         return ()
     bounds = node.args[1 if _on_namespace(node) else 0 :]

@@ -11,8 +11,10 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.arguments import rated_calls, rearranged_calls
+from regraft.verify.child.checks.attributes import read_attributes, reset_calls
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
 from regraft.verify.child.checks.masks import biased_calls, given_masks, masked_calls
+from regraft.verify.child.checks.optional import given_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verify.child.checks.values import valued_calls
@@ -27,10 +29,13 @@ _HEADS = 2  # numbers of heads that masks are made for
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What the changed lines of one definition have: numbers, names that they read, ops that take finite numbers."""
+    """What the changed lines of one definition have: numbers, names and attributes that they read, and whether ops in
+    them take finite numbers only.
+    """
 
     constants: Constants
     names: frozenset[str]
+    attributes: frozenset[str]
     finite: bool
 
 
@@ -46,9 +51,10 @@ def domain_of(definition: str, session: Session) -> Domain:
         ]
         cls = getattr(session.changed, definition, None)
         text = inspect.getsource(cls) if isinstance(cls, type) or callable(cls) else ""
-        names = {node.id for pair in versions for node in changed_nodes(*pair) if isinstance(node, ast.Name)}
+        nodes = [node for pair in versions for node in changed_nodes(*pair)]
+        names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
         finite = any(f"{name}(" in text for name in _FINITE_OPS)
-        known = Domain(constants_of(tuple(versions)), frozenset(names), finite)
+        known = Domain(constants_of(tuple(versions)), names, read_attributes(nodes), finite)
         session.domains[definition] = known
     return known
 
@@ -67,6 +73,8 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     for turned in rearranged_calls(call, target.callable, domain.names):
         yield from resized_calls(turned, domain.constants, features=not weighted)
     yield from rated_calls(call, target)
+    yield from given_calls(call, target)
+    yield from reset_calls(call, target.module, domain.attributes)
     yield from laid_out_calls(call)
     if weighted:
         yield from altered_calls(call)

@@ -34,8 +34,10 @@ def valued_calls(call: Call, constants: Constants, *, finite: bool) -> Iterator[
     if not finite:
         for label, value in NOT_FINITE:
             yield replace(_replaced(call, label, (value,), 11), beyond=UNDEFINED)
+    yield _shrunk(call)
     for size in constants.sizes:
-        yield _indexed(call, size)
+        yield _indexed(call, (size - 1, size, size + 1), f"whole numbers around {size}")
+    yield _indexed(call, (-1,), "negative whole numbers")
 
 
 def _replaced(call: Call, label: str, values: tuple[float, ...], every: int) -> Call:
@@ -52,14 +54,25 @@ def _replaced(call: Call, label: str, values: tuple[float, ...], every: int) -> 
     return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), f"values: {label}", VALUES)
 
 
-def _indexed(call: Call, size: int) -> Call:
+def _shrunk(call: Call) -> Call:
+    """Make every number tiny: a norm of them lies far below any epsilon."""
+
+    def each(leaf: Any) -> Any:
+        numbers = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
+        return leaf * 1e-9 if numbers else leaf
+
+    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), "values: all numbers tiny", VALUES)
+
+
+def _indexed(call: Call, values: tuple[int, ...], label: str) -> Call:
+    """Replace elements of the tensors of whole numbers by the values in turn."""
+
     def each(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or leaf.dtype not in (torch.int32, torch.int64) or not leaf.numel():
             return leaf
         flat = leaf.clone(memory_format=torch.contiguous_format).view(-1)
-        for step in (-1, 0, 1):
-            flat[(step + 1) :: 5] = size + step
+        for start, value in enumerate(values):
+            flat[start::5] = value
         return flat.view(leaf.shape)
 
-    label = f"values: whole numbers around {size}"
-    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), label, VALUES)
+    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), f"values: {label}", VALUES)

@@ -16,6 +16,7 @@ from regraft.verify.child.checks.decoding import Decoding, Generating
 from regraft.verify.child.checks.domain import domain_of, named_arguments
 from regraft.verify.child.checks.edited import syntax_tree
 from regraft.verify.child.checks.masks import biased_calls, masked_calls
+from regraft.verify.child.checks.optional import given_calls
 from regraft.verify.child.checks.options import note_options, varied_parts
 from regraft.verify.child.checks.sizes import resized_calls, with_sizes
 from regraft.verify.child.checks.turns import in_turn
@@ -130,6 +131,7 @@ def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Sessio
     calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flagged(call, model)]
     calls += [*resized_calls(call, Constants(sizes), features=False)]
     accepted = tuple(other for other in calls if _runs(model, other))
+    accepted += tuple(given_calls(call, Target(model)))
     if accepted:
         yield replace(subject, name=f"{subject.name} with other inputs", calls=_constantly(accepted))
 
