@@ -22,8 +22,9 @@ _OTHER = ("str", "int", "bool", "float", "dict", "Callable", "Cache", "tuple", "
 def given_calls(call: Call, target: Target) -> Iterator[Call]:
     """Yield a call with a tensor for each parameter that may be left out, where the original takes it and uses it.
 
-    Masks are left out then, too, since a mask may hide what the other input does. Shapes are those of the other inputs, as a whole or in part. Where the original refuses two inputs together, the
-    first integers make room (embeddings in the place of tokens).
+    Masks are left out then, too, since a mask may hide what the other input does. Shapes are those of the other
+    inputs, as a whole or in part. Where the original refuses two inputs together, the first integers make room
+    (embeddings in the place of tokens).
     """
     try:
         signature = inspect.signature(getattr(target.callable, "forward", target.callable))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from regraft.verify.child.checks.arguments import with_argument
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.decoding import Decoding, Generating
 from regraft.verify.child.checks.domain import domain_of, named_arguments
@@ -131,9 +132,17 @@ def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Sessio
     calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flagged(call, model)]
     calls += [*resized_calls(call, Constants(sizes), features=False)]
     accepted = tuple(other for other in calls if _runs(model, other))
-    accepted += tuple(given_calls(call, Target(model)))
+    for base in (call, *_uncached(call, model)):
+        accepted += tuple(given_calls(base, Target(model)))
     if accepted:
         yield replace(subject, name=f"{subject.name} with other inputs", calls=_constantly(accepted))
+
+
+def _uncached(call: Call, model: Any) -> Iterator[Call]:
+    """Yield the call without a cache, which a model makes by itself where nobody forbids it."""
+    signature = inspect.signature(model.forward)
+    if "use_cache" in signature.parameters:
+        yield with_argument(call, signature, "use_cache", False)
 
 
 def _flagged(call: Call, model: Any) -> Iterator[Call]:

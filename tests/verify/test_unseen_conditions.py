@@ -1,0 +1,194 @@
+"""Changes that act where the first calls never go: inputs left out, attributes, declarations, rare values."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from regraft.verify import Verdict, verify
+from regraft.verify.child.checks.influence import deciding_parameters
+
+ATTENTION = """\
+import math
+import torch
+from torch import nn
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.temperature = 1.0
+
+    def forward(self, x: torch.Tensor, memory=None, bias=None):
+        source = x if memory is None else memory
+        scores = self.q(x) @ self.k(source).transpose(-1, -2) * self.temperature / 4.0
+        if bias is not None:
+            scores = scores + bias
+        return scores.softmax(-1) @ self.v(source)
+"""
+REFUTED = {
+    "an input that was left out": ("self.v(source)", "self.v(x)", "memory given"),
+    "an input that is added": ("self.temperature / 4.0", "self.temperature", None),
+    "an attribute that is set later": (" * self.temperature", "", "self.temperature = 0.75"),
+}
+UNPROVEN = {
+    "a whole quotient": ("self.v(source)", "self.v(source) * (1 + x.shape[1] // sum(range(100)))", "a second value"),
+    "a looked-up number": ("self.v(source)", "self.v(source) * {9: 2}.get(x.dim(), 1)", "a second value"),
+    "a rectifier": ("self.v(source)", "(self.v(source) + torch.relu(x.mean() - math.exp(30)))", "let a value pass"),
+}
+DECLARED = """\
+import functools
+import torch
+from torch import nn
+
+
+def doubled(function):
+    @functools.wraps(function)
+    def run(self, x, **kwargs):
+        return function(self, x, **kwargs) * (2 if x.shape[1] == 777 else 1)
+
+    return run
+
+
+def scaled(x, factor=1.0):
+    return x * factor
+
+
+class Block(nn.Module):
+    _tied = ("a",)
+
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    @doubled
+    def forward(self, x: torch.Tensor, **kwargs):
+        return scaled(self.linear(x), **kwargs)
+"""
+UNDECIDED = {
+    "a decorator": ("    @doubled\n", "", "decorator `doubled` of forward is gone"),
+    "a class attribute": ('_tied = ("a",)', "_tied = ()", "class attribute _tied is another"),
+    "keywords that are passed on": ("(self.linear(x), **kwargs)", "(self.linear(x))", "passes on its `**` keywords"),
+}
+WEIGHTS = """\
+def weights(module, scores, dropout=0.0):
+    return nn.functional.dropout(scores.softmax(-1), p=dropout, training=module.training)
+
+
+"""
+TABLE = """\
+import torch
+from torch import nn
+
+
+class Table(nn.Module):
+    def __init__(self, size: int = 50, width: int = 16):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(size, width))
+
+    def forward(self, index: torch.LongTensor) -> torch.Tensor:
+        return self.table[index]
+"""
+NORM = """\
+import torch
+from torch import nn
+
+
+class Norm(nn.Module):
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x / (x.norm(dim=-1, keepdim=True) + 1e-8))
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # reproducers are written below the working directory
+
+
+def verdict_on(tmp_path: Path, text: str, before: str, after: str) -> Verdict:
+    assert before in text
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    (verdict,) = verify(path, text.replace(before, after).encode())
+    return verdict
+
+
+@pytest.mark.parametrize("case", REFUTED)
+def test_what_callers_may_give_or_set_is_tried(case: str, tmp_path: Path) -> None:
+    before, after, words = REFUTED[case]
+    verdict = verdict_on(tmp_path, ATTENTION, before, after)
+    assert verdict.status == "refuted", verdict
+    assert words is None or words in verdict.reason
+
+
+def test_a_right_change_of_lines_that_such_inputs_decide_is_proved(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, ATTENTION, "scores.softmax(-1)", "torch.softmax(scores, dim=-1)")
+    assert verdict.status == "proved", verdict.reason
+    assert {"memory", "bias"} <= {label.partition(" ")[0] for label in verdict.evidence["domain"]["arguments"]}
+
+
+@pytest.mark.parametrize("case", UNPROVEN)
+def test_arithmetic_that_no_input_moves_is_unproven(case: str, tmp_path: Path) -> None:
+    before, after, words = UNPROVEN[case]
+    verdict = verdict_on(tmp_path, ATTENTION, before, after)
+    assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict
+
+
+@pytest.mark.parametrize("case", UNDECIDED)
+def test_declarations_that_no_call_decides_are_unproven(case: str, tmp_path: Path) -> None:
+    before, after, words = UNDECIDED[case]
+    verdict = verdict_on(tmp_path, DECLARED, before, after)
+    assert (verdict.status, words in verdict.reason) == ("unproven", True), verdict
+
+
+def test_negative_indices_are_tried(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, TABLE, "self.table[index]", "nn.functional.embedding(index, self.table)")
+    assert (verdict.status, "negative whole numbers" in verdict.reason) == ("refuted", True), verdict
+
+
+def test_inputs_far_below_an_epsilon_are_tried(tmp_path: Path) -> None:
+    after = "nn.functional.normalize(x, dim=-1, eps=1e-8)"
+    verdict = verdict_on(tmp_path, NORM, "x / (x.norm(dim=-1, keepdim=True) + 1e-8)", after)
+    assert (verdict.status, "tiny" in verdict.reason) == ("refuted", True), verdict
+
+
+def test_a_rate_that_callers_pass_as_zero_is_tried(tmp_path: Path) -> None:
+    text = ATTENTION.replace("class Attention", f"{WEIGHTS}class Attention")
+    text = text.replace("scores.softmax(-1) @", "weights(self, scores, 0.1 if self.training else 0.0) @")
+    verdict = verdict_on(tmp_path, text, "p=dropout, training=module.training", "p=dropout")
+    assert (verdict.status, "dropout=0.25" in verdict.reason) == ("refuted", True), verdict
+
+
+FUNCTION = """\
+def forward(self, x, memory=None, bias=None, *, past=None, flag=False):
+    source = x if memory is None else memory
+    scores = self.q(x)
+    for step in range(3):
+        if past is not None:
+            seen = step
+    if bias is not None:
+        scores.add_(bias)
+    other = self.v(x)
+    return seen + other, scores, source
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        (2, ("memory",)), (3, ()), (4, ()), (5, ("past",)), (8, ("bias",)), (9, ()), (10, ("memory", "bias", "past")),
+    ],
+)  # fmt: skip
+def test_parameters_decide_through_variables_branches_and_changes_in_place(line: int, names: tuple[str, ...]) -> None:
+    function = ast.parse(FUNCTION).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    assert deciding_parameters(function, [(line, line)]) == names
