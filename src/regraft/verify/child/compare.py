@@ -23,12 +23,16 @@ HALVES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two results differ, in words, with the largest absolute difference (relative: to the largest value)."""
+    """Where two results differ, in words, with the largest absolute difference (relative: to the largest value).
+
+    `mode` says in which mode of PyTorch, or which other way to run a call, they do; "" for the plain way.
+    """
 
     path: str
     sentence: str
     absolute: float = 0.0
     relative: float = 0.0
+    mode: str = ""
 
 
 @dataclass(slots=True)

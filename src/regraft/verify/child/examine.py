@@ -131,7 +131,7 @@ def _shown(leaf: Any) -> Any:
 
 
 def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: bool) -> None:
-    """Replay all variants, the recorded call first, until one differs."""
+    """Replay all variants, the recorded call first, until one differs; differences in a mode of PyTorch come last."""
     if not has_counterpart(entry, setting, session):
         session.ledger.records[entry.definition].note(f"no counterpart of {entry.path!r} to replay on")
         return
@@ -139,16 +139,22 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
     chosen += laid_out(entry.call) if setting.first and not light else ()
     if setting.first and not light and session.beyond:
         chosen += _beyond(entry, setting, session)
+    differing: tuple[Call, Difference] | None = None
     for call in chosen:
         difference = _replay(entry, call, setting, session)
-        if difference is None:
-            continue
-        least, difference = smallest(
-            call, difference, lambda smaller: _replay(entry, smaller, setting, session), session.ledger
-        )
-        recipe = describe(setting.subject, setting.seed, setting, (entry, least), difference)
-        session.ledger.refute(entry.definition, where(entry, least, setting, difference), recipe)
-        return
+        if difference is not None and (differing is None or not difference.mode):
+            differing = call, difference
+            if not difference.mode:
+                break
+    if differing is not None:
+
+        def check(smaller: Call) -> Difference | None:
+            found = _replay(entry, smaller, setting, session)
+            return found if found is not None and found.mode == differing[1].mode else None
+
+        call, difference = smallest(*differing, check, session.ledger)
+        recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
+        session.ledger.refute(entry.definition, where(entry, call, setting, difference), recipe)
 
 
 def _beyond(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
@@ -182,6 +188,12 @@ def _altered(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
         yield
 
 
+def _mode_of(plan: Plan) -> str:
+    """Return in words how a plan runs a call beside the plain way, "" for the plain one."""
+    kinds = {"a second call": plan.reused, "second derivatives": plan.twice, "hooks": plan.hooked}
+    return plan.mode or next((kind for kind, chosen in kinds.items() if chosen), "")
+
+
 def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
@@ -203,7 +215,7 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
                 elif reason := left_out(found, sides, call, plan, session):
                     record.note(f"{call.label} in {setting.mode} mode, {setting.dtype}, is left out: {reason}")
                 else:
-                    return found
+                    return replace(found, mode=_mode_of(plan))
             elif found is not None:
                 count(record, setting, call, found, plan.mode)
                 record.replays += 1

@@ -128,5 +128,6 @@ def has_counterpart(entry: Recorded, setting: Setting, session: Session) -> bool
 
 def where(entry: Recorded, call: Call, setting: Setting, found: Difference) -> str:
     place = f"{entry.definition} at {entry.path!r}" if entry.path else entry.definition
-    what = f"{setting.mode} mode, {setting.dtype}, {call.label}, shapes {tree.shapes(call)}"
+    under = f", with {found.mode}" if found.mode else ""
+    what = f"{setting.mode} mode, {setting.dtype}{under}, {call.label}, shapes {tree.shapes(call)}"
     return f"{found.sentence} ({place} of {setting.subject.name}; {what})"
