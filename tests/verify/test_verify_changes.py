@@ -372,3 +372,35 @@ def test_a_removed_statement_is_not_proved(tmp_path: Path, monkeypatch: pytest.M
     (verdict,) = verify(path, text.replace("\n\n\nBlock.power = 2.0", "").encode(), effort="low")
     assert verdict.status in ("unproven", "refuted"), verdict
     assert "Block.power" in verdict.reason
+
+
+KEEPS = b"""
+class A:
+    def forward(self, x):
+        h = x + 1
+        self.kept = (h for _ in range(3))
+        h = -h
+        return h
+"""
+
+
+def test_an_edit_of_what_a_kept_generator_reads_is_seen_by_no_run() -> None:
+    (change,) = find_changes(KEEPS, KEEPS.replace(b"        h = -h\n        return h", b"        return -h"))
+    assert "line 5 keeps what reads h later, and the edit assigns h otherwise" in change.obstacle
+    (change,) = find_changes(KEEPS, KEEPS.replace(b"        return h", b"        return +h"))
+    assert not change.obstacle
+    local = KEEPS.replace(b"self.kept", b"kept")
+    (change,) = find_changes(local, local.replace(b"-h", b"h"))
+    assert not change.obstacle
+
+
+@pytest.mark.parametrize("reading", [b"frame.f_locals", b"getattr(frame, 'f_locals')"])
+def test_another_name_of_a_variable_is_seen_by_what_reads_frames(reading: bytes) -> None:
+    text = b"def gate(frame):\n    return " + reading + b"\n\n\ndef f(x):\n    factor = 2\n    return x * factor\n"
+    (change,) = find_changes(text, text.replace(b"factor", b"scale"))
+    assert "reads variables of its callers, and only one version has factor, scale" in change.obstacle
+    (change,) = find_changes(text, text.replace(b"x * factor", b"factor * x"))
+    assert not change.obstacle
+    blind = text.replace(reading, b"frame")
+    (change,) = find_changes(blind, blind.replace(b"factor", b"scale"))
+    assert not change.obstacle

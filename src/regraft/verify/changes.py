@@ -30,6 +30,8 @@ _VALUES = (
     ast.Constant | ast.Name | ast.Attribute | ast.Tuple | ast.List | ast.Set | ast.Dict | ast.Subscript | ast.Starred
     | ast.UnaryOp | ast.BinOp | ast.unaryop | ast.operator | ast.expr_context
 )  # fmt: skip
+# What a file needs that reads the local variables of other functions.
+_FRAMES = frozenset({"f_locals", "gi_frame", "cr_frame", "ag_frame", "co_varnames"})
 _SHOWN = 3  # obstacles in one reason
 
 
@@ -119,7 +121,8 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
             mentioned = family.mentioned(name) | earlier.mentioned(name)
             edited = edited_methods(old[name].node if name in old else None, chunk.node)
             relatives = family.relatives(name, mentioned, edited) if change.kind == "class" else ()
-            found.append(replace(change, relatives=relatives))
+            obstacle = _unseen(old[name].node, chunk.node, (old_tree, new_tree)) if name in old else ""
+            found.append(replace(change, relatives=relatives, obstacle=obstacle))
     gone = [Change(name, "removed", (1,), (), (), ()) for name in old if name not in new]
     outside = _module_change(original, changed, runnable)
     if outside is None and not (found or gone):
@@ -189,6 +192,65 @@ def _changed_lines(before: list[bytes], after: list[bytes], first: int) -> tuple
         elif tag != "equal":
             lines.extend(range(first + start, first + end))
     return tuple(sorted(set(lines)))
+
+
+def _unseen(before: Definition, after: Definition, trees: tuple[ast.Module, ast.Module]) -> str:
+    """Return why no run sees an edit of a definition: it changes what frames show or what a kept generator reads."""
+    if any(_FRAMES.intersection(_words(tree)) or _FRAMES.intersection(_attributes(tree)) for tree in trees):
+        renamed = ", ".join(sorted(bound_names(before) ^ bound_names(after))[:_SHOWN])
+        if renamed:
+            return f"the file reads variables of its callers, and only one version has {renamed}: keep the names"
+    old, new = _kept_readers(before), _kept_readers(after)
+    for key, (line, assignments) in new.items():
+        if key in old and old[key][1] != assignments:
+            return (
+                f"line {line} keeps what reads {key[1]} later, and the edit assigns {key[1]} otherwise, which no run"
+                " shows: keep its assignments"
+            )
+    return ""
+
+
+def _attributes(tree: ast.AST) -> frozenset[str]:
+    return frozenset(node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+
+
+def _kept_readers(definition: Definition) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
+    """Return the variables that a generator or lambda reads which a function keeps outside of its variables.
+
+    By function and variable: the line that keeps it, and the function's assignments to the variable.
+    """
+    found = {}
+    functions = (node for node in ast.walk(definition) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    for function in functions:
+        for kept in ast.walk(function):
+            if isinstance(kept, ast.Assign) and not all(isinstance(target, ast.Name) for target in kept.targets):
+                lazy = [node for node in ast.walk(kept.value) if isinstance(node, ast.GeneratorExp | ast.Lambda)]
+                for name in frozenset().union(*map(_mentioned, lazy)) & _stored(function):
+                    found[function.name, name] = kept.lineno, _assignments(function, name)
+    return found
+
+
+def _stored(node: ast.AST) -> frozenset[str]:
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return frozenset(part.id for part in names if isinstance(part.ctx, ast.Store))
+
+
+def _assignments(function: ast.AST, name: str) -> tuple[str, ...]:
+    """Return the smallest statements of a function that assign a variable."""
+    kinds = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor | ast.With | ast.AsyncWith
+    return tuple(ast.dump(node) for node in ast.walk(function) if isinstance(node, kinds) and name in _targets(node))
+
+
+def _targets(node: ast.AST) -> frozenset[str]:
+    """Return the variables that a statement assigns itself, not in its body."""
+    match node:
+        case ast.Assign(targets):
+            return frozenset().union(*map(_stored, targets))
+        case ast.AugAssign(target) | ast.AnnAssign(target) | ast.For(target) | ast.AsyncFor(target):
+            return _stored(target)
+        case ast.With(items) | ast.AsyncWith(items):
+            return frozenset().union(*(_stored(item) for item in items))
+    return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
