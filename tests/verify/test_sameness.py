@@ -161,8 +161,9 @@ def test_a_file_that_can_read_local_variables_in_another_way_has_none(reading: s
         ("g = 1", ""),
         ("from a import g", "from a import g\n\n\ndef len(x): ..."),
         ("from a import g", "from __future__ import annotations\nfrom a import g"),
+        ("from a import g", "from a import g\n\n\n@g.register('g')\ndef new(x): ..."),
     ],
-    ids=["import", "order", "removed", "builtin", "future"],
+    ids=["import", "order", "removed", "builtin", "future", "decorator"],
 )
 def test_other_surroundings_have_none(before: str, after: str) -> None:
     body = "\n\n\ndef f(x):\n    {0} = g(len(x))\n    return {0} * {0}\n"

@@ -133,11 +133,15 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
 def same_surroundings(original: bytes, changed: bytes) -> bool:
     """Whether the names that definitions read mean the same in both versions: the module level does the same.
 
-    Imports and definitions that only add a name are no difference.
+    Imports and definitions that only add a name are no difference, unless a decorator or a metaclass runs for them.
     """
     before, after = _Outline.of(original), _Outline.of(changed)
-    missing = before.definitions.keys() - after.definitions.keys()
-    return not (missing or _other_encoding(original, changed) or _differences(before, after))
+    if before.definitions.keys() - after.definitions.keys():
+        return False
+    added = [after.definitions[name].node for name in after.definitions.keys() - before.definitions.keys()]
+    if any(node.decorator_list or getattr(node, "keywords", []) for node in added):
+        return False
+    return not (_other_encoding(original, changed) or _differences(before, after))
 
 
 def definitions_by_name(tree: ast.Module) -> dict[str, Definition]:
