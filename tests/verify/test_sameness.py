@@ -39,6 +39,31 @@ OTHER = {
     "one variable for two": ("a = x\n    b = y\n    return a + b", "a = x\n    a = y\n    return a + a"),
     "a result in a closure": ("r = x\n    f = lambda: r\n    return r", "f = lambda: r\n    return x"),
     "a default": ("return x", "return x", ("x, y", "x, y=1")),
+    "a variable in a generator": (
+        "h = x\n    x.kept = (h for _ in y)\n    h = -x\n    return h",
+        "h = x\n    x.kept = (h for _ in y)\n    return -x",
+    ),
+    "a variable in a list": (
+        "h = x\n    x.kept = [lambda: h for _ in y]\n    h = -x\n    return h",
+        "h = x\n    x.kept = [lambda: h for _ in y]\n    return -x",
+    ),
+    "a variable that is assigned in a list": (
+        "x.f = [(h := a) for a in y]\n    h = x\n    return h", "x.f = [(h := a) for a in y]\n    return x"
+    ),
+    "a variable that becomes one of the module": (
+        "if x:\n        h = y\n        return h\n    return h", "if x:\n        return y\n    return h"
+    ),
+    "a generator by a line that never runs": ("return 1 if x else 2\n    yield", "return 1 if x else 2"),
+    "a text with the name of a variable": ("z = x\n    return f'{z=}'", "w = x\n    return f'{w=}'"),
+    "an assertion": ("assert x, 'a'\n    return y", "assert x, 'b'\n    return y"),
+    "a variable of an outer function": (
+        "def g():\n        nonlocal x\n        x = 1\n    x = y\n    return x",
+        "def g():\n        nonlocal x\n        x = 1\n    return y",
+    ),
+    "a line after the result": (
+        "try:\n        z = x\n        return z\n    finally:\n        y.append(z)",
+        "try:\n        return x\n    finally:\n        y.append(z)",
+    ),
     "the other branch": ("if x:\n        return 1\n    return 2", "if not x:\n        return 1\n    return 2"),
 }
 
@@ -65,6 +90,12 @@ MESSAGES = {
     "a text with a number": ('raise ValueError(f"a {x}")', 'raise ValueError(f"{x} b")', True),
     "another number in a text": ('raise ValueError(f"a {x}")', 'raise ValueError(f"a {y}")', False),
     "another error": ('raise ValueError("a")', 'raise TypeError("a")', False),
+    "an error from a table": ('raise x("a")', 'raise x("b")', False),
+    "an error with a result": ('raise StopIteration("a")', 'raise StopIteration("b")', False),
+    "an error with two arguments": ('raise ValueError("a", x)', 'raise ValueError("b", x)', False),
+    "a builtin name for something else": (
+        'ValueError = x\n    raise ValueError("a")', 'ValueError = x\n    raise ValueError("b")', False
+    ),
     "another text that is no error's": ('return x["a"]', 'return x["b"]', False),
     "an error that is looked into": (
         "try:\n        return x()\n    except ValueError as error:\n        raise KeyError('a') from error",
@@ -87,6 +118,70 @@ def test_a_file_that_reads_the_variables_of_callers_has_none(reading: str) -> No
     before, after = (f"{reading}\n\n\ndef f(x):\n    {name} = x\n    return g()\n".encode() for name in "yz")
     assert same_definitions(before, after) == frozenset()
     assert same_definitions(*(text.replace(reading.encode(), b"") for text in (before, after))) == {"f"}
+
+
+@pytest.mark.parametrize(
+    "looking",
+    [
+        "def __exit__(self, kind, error, trace): ...",
+        "import traceback",
+        "import sys\nsys.exc_info()",
+        "import sys\nsys.excepthook = print",
+        "log(exc_info=True)",
+        "from a import *",
+    ],
+)
+def test_a_file_that_gets_hold_of_errors_keeps_their_texts(looking: str) -> None:
+    versions = [f"{looking}\n\n\ndef f(x):\n    raise ValueError('{text}')\n".encode() for text in "ab"]
+    assert "f" not in same_definitions(*versions, messages=False)
+    bare = (text.replace(looking.encode(), b"") for text in versions)
+    assert same_definitions(*bare, messages=False) == {"f"}
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        "from builtins import locals as g",
+        "g = locals",
+        "import gc\ng = gc.get_referrers",
+        "import numexpr as g",
+        "def g():\n    return (x for x in ()).gi_frame",
+    ],
+)
+def test_a_file_that_can_read_local_variables_in_another_way_has_none(reading: str) -> None:
+    before, after = (f"{reading}\n\n\ndef f(x):\n    {name} = x\n    return g()\n".encode() for name in "yz")
+    assert same_definitions(before, after) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("from math import floor as g", "from math import ceil as g"),
+        ("g = 1\ng = 2", "g = 2\ng = 1"),
+        ("g = 1", ""),
+        ("from a import g", "from a import g\n\n\ndef len(x): ..."),
+        ("from a import g", "from __future__ import annotations\nfrom a import g"),
+        ("from a import g", "from a import g\n\n\n@g.register('g')\ndef new(x): ..."),
+    ],
+    ids=["import", "order", "removed", "builtin", "future", "decorator"],
+)
+def test_other_surroundings_have_none(before: str, after: str) -> None:
+    body = "\n\n\ndef f(x):\n    {0} = g(len(x))\n    return {0} * {0}\n"
+    versions = (before + body.format("y")).encode(), (after + body.format("z")).encode()
+    assert same_definitions(*versions) == frozenset()
+    renamed = versions[0].replace(b"    y", b"    z").replace(b"return y * y", b"return z * z")
+    assert same_definitions(versions[0], renamed) == {"f"}
+
+
+def test_one_of_two_definitions_of_a_name_is_none() -> None:
+    text = b"async def f(x):\n    return x\n\n\ndef f(x):\n    y = x\n    return y * y\n"
+    changed = text.replace(b"return x\n", b"return -x\n").replace(b"y = ", b"z = ").replace(b"y * y", b"z * z")
+    assert same_definitions(text, changed) == frozenset()
+
+
+def test_annotations_that_stay_texts_count_as_texts() -> None:
+    text = b"from __future__ import annotations\n\n\nclass A:\n    x: f(1 + 1)\n"
+    assert same_definitions(text, text.replace(b"1 + 1", b"2")) == frozenset()
 
 
 def test_a_file_that_reads_source_has_none() -> None:

@@ -1,8 +1,11 @@
 """Which definitions, lines and branches count as changed."""
 
+from pathlib import Path
+
 import pytest
 
-from regraft.verify.changes import find_changes
+from regraft.verify import verify
+from regraft.verify.changes import find_changes, same_surroundings
 
 SOURCE = b"""import os
 
@@ -230,3 +233,174 @@ def test_an_heir_that_runs_none_of_the_edited_methods_is_no_relative(old, new, r
     changed = HEIRS.replace(old, new, 1)
     (change,) = find_changes(HEIRS.encode(), changed.encode())
     assert [one.name for one in change.relatives] == relatives
+
+
+AROUND = b"""import math
+import torch
+from math import floor as whole
+from torch.nn.functional import gelu as act
+
+SCALE = 1.0
+SCALE = 2.0
+
+
+def f(x, scale=SCALE):
+    return len(x) * scale
+
+
+class A:
+    def g(self, x):
+        return act(x) * whole(2.5) * math.pi
+
+
+A.power = 2.0
+if SCALE > 1:
+    def h(x):
+        return x
+"""
+UNJUDGED = {
+    "a statement removed": (b"A.power = 2.0\n", b"", "line 19 of the original, `A.power = 2.0`, is gone"),
+    "a first assignment removed": (b"SCALE = 2.0\n", b"", "`SCALE = 2.0`, is gone"),
+    "another value": (b"SCALE = 2.0", b"SCALE = 3.0", "line 7, `SCALE = 3.0`, replaces `SCALE = 2.0` of the original"),
+    "an import removed": (b"import math\n", b"", "line 1 of the original, `import math`, is gone"),
+    "an import of something else": (b"floor as whole", b"ceil as whole", "import ceil as whole`, replaces"),
+    "an import over a name": (b"import torch\n", b"import torch\nfrom a import act\n", "import act`, is not in"),
+    "an import over a builtin": (b"import torch\n", b"import torch\nfrom a import len\n", "import len`, is not in"),
+    "an import of all names": (b"import torch\n", b"import torch\nfrom a import *\n", "import *`, is not in"),
+    "an import from the future": (b"import math\n", b"from __future__ import division\nimport math\n", "__future__"),
+    "an import that hides the module": (b"import math\n", b"import math\nfrom a import __getattr__\n", "__getattr__"),
+    "imports exchanged": (b"import math\nimport torch\n", b"import torch\nimport math\n", "has another place"),
+    "a definition moved": (
+        b"SCALE = 2.0\n\n\ndef f(x, scale=SCALE):\n    return len(x) * scale\n",
+        b"\n\ndef f(x, scale=SCALE):\n    return len(x) * scale\n\n\nSCALE = 2.0\n",
+        "has another place than in the original: move it back",
+    ),
+    "another condition of a definition": (b"if SCALE > 1:", b"if SCALE < 1:", "`if SCALE < 1: ...`, replaces"),
+    "a call": (b"A.power = 2.0\n", b"A.power = 2.0\ntorch.set_num_threads(2)\n", "set_num_threads(2)`, is not in"),
+    "a definition over an import": (b"A.power", b"def act(x):\n    return x\n\n\nA.power", "definition of act, is"),
+    "a definition a second time": (b"A.power", b"class A:\n    pass\n\n\nA.power", "definition of A, is not in"),
+    "a definition over a builtin": (b"A.power", b"def len(x):\n    return x\n\n\nA.power", "definition of len, is"),
+    "a name that nothing reads": (b"SCALE = 1.0", b"NEW = 3\nSCALE = 1.0", "nothing in the file reads NEW"),
+    "another encoding": (b"import math\n", b"# coding: latin-1\nimport math\n", "is read as iso-8859-1"),
+}
+HARMLESS = {
+    "a comment": (b"import math\n", b"# numbers\nimport math\n"),
+    "a blank line": (b"SCALE = 2.0\n", b"\nSCALE = 2.0\n"),
+    "documentation": (b"import math\n", b'"""Numbers."""\nimport math\n'),
+    "formatting": (b"SCALE = 2.0", b"SCALE = (\n    2.0\n)"),
+    "an import": (b"import torch\n", b"import torch\nfrom regraft.ops import softmax\n"),
+    "an import of a package": (b"import torch\n", b"import torch\nimport regraft.ops\n"),
+    "a part of a package": (b"import torch\n", b"import torch\nimport torch.nn.functional\n"),
+    "a name in an import": (b"floor as whole", b"floor as whole, ceil"),
+    "the names of an import one by one": (b"import math\nimport torch", b"import math, torch"),
+    "a new definition": (b"A.power", b"def new(x):\n    return x\n\n\nA.power"),
+}
+
+
+@pytest.mark.parametrize("case", UNJUDGED)
+@pytest.mark.parametrize("alone", [False, True])
+def test_what_the_module_level_does_is_a_change_with_a_reason(case: str, alone: bool) -> None:
+    old, new, reason = UNJUDGED[case]
+    changed = AROUND.replace(old, new, 1)
+    changed = changed if alone else changed.replace(b"return len(x) * scale", b"return scale * len(x)")
+    (found,) = [change for change in find_changes(AROUND, changed) if change.kind == "module"]
+    assert reason in found.obstacle
+    assert found.lines
+    assert not same_surroundings(AROUND, changed)
+
+
+@pytest.mark.parametrize("case", HARMLESS)
+def test_what_leaves_the_module_level_as_it_was_is_no_change_beside_others(case: str) -> None:
+    changed = AROUND.replace(*HARMLESS[case])
+    assert changed != AROUND
+    assert same_surroundings(AROUND, changed)
+    edited = changed.replace(b"return len(x) * scale", b"return scale * len(x)")
+    assert {change.definition for change in find_changes(AROUND, edited)} <= {"f", "new"}
+    assert not any(change.obstacle for change in find_changes(AROUND, changed))
+
+
+def test_a_comment_alone_is_a_change_of_the_text() -> None:
+    (change,) = find_changes(AROUND, AROUND.replace(b"import math\n", b"# numbers\nimport math\n"))
+    assert (change.kind, change.statements, change.obstacle) == ("text", (), "")
+
+
+def test_a_new_value_is_judged_by_the_lines_that_read_it() -> None:
+    changed = AROUND.replace(b"SCALE = 1.0", b"FACTOR = 3\nSCALE = 1.0")
+    changed = changed.replace(b"(x) * scale", b"(x) * scale * FACTOR")
+    _, change = find_changes(AROUND, changed)
+    assert (change.definition, change.obstacle) == ("<module>", "")
+    assert change.statements == ((6, 6), (12, 12))
+    assert [(one.name, one.why) for one in change.relatives] == [("f", "reads what the module level sets")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"def f(x):\n    return softmax(x)\n",
+        b"from a import *\n\n__all__ = ['f', 'softmax']\n",
+        b"def f(x):\n    return globals()['softmax'](x)\n",
+        b"def f(x):\n    global softmax\n    softmax = x\n",
+        b"class A:\n    softmax = softmax\n",
+        b"try:\n    from a import softmax\nexcept ImportError:\n    pass\n",
+    ],
+    ids=["read", "exported", "by text", "set", "in a class", "under a condition"],
+)
+def test_an_import_of_a_name_that_the_original_uses_counts(text: bytes) -> None:
+    added = b"from regraft.ops import softmax\n"
+    (change,) = find_changes(text, text + added)
+    assert "`from regraft.ops import softmax`, is not in the original" in change.obstacle
+    local = b"def f(softmax):\n    return softmax\n"
+    assert same_surroundings(local, added + local)
+
+
+def test_documentation_that_the_file_reads_counts() -> None:
+    text = b'"""Two."""\n\n\ndef f(x):\n    return x * len(__doc__)\n'
+    assert not same_surroundings(text, text.replace(b"Two", b"Three"))
+
+
+def test_a_removed_statement_is_not_proved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    text = (
+        "from torch import nn\n\n\nclass Block(nn.Module):\n    power = 1.0\n\n"
+        "    def __init__(self, width: int = 16):\n"
+        "        super().__init__()\n        self.linear = nn.Linear(width, width)\n\n    def forward(self, x):\n"
+        "        return self.linear(x).tanh() * self.power\n\n\nBlock.power = 2.0\n"
+    )
+    path = tmp_path / "block.py"
+    path.write_text(text)
+    (verdict,) = verify(path, text.replace("\n\n\nBlock.power = 2.0", "").encode(), effort="low")
+    assert verdict.status in ("unproven", "refuted"), verdict
+    assert "Block.power" in verdict.reason
+
+
+KEEPS = b"""
+class A:
+    def forward(self, x):
+        h = x + 1
+        self.kept = (h for _ in range(3))
+        h = -h
+        return h
+"""
+
+
+def test_an_edit_of_what_a_kept_generator_reads_is_seen_by_no_run() -> None:
+    (change,) = find_changes(KEEPS, KEEPS.replace(b"        h = -h\n        return h", b"        return -h"))
+    assert "line 5 keeps what reads h later, and the edit assigns h otherwise" in change.obstacle
+    (change,) = find_changes(KEEPS, KEEPS.replace(b"        return h", b"        return +h"))
+    assert not change.obstacle
+    local = KEEPS.replace(b"self.kept", b"kept")
+    (change,) = find_changes(local, local.replace(b"-h", b"h"))
+    assert not change.obstacle
+
+
+@pytest.mark.parametrize("reading", [b"frame.f_locals", b"getattr(frame, 'f_locals')"])
+def test_another_name_of_a_variable_is_seen_by_what_reads_frames(reading: bytes) -> None:
+    text = b"def gate(frame):\n    return " + reading + b"\n\n\ndef f(x):\n    factor = 2\n    return x * factor\n"
+    (change,) = find_changes(text, text.replace(b"factor", b"scale"))
+    assert "reads variables of its callers, and only one version has factor, scale" in change.obstacle
+    (change,) = find_changes(text, text.replace(b"x * factor", b"factor * x"))
+    assert not change.obstacle
+    blind = text.replace(reading, b"frame")
+    (change,) = find_changes(blind, blind.replace(b"factor", b"scale"))
+    assert not change.obstacle

@@ -23,7 +23,6 @@ from regraft.verify.types import (
     INTERNAL,
     LEVELS,
     LOSSES,
-    MODULE,
     Contract,
     Effort,
     Status,
@@ -279,11 +278,13 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
     skipped = "; ".join(result.get("skipped", [])[:3])
     if change.kind == "removed":
         return "the definition is gone from the changed version: there is nothing to compare"
+    if change.obstacle:
+        return change.obstacle
+    if change.kind == "text":
+        return ""
     if result.get("ended") and change.definition not in result.get("complete", []):
         return str(result["ended"])
     if not record or not (record["replays"] or record["wholes"]):
-        if change.definition == MODULE and not change.statements:
-            return ""
         return "nothing brought it to life" + (f": {skipped}" if skipped else "")
     gaps = [*gaps, *result.get("gaps before", {}).get(change.definition, [])]
     if gaps:

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import ast
+import builtins
+from collections.abc import Iterable
 from types import CodeType
+
+from regraft.verify.changes import bound_names, same_surroundings
 
 # What reads names, documentation or source text makes a difference of what is none in bytecode: in a function that
 # reads its own variables, or in a file with something that reads those of its callers.
 _READING = frozenset({"locals", "vars", "dir", "eval", "exec"})
 _SOURCES = frozenset(
-    {"getsource", "getsourcelines", "getdoc", "__code__", "__doc__", "triton", "script", "script_method"}
-    | {"inspect", "_getframe", "f_locals", "f_back", "tb_frame", "settrace", "setprofile"}
+    {"getsource", "getsourcelines", "getdoc", "__code__", "__doc__", "script", "script_method", "script_if_tracing"}
+    | {"inspect", "_getframe", "_current_frames", "f_locals", "f_back", "f_code", "tb_frame", "settrace", "setprofile"}
+    | {"gi_frame", "gi_code", "cr_frame", "cr_code", "ag_frame", "ag_code", "gc", "builtins", "__builtins__"}
+    | {"__file__", "__debug__", "linecache", "dis"}
+    | {"triton", "numba", "njit", "numexpr", "pandas", "tilelang", "cutlass", "taichi", "helion"}
 )
-_SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+# What makes the text of an error a result: code that gets hold of errors without `except ... as`.
+_ERRORS = frozenset(
+    {"__exit__", "__aexit__", "exc_info", "traceback", "excepthook", "unraisablehook", "exception", "throw"}
+    | {"return_exceptions", "__context__", "__cause__", "last_value", "last_exc", "ExitStack", "AsyncExitStack"}
+)
+# Builtin errors whose arguments decide more than a text.
+_TELLING = (StopIteration, StopAsyncIteration, UnicodeError, OSError, ImportError, SyntaxError)
+_COMPREHENSIONS = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
+_SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | _COMPREHENSIONS
+_HOLDING = frozenset({"Try", "TryStar", "With", "AsyncWith"})  # what can run code after a `return`
 _LEAVING = ast.Return | ast.Raise | ast.Continue | ast.Break
 
 
@@ -20,48 +36,75 @@ def same_definitions(original: bytes, changed: bytes, *, messages: bool = True) 
     """Return the names of the top-level definitions whose statements are other text and the same program.
 
     Local variables may have other names, what follows a branch that leaves may be its `else`, a conditional expression
-    may be a statement, and a result may have a name. Without `messages` the texts of errors may be others, too, unless
-    the file looks into errors. A file that reads source text or frames has no such definitions.
+    may be a statement, and a result may have a name. Without `messages` the texts of builtin errors may be others,
+    unless the file looks into errors. A file that reads source text or frames has no such definitions, nor has one
+    that does something else at module level: a name in equal text may mean something else there.
     """
-    if any(_reads_sources(text) for text in (original, changed)):
+    trees = ast.parse(original), ast.parse(changed)
+    if any(map(_reads_sources, trees)) or not same_surroundings(original, changed):
         return frozenset()
-    before, after = _definitions(original), _definitions(changed)
-    texts = not messages and not any(map(_looks_into_errors, (original, changed)))
-    return frozenset(name for name in before.keys() & after.keys() if _same(before[name], after[name], texts))
+    before, after = map(_definitions, trees)
+    errors = frozenset() if messages or any(map(_looks_into_errors, trees)) else _errors(trees)
+    future = [node for node in trees[0].body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    names = before.keys() & after.keys()
+    return frozenset(name for name in names if _same(before[name], after[name], errors, future))
 
 
-def _reads_sources(text: bytes) -> bool:
-    return any(_SOURCES.intersection(_words(node)) for node in ast.walk(ast.parse(text)))
+def _reads_sources(tree: ast.Module) -> bool:
+    """Whether a file can read its text, or the names of local variables other than by `locals()` in their function."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        words = _words(node)
+        if _SOURCES.intersection(words) or (isinstance(node, ast.alias) and _READING.intersection(words)):
+            return True
+        if isinstance(node, ast.Name) and node.id in _READING and id(node) not in called:
+            return True
+    return False
 
 
-def _looks_into_errors(text: bytes) -> bool:
-    return any(isinstance(node, ast.ExceptHandler) and node.name for node in ast.walk(ast.parse(text)))
+def _looks_into_errors(tree: ast.Module) -> bool:
+    """Whether something in a file gets hold of an error that was raised."""
+    nodes = list(ast.walk(tree))
+    named = any(isinstance(node, ast.ExceptHandler) and node.name for node in nodes)
+    return named or any(_ERRORS.intersection(_words(node)) for node in nodes)
 
 
-def _definitions(text: bytes) -> dict[str, ast.stmt]:
+def _errors(trees: Iterable[ast.Module]) -> frozenset[str]:
+    """Return the builtin errors whose argument is a text, by the names that nothing in the files binds."""
+    bound = frozenset().union(*map(bound_names, trees))
+    if "*" in bound:
+        return frozenset()
+    values = ((name, value) for name, value in vars(builtins).items() if name not in bound)
+    errors = ((name, value) for name, value in values if isinstance(value, type) and issubclass(value, Exception))
+    return frozenset(name for name, value in errors if not issubclass(value, _TELLING))
+
+
+def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
     """Return the definitions of a file whose name stands for one statement only."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     found: dict[str, list[ast.stmt]] = {}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+    for node in ast.walk(tree):
+        if isinstance(node, kinds):
             found.setdefault(node.name, []).append(node)
-    top = {node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    top = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     return {name: nodes[0] for name, nodes in found.items() if name in top and len(nodes) == 1}
 
 
-def _same(before: ast.stmt, after: ast.stmt, texts: bool) -> bool:
-    """Whether two definitions are one program; with `texts`, but for the texts of their errors."""
-    if texts:
-        before, after = (_Untexted().visit(node) for node in (before, after))
+def _same(before: ast.stmt, after: ast.stmt, errors: frozenset[str], future: list[ast.ImportFrom]) -> bool:
+    """Whether two definitions are one program, but for the texts of some errors."""
+    if errors:
+        before, after = (_Untexted(errors).visit(node) for node in (before, after))
     try:
-        ours, theirs = (_plain(_compiled(node)) for node in (before, after))
+        ours, theirs = (_plain(_compiled(node, future)) for node in (before, after))
     except (SyntaxError, ValueError, RecursionError):
         return False
     return ours == theirs
 
 
-def _compiled(node: ast.stmt) -> CodeType:
-    tree = ast.Module([_Normal().visit(node)], [])
-    code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True)
+def _compiled(node: ast.stmt, future: list[ast.ImportFrom]) -> CodeType:
+    """Compile a definition in one form, with what its file imports from the future."""
+    tree = ast.Module([*future, _Normal().visit(node)], [])
+    code = compile(ast.fix_missing_locations(tree), "", "exec", dont_inherit=True, optimize=0)
     assert isinstance(code, CodeType)
     return code
 
@@ -83,9 +126,13 @@ def _plain(code: CodeType) -> tuple[object, ...]:
 class _Untexted(ast.NodeTransformer):
     """Takes the literal texts out of the errors that are raised; what is computed for them stays."""
 
+    def __init__(self, errors: frozenset[str]) -> None:
+        self._errors = errors
+
     def visit_Raise(self, node: ast.Raise) -> ast.Raise:
-        if isinstance(node.exc, ast.Call):
-            node.exc.args = [self._untexted(argument) for argument in node.exc.args]
+        match node.exc:
+            case ast.Call(ast.Name(name), [argument], []) if name in self._errors:
+                node.exc.args = [self._untexted(argument)]
         return node
 
     def _untexted(self, argument: ast.expr) -> ast.expr:
@@ -103,11 +150,20 @@ class _Normal(ast.NodeTransformer):
 
     def __init__(self) -> None:
         self._functions: list[ast.AST] = []
+        self._dropped: set[str] = set()  # variables of the innermost function that named a result
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Give a function one form; raises ValueError where a variable would no longer be one of the function."""
         self._functions.append(node)
+        outer, self._dropped = self._dropped, set()
         self.generic_visit(node)
         self._functions.pop()
+        names = [part for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in self._dropped]
+        stored = {part.id for part in names if not isinstance(part.ctx, ast.Load)}
+        stored.update(part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg))
+        if any(part.id not in stored for part in names):
+            raise ValueError("a variable that is read elsewhere has lost its last assignment")
+        self._dropped = outer
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
@@ -132,9 +188,10 @@ class _Normal(ast.NodeTransformer):
             case ast.Assign(targets=[ast.Name(name)], value=value) if _returned(
                 following
             ) == name and self._is_plain_local(name):
+                self._dropped.add(name)
                 return self._block([ast.Return(value)])
             case ast.Return(value=ast.IfExp(test, body, orelse)):
-                return self._block([ast.If(test, [ast.Return(body)], [ast.Return(orelse)])])
+                return self._block([ast.If(test, [ast.Return(body)], [ast.Return(orelse)]), *following])
             case ast.Assign(targets=[target], value=ast.IfExp(test, body, orelse)):
                 sides = [[ast.Assign([target], side, lineno=0)] for side in (body, orelse)]
                 return self._block([ast.If(test, [*sides[0]], [*sides[1]]), *following])
@@ -170,11 +227,12 @@ class _Normal(ast.NodeTransformer):
         if not isinstance(function, ast.FunctionDef):
             return False
         nodes = [node for node in ast.walk(function) if node is not function]
-        inner = [node for node in nodes if isinstance(node, _SCOPES | ast.comprehension)]
+        inner = [node for node in nodes if isinstance(node, _SCOPES)]
         read = {node.id for scope in inner for node in ast.walk(scope) if isinstance(node, ast.Name)}
         declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
-        held = any(isinstance(node, ast.Try | ast.With) for node in nodes)
-        return not held and name not in read | declared and not (_READING & {_name(node) for node in nodes})
+        held = any(type(node).__name__ in _HOLDING for node in nodes)
+        mangled = name.startswith("_")  # `__name` and `_Class__name` can be one variable
+        return not (held or mangled or name in read | declared or _READING & {_name(node) for node in nodes})
 
 
 def _leaves(block: list[ast.stmt]) -> bool:
@@ -201,6 +259,8 @@ def _words(node: ast.AST) -> tuple[str, ...]:
             return tuple(name.split("."))
         case ast.ImportFrom(module):
             return tuple((module or "").split("."))
+        case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.keyword(arg=str(name)):
+            return (name,)
     return (_name(node),)
 
 
