@@ -115,8 +115,10 @@ def test_changed_version_that_does_not_import_is_refuted(project):
 
 
 def test_original_that_does_not_import_is_unproven(project):
-    (project / "model.py").write_text("import no_such_package_at_all\n" + SOURCE)
-    verdict = one(project, ROOT, "return (self.weight * wide).to(x.dtype)")
+    text = "import no_such_package_at_all\n" + SOURCE
+    (project / "model.py").write_text(text)
+    changed = text.replace(ROOT, "return (self.weight * wide).to(x.dtype)")
+    (verdict,) = verify(project / "model.py", changed.encode(), driver="driver.py:block", time_limit=60)
     assert verdict.status == "unproven"
     assert "no_such_package_at_all" in verdict.reason
 
