@@ -49,7 +49,7 @@ class Model(nn.Module):
 """
 RETURN = "return self.dense(x) + 1"
 NO_SCRIPT = "return sum([self.dense(x), 1])"
-NO_TRACE = "return self.dense(x) + float(x.dim() // x.dim())"
+NO_TRACE = "return self.dense(x) + float(x.dim() / x.dim())"
 SCRIPT, TRACE = "torch.jit.script", "torch.fx.symbolic_trace"
 
 

@@ -37,7 +37,6 @@ _FINISH = 0.9  # of the time on the clock, after which the child saves what it h
 _DEPTH = 3
 _NOT_CHANGED = ("original", "mutant")  # sides of a run whose crash says nothing about the changed version
 _FEWEST_MUTANTS = 4  # from which on half of them have to be killed
-_ALL_SURVIVE = 2  # from which on some of them have to be
 MEMORY_LIMIT = 8 * 1024**3
 HALVES = ("bfloat16", "float16")
 
@@ -306,7 +305,7 @@ def _indifferent(mutants: dict[str, Any]) -> str:
     """Return that the inputs tell too few wrong versions from this one, or nothing where they do."""
     killed, number = mutants.get("killed", 0), mutants.get("of", 0)
     few = number >= _FEWEST_MUTANTS and 2 * killed < number
-    if not few and (killed or number < _ALL_SURVIVE):
+    if not few and (killed or not number):
         return ""
     examples = "; ".join(mutants["survived"][:2])
     return f"the inputs kill only {killed} of {number} mutants of the changed lines ({examples})"

@@ -138,7 +138,7 @@ def _gradients_no_worse(before: Mapping[str, Any], after: Mapping[str, Any], exa
             new += (float((other.double() - truth).norm()) / size) ** 2
             count += 1
     rounding = 2 * max((torch.finfo(v.dtype).eps for v in before.values() if isinstance(v, torch.Tensor)), default=0.0)
-    return new**0.5 <= 2 * own**0.5 + rounding * count**0.5
+    return bool(new**0.5 <= 2 * own**0.5 + rounding * count**0.5)
 
 
 def _no_worse(before: Any, after: Any, exact: Any) -> bool:
