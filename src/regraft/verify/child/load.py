@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import sys
 from pathlib import Path
@@ -81,6 +82,38 @@ def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
     finally:
         if before is not None:
             setattr(changed, name, before)
+
+
+def rebind(module: ModuleType, name: str, value: Any) -> None:
+    """Let a name of a module, and what its classes hold, mean another object.
+
+    Tables in class attributes (which classes give the attentions) name classes that stand above them in the file.
+    """
+    before = vars(module).get(name)
+    setattr(module, name, value)
+    if before is None or before is value:
+        return
+    for cls in [entry for entry in vars(module).values() if isinstance(entry, type)]:
+        for attribute, held in list(vars(cls).items()):
+            if cls.__module__ == module.__name__ and not attribute.startswith("__"):
+                other = _exchanged(held, before, value)
+                if other is not held:
+                    setattr(cls, attribute, other)
+
+
+def _exchanged(held: Any, before: Any, value: Any) -> Any:
+    """Return a value, or a table of values, with one object in the place of another; itself where it holds none."""
+    if held is before:
+        return value
+    if type(held) in (list, tuple, dict):
+        parts = list(held.values() if isinstance(held, dict) else held)
+        others = [_exchanged(part, before, value) for part in parts]
+        if any(other is not part for other, part in zip(others, parts, strict=True)):
+            return dict(zip(held, others, strict=True)) if isinstance(held, dict) else type(held)(others)
+    elif dataclasses.is_dataclass(held) and not isinstance(held, type):
+        names = [name for name, part in vars(held).items() if part is before]
+        return dataclasses.replace(held, **dict.fromkeys(names, value)) if names else held
+    return held
 
 
 def _reachable(root: Path) -> None:

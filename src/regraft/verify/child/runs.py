@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child import tree
+from regraft.verify.child import tree, weights
 from regraft.verify.child.checks.attributes import ATTRIBUTES
 from regraft.verify.child.checks.values import EXTREME, VALUES
-from regraft.verify.child.compare import ERROR_RATIO, HALVES, ROUNDINGS, Difference, Largest, is_noise
+from regraft.verify.child.compare import ERROR_RATIO, HALVES, ROUNDINGS, Difference, Largest, distance, is_noise
 from regraft.verify.child.ledger import Record
 from regraft.verify.child.observe import overtaken
 from regraft.verify.child.pair import Pair
@@ -26,6 +26,8 @@ from regraft.verify.child.variants import ALTERED, AS_RECORDED, LAID_OUT, off_by
 from regraft.verify.types import ORDER
 
 ZERO = 1e-12  # of the largest gradient, in float64
+_JITTERED = 3  # runs of the original with other roundings of its parameters
+_PARTED = 0.05  # of the largest value, in half precision
 RUNS = 3  # of the original against itself, before a difference is held against the changed version
 
 
@@ -92,7 +94,18 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
         return memo[0]
 
     def jittered() -> Outcome:
-        return execute(sides.ours, off_by_one_rounding(call), plan)
+        moved = execute(sides.ours, off_by_one_rounding(call), plan)
+        halves = any(isinstance(value, torch.Tensor) and value.dtype in HALVES for value in before.outputs.values())
+        if not halves or sides.ours.module is None:
+            return moved
+        for seed in range(_JITTERED):  # in half precision layers round, too
+            with weights.changed(sides.ours.module, weights.off_by_one_rounding(seed)):
+                again = execute(sides.ours, off_by_one_rounding(call), plan)
+            gradients = _farther(before.gradients or {}, moved.gradients or {}, again.gradients or {})
+            moved = replace(
+                moved, outputs=_farther(before.outputs, moved.outputs, again.outputs), gradients=gradients
+            )
+        return moved
 
     largest = ledger.records[name].largest if name in ledger.records else Largest()
     if plan.twice and before.second is not None and (loss := _given_up(after)):
@@ -110,6 +123,20 @@ def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Diff
     if found is None:
         _challenge(Agreement(sides, call, plan, before, truth, jittered, strict), session)
     return found or after
+
+
+def _farther(
+    before: Mapping[str, Any], first: Mapping[str, Any], second: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return, by path, that of two results which lies farther from another."""
+    farther = dict(first)
+    for path, value in before.items():
+        results = [result for result in (value, first.get(path), second.get(path)) if isinstance(result, torch.Tensor)]
+        if len(results) < 3 or len({result.shape for result in results}) > 1:
+            continue
+        if distance(results[0], results[2])[0] > distance(results[0], results[1])[0]:
+            farther[path] = results[2]
+    return farther
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +202,17 @@ def _far_from_exact(path: str, sides: Sides, call: Call, plan: Plan) -> bool:
         return False
     if value.dtype not in HALVES or value.dtype != other.dtype or value.shape != other.shape:
         return False
+    results = ((result, after.outputs.get(name)) for name, result in before.outputs.items())
+    if path not in before.outputs and any(_parted(*pair) for pair in results):
+        return True
     return any(is_noise(ours[name], truth.get(name)) for name in {path, *before.outputs})
+
+
+def _parted(value: Any, other: Any) -> bool:
+    """Whether rounding alone took two results far apart, as at a saturated softmax: gradients say nothing there."""
+    if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor) or value.shape != other.shape:
+        return False
+    return value.is_floating_point() and distance(value, other)[1] > _PARTED
 
 
 def _cancels(found: Difference, sides: Sides, call: Call, plan: Plan) -> bool:

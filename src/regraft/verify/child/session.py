@@ -20,7 +20,7 @@ from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.isolated import Judge
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.load import define_again
+from regraft.verify.child.load import define_again, rebind
 from regraft.verify.child.replay import reseed
 from regraft.verify.child.shared_state import SharedState
 from regraft.verify.child.state import Watch
@@ -228,7 +228,7 @@ class Session:
                 new = name not in self.restored
                 if new:
                     self.restored[name] = define_again(name, self.original, self.changed)
-                setattr(self.changed, name, self.restored[name])
+                rebind(self.changed, name, self.restored[name])
                 if new and self.restored[name] is not getattr(self.original, name):
                     self.shared.append(SharedState(self.changed, (name,)))
 
@@ -242,7 +242,7 @@ class Session:
             yield
         finally:
             for other, value in kept.items():
-                setattr(self.changed, other, value)
+                rebind(self.changed, other, value)
 
     def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
         """Return the definitions that cause a difference alone, or all that are open where none does."""

@@ -90,6 +90,17 @@ def changed(module: Any, change: Callable[[str, Any], Any]) -> Iterator[None]:
             parameter.data = old
 
 
+def off_by_one_rounding(seed: int) -> Callable[[str, Any], Any]:
+    """Return a change for `changed` that moves every number by about one unit in its last place."""
+
+    def moved(name: str, value: Any) -> Any:
+        generator = _generator(name, seed)
+        signs = torch.randint(0, 2, value.shape, generator=generator).to(value) * 2 - 1
+        return value * (1 + signs * torch.finfo(value.dtype).eps)
+
+    return moved
+
+
 @contextmanager
 def dropout_rate(model: Any, rate: float) -> Iterator[None]:
     """Set every dropout rate of a model for a while: dropout modules, and float attributes named after dropping.

@@ -111,7 +111,9 @@ def _others_than(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
         activation = re.search(r"act|_fn$|activation", name)
         others = (*choices.get(name, ()), *(ACTIVATIONS if activation else ()))
         return tuple(other for other in others if other != value)
-    return (0.5, 1, True) if value is None else ()
+    if value is None:
+        return (16, 32) if re.search(r"(^|_)(dim|size|width)$", name) else (0.5, 1, True)
+    return ()
 
 
 def shorter_blocks(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
