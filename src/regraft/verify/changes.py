@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import difflib
+import functools
 import io
 import re
 import symtable
@@ -307,6 +308,7 @@ class _Outline:
     words: frozenset[str]
 
     @classmethod
+    @functools.lru_cache(maxsize=2)  # both versions of a file, which are outlined for each question about them
     def of(cls, text: bytes) -> _Outline:
         tree = ast.parse(text)
         bound, read = _scope_names(text)

@@ -79,7 +79,6 @@ def verify(
     changes = find_changes(before, changed)
     if not changes:
         return ()
-    same = same_definitions(before, changed, messages=contract == "strict")
     job = _Job(
         original=original.resolve(),
         changed=changed,
@@ -90,7 +89,7 @@ def verify(
         memory_limit=memory_limit,
         python=python,
         terms=Terms(effort, contract, tuple(sorted(keep))),
-        same=same,
+        same=same_definitions(before, changed, messages=contract == "strict"),
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)

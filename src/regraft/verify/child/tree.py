@@ -201,12 +201,11 @@ def structure(call: Call) -> str:
 
 def shapes(call: Call) -> list[list[int]]:
     """Return the shapes of a call's tensors in order."""
-    found: list[list[int]] = []
+    return [list(tensor.shape) for tensor in tensors(call)]
 
-    def note(leaf: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            found.append(list(leaf.shape))
-        return leaf
 
-    map_leaves((call.args, dict(call.kwargs)), note)
-    return found
+def tensors(call: Call) -> list[Any]:
+    """Return the tensors of a call in order."""
+    leaves: list[Any] = []
+    map_leaves((call.args, dict(call.kwargs)), leaves.append)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -32,15 +32,9 @@ def variants(call: Call) -> tuple[Call, ...]:
     made += [_mapped(call, f"inputs x {factor:g}", _scaled(factor)) for factor in (1e-3, 1e-2, 10.0)]
     made.append(_mapped(call, "constant rows", _constant_rows))
     made.append(_mapped(call, SMALL, _scaled(1e-2)))
-    if any(leaf.dtype == torch.float16 for leaf in _tensors(call)):
+    if any(leaf.dtype == torch.float16 for leaf in tree.tensors(call)):
         made.append(_mapped(call, "inputs x 1000", _scaled(1e3)))  # their squares overflow
     return tuple(made)
-
-
-def _tensors(call: Call) -> list[Any]:
-    found: list[Any] = []
-    tree.map_leaves((call.args, dict(call.kwargs)), found.append)
-    return [leaf for leaf in found if isinstance(leaf, torch.Tensor)]
 
 
 def laid_out(call: Call) -> tuple[Call, ...]:
@@ -48,7 +42,7 @@ def laid_out(call: Call) -> tuple[Call, ...]:
 
     And with an index beyond the largest: what stands for nothing, padding or no expert, often is one.
     """
-    tensors = [tensor for tensor in _tensors(call) if tensor.dim() > 0]
+    tensors = [tensor for tensor in tree.tensors(call) if tensor.dim() > 0]
     made = [_mapped(call, STRIDED, _strided, masks=True)]
     if tensors:
         rows = tensors[0].shape[0]
@@ -91,12 +85,13 @@ def narrowed(call: Call, size: int, to: int, dims: slice, label: str) -> Call:
 def off_by_one_rounding(call: Call) -> Call:
     """The call with every number of its inputs moved by about one unit in its last place, up or down."""
     generator = torch.Generator().manual_seed(0)
+    return _mapped(call, call.label, lambda tensor: rounded_otherwise(tensor, generator))
 
-    def moved(tensor: Any) -> Any:
-        signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor) * 2 - 1
-        return tensor * (1 + signs * torch.finfo(tensor.dtype).eps)
 
-    return _mapped(call, call.label, moved)
+def rounded_otherwise(tensor: Any, generator: Any) -> Any:
+    """Return a tensor with every number moved by about one unit in its last place, up or down."""
+    signs = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor) * 2 - 1
+    return tensor * (1 + signs * torch.finfo(tensor.dtype).eps)
 
 
 def _mapped(call: Call, label: str, fn: Callable[[Any], Any], *, masks: bool = False) -> Call:

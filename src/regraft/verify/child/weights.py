@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.verify.child.variants import rounded_otherwise
+
 RATE = 0.25
 _READING = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
@@ -92,13 +94,7 @@ def changed(module: Any, change: Callable[[str, Any], Any]) -> Iterator[None]:
 
 def off_by_one_rounding(seed: int) -> Callable[[str, Any], Any]:
     """Return a change for `changed` that moves every number by about one unit in its last place."""
-
-    def moved(name: str, value: Any) -> Any:
-        generator = _generator(name, seed)
-        signs = torch.randint(0, 2, value.shape, generator=generator).to(value) * 2 - 1
-        return value * (1 + signs * torch.finfo(value.dtype).eps)
-
-    return moved
+    return lambda name, value: rounded_otherwise(value, _generator(name, seed))
 
 
 @contextmanager

@@ -23,12 +23,10 @@ def rearranged_calls(call: Call, function: Any, flags: frozenset[str] | None = N
     Whole numbers become odd and even ones, so that a size that has to be divided leaves a rest; sizes by axis
     (a window of 7 by 7) become unequal. With `flags` only arguments of these names that are true or false change.
     """
-    try:
-        signature = inspect.signature(getattr(function, "forward", function))
-        bound = signature.bind(*call.args, **call.kwargs)
-    except (TypeError, ValueError):
+    bound = bound_arguments(call, function)
+    if bound is None:
         return
-    given = set(bound.arguments)
+    signature, given = bound.signature, set(bound.arguments)
     bound.apply_defaults()
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     plain = {
@@ -47,15 +45,13 @@ def rated_calls(call: Call, target: Target) -> Iterator[Call]:
 
     In evaluation callers often pass a rate of zero: whether the function itself drops does not show.
     """
-    try:
-        signature = inspect.signature(getattr(target.callable, "forward", target.callable))
-        bound = signature.bind(*call.args, **call.kwargs)
-    except (TypeError, ValueError):
+    bound = bound_arguments(call, target.callable)
+    if bound is None:
         return
     bound.apply_defaults()
     for name, value in bound.arguments.items():
         if type(value) in (int, float) and 0 <= value < 1 and _RATE.search(name):
-            other = with_argument(call, signature, name, 0.25)
+            other = with_argument(call, bound.signature, name, 0.25)
             outcome = execute(target, other, Plan(gradients=False))
             if outcome.error is None and not outcome.drew:
                 yield replace(other, label=f"{name}=0.25", beyond="arguments")
@@ -78,6 +74,14 @@ def _unequal(sizes: tuple[int, ...] | list[int]) -> tuple[Any, ...]:
     """Return sizes by axis of which one at a time is 1, which divides every length, or 2 where it is 1."""
     others = ([*sizes[:axis], 2 if size == 1 else 1, *sizes[axis + 1 :]] for axis, size in enumerate(sizes))
     return tuple(type(sizes)(other) for other in others)
+
+
+def bound_arguments(call: Call, function: Any) -> inspect.BoundArguments | None:
+    """Return the arguments of a call by the parameters of a function or module, None where they do not fit."""
+    try:
+        return inspect.signature(getattr(function, "forward", function)).bind(*call.args, **call.kwargs)
+    except (TypeError, ValueError):
+        return None
 
 
 def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.arguments import with_argument
-from regraft.verify.child.tree import Call, is_mask, map_leaves
+from regraft.verify.child.tree import Call, is_mask, tensors
 
 PATTERNS = ("left padding", "holes", "a row fully masked", "random")
 _LOW = -1e4
@@ -76,15 +76,14 @@ def given_masks(call: Call, names: Mapping[str, Any], function: Any) -> Iterator
         return
     named = (name for name in signature.parameters if name.endswith("mask") and "head" not in name)
     absent = [name for name in named if names.get(name) is None][:_ABSENT]
-    tensors: list[Any] = []
-    map_leaves((call.args, dict(call.kwargs)), lambda leaf: tensors.append(leaf) if _holds_rows(leaf) else None)
-    if not tensors or not absent:
+    states = [tensor for tensor in tensors(call) if _holds_rows(tensor)]
+    if not states or not absent:
         return
-    rows, keys = tensors[0].shape[0], tensors[-1 if tensors[0].dim() == 4 else 0].shape[-2]
-    queries = tensors[0].shape[-2]
+    rows, keys = states[0].shape[0], states[-1 if states[0].dim() == 4 else 0].shape[-2]
+    queries = states[0].shape[-2]
     marks = _visible("left padding", (rows, keys))
     square = marks[:, None, None, :].expand(rows, 1, queries, keys).clone()
-    additive = torch.zeros(square.shape, dtype=tensors[0].dtype)
+    additive = torch.zeros(square.shape, dtype=states[0].dtype)
     choices = {
         "added to scores": additive.masked_fill(~square, torch.finfo(additive.dtype).min),
         "booleans": square,
@@ -96,8 +95,8 @@ def given_masks(call: Call, names: Mapping[str, Any], function: Any) -> Iterator
             yield replace(given, label=f"mask: {name} of {label}, left padding", beyond="masks")
 
 
-def _holds_rows(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dim() in (3, 4) and leaf.numel() > 0
+def _holds_rows(tensor: Any) -> bool:
+    return bool(tensor.is_floating_point() and tensor.dim() in (3, 4) and tensor.numel() > 0)
 
 
 def _is_mask(name: str, value: Any) -> bool:

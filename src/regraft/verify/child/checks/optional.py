@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import with_argument
+from regraft.verify.child.checks.arguments import bound_arguments, with_argument
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
-from regraft.verify.child.tree import Call, map_leaves
+from regraft.verify.child.tree import Call, tensors
 
 _PARAMETERS = 6  # that are given a tensor
 _ACCEPTED = 2  # tensors of a parameter
@@ -26,11 +26,10 @@ def given_calls(call: Call, target: Target) -> Iterator[Call]:
     inputs, as a whole or in part. Where the original refuses two inputs together, the first integers make room
     (embeddings in the place of tokens).
     """
-    try:
-        signature = inspect.signature(getattr(target.callable, "forward", target.callable))
-        arguments = signature.bind(*call.args, **call.kwargs).arguments
-    except (TypeError, ValueError):
+    bound = bound_arguments(call, target.callable)
+    if bound is None:
         return
+    signature, arguments = bound.signature, bound.arguments
     absent = [
         parameter
         for parameter in signature.parameters.values()
@@ -86,16 +85,12 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
 
     `width` is that of the features of the module.
     """
-    tensors: list[Any] = []
-    map_leaves(
-        (call.args, dict(call.kwargs)),
-        lambda leaf: tensors.append(leaf) if isinstance(leaf, torch.Tensor) and leaf.dim() else None,
-    )
-    if not tensors:
+    inputs = [tensor for tensor in tensors(call) if tensor.dim()]
+    if not inputs:
         return
     generator = torch.Generator().manual_seed(0)
-    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
-    first = (floats or tensors)[0]
+    floats = [tensor for tensor in inputs if tensor.is_floating_point()]
+    first = (floats or inputs)[0]
     dtype = first.dtype if floats else torch.float32
 
     def drawn(*shape: int) -> tuple[str, Any]:

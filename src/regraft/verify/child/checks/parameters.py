@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.values import EXTREME, VALUES
-from regraft.verify.child.tree import Call, map_leaves
+from regraft.verify.child.tree import Call, map_leaves, tensors
 from regraft.verify.child.variants import HALF, LARGE, LOW, TINY, ZERO
 
 Alteration = Callable[[str, Any], Any]
@@ -58,9 +58,5 @@ def _channels_last(tensor: Any) -> Any:
 
 def _differs(call: Call, other: Call) -> bool:
     """Whether any tensor has another layout or format in one of two calls."""
-    seen: list[list[Any]] = []
-    for one in (call, other):
-        found: list[Any] = []
-        map_leaves((one.args, dict(one.kwargs)), found.append)
-        seen.append([(leaf.stride(), leaf.dtype) for leaf in found if isinstance(leaf, torch.Tensor)])
-    return seen[0] != seen[1]
+    before, after = ([(tensor.stride(), tensor.dtype) for tensor in tensors(side)] for side in (call, other))
+    return before != after

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regraft.verify.child.checks.constants import Constants
-from regraft.verify.child.tree import Call, map_leaves
+from regraft.verify.child.tree import Call, map_leaves, tensors
 
 BATCH, LENGTHS, LONG, WIDE = 17, (11, 13), 307, 1013
 _ELEMENTS = 1 << 22  # of the inputs of one call together
@@ -46,13 +46,7 @@ def _even_widths() -> tuple[int, ...]:
 
 
 def _tensors(call: Call) -> list[Any]:
-    tensors: list[Any] = []
-    map_leaves((call.args, dict(call.kwargs)), lambda leaf: tensors.append(leaf) if _sized(leaf) else None)
-    return tensors
-
-
-def _sized(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0
+    return [tensor for tensor in tensors(call) if tensor.dim() > 0]
 
 
 def _sizes(tensors: list[Any], features: bool) -> list[int]:

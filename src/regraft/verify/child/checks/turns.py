@@ -14,7 +14,7 @@ from regraft.verify.child.checks.masks import masked_calls
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, in_mode, seeded
-from regraft.verify.child.tree import Call, map_leaves
+from regraft.verify.child.tree import Call, map_leaves, tensors
 from regraft.verify.child.variants import narrowed
 
 
@@ -45,16 +45,9 @@ def _others(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
     """Yield a call with other values, with another mask, and with a row or a step less."""
     yield _mapped(call, _turned)
     yield from list(masked_calls(call, names))[:1]
-    tensors: list[Any] = []
-    map_leaves((call.args, dict(call.kwargs)), lambda leaf: tensors.append(leaf) if _has_rows(leaf) else None)
-    if tensors:
-        rows = tensors[0].shape[0]
-        if rows > 1:
-            yield narrowed(call, rows, 1, slice(0, 1), "one row")
-
-
-def _has_rows(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.dim() > 0
+    rows = next((tensor.shape[0] for tensor in tensors(call) if tensor.dim() > 0), 0)
+    if rows > 1:
+        yield narrowed(call, rows, 1, slice(0, 1), "one row")
 
 
 def _turned(tensor: Any) -> Any:

@@ -14,7 +14,7 @@ from regraft.verify.child.drivers import tiny
 from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_calls, with_fields
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, in_mode, seeded
-from regraft.verify.child.tree import is_mask, map_leaves
+from regraft.verify.child.tree import is_mask, tensors
 
 WIDE = 1000  # at least so many features, and no power of two
 _LARGEST = 1 << 23  # parameters of a layer that is built so wide
@@ -49,10 +49,8 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
 def _widths(part: Part) -> list[int]:
     """Return the last dimensions of floating inputs that an argument of the constructor also has."""
     given = set(_sizes(part).values())
-    tensors: list[Any] = []
-    for call in part.calls:
-        map_leaves((call.args, dict(call.kwargs)), lambda leaf: tensors.append(leaf) if _is_wide(leaf) else None)
-    widths = dict.fromkeys(dim for tensor in tensors for dim in (tensor.shape[-1], tensor.shape[1]))
+    wide = [tensor for call in part.calls for tensor in tensors(call) if _is_wide(tensor)]
+    widths = dict.fromkeys(dim for tensor in wide for dim in (tensor.shape[-1], tensor.shape[1]))
     return [width for width in widths if width in given and width >= tiny.NARROWEST][:_WIDTHS]
 
 
@@ -67,9 +65,8 @@ def _widths_of_results(part: Part, session: Session) -> list[int]:
     return list(dict.fromkeys(tensor.shape[-1] for tensor in tensors if tensor.shape[-1] > 0))[:_WIDTHS]
 
 
-def _is_wide(leaf: Any) -> bool:
-    floating = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.dim() > 1
-    return floating and not is_mask(leaf)
+def _is_wide(tensor: Any) -> bool:
+    return bool(tensor.is_floating_point() and tensor.dim() > 1 and not is_mask(tensor))
 
 
 def _sizes(part: Part) -> dict[str, int]:
