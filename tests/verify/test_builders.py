@@ -110,6 +110,15 @@ def failing() -> Net:
 def needing(width) -> Net:
     return Net(width)
 
+def _made(variant, cls, **kwargs):
+    return cls(**kwargs)
+
+def _create(variant, **kwargs):
+    return _made(variant, Net, **kwargs)
+
+def helped(**kwargs):
+    return _create("helped", **{"width": 24, **kwargs})
+
 def count() -> int:
     return Net(3)
 
@@ -117,7 +126,8 @@ def download():
     raise SystemExit("was called")
 """
     found = {one.name: one for one in builders.builders(loaded(tmp_path, text), Ledger(tmp_path, (), 0.0))}
-    assert set(found) == {"small", "assigned", "wide"}
+    assert set(found) == {"small", "assigned", "wide", "helped"}
+    assert found["helped"].values["width"] == 24
     assert found["small"].values == {"width": 48, "depth": (2, 2), "extra": 1} and found["small"].takes is None
     assert found["small"].overrides({"width": 8, "depth": (2, 2), "extra": 1}) == {"width": 8}
     assert found["assigned"].overrides({"width": 8, "depth": (1,)}) == {"width": 8}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -215,11 +216,22 @@ def test_sizes_change_in_every_tensor_and_number() -> None:
 
 def test_values_lie_around_constants() -> None:
     call = Call((torch.randn(4, 8), torch.arange(8)), {})
-    calls = list(valued_calls(call, Constants(sizes=(7,), values=(7.0,)), finite=False))
+    calls = list(valued_calls(call, Constants(sizes=(7,), values=(7.0,)), None, finite=False))
     around = calls[0].args[0]
     assert all(bool((around == value).any()) for value in (6.0, 7.0, 8.0))
     whole = [set(other.args[1].tolist()) for other in calls]
     assert any({6, 7, 8} <= numbers for numbers in whole)
     assert any(-1 in numbers for numbers in whole)
     assert sum(other.beyond == UNDEFINED for other in calls) == 3
-    assert sum(other.beyond == UNDEFINED for other in valued_calls(call, Constants(), finite=True)) == 0
+    assert sum(other.beyond == UNDEFINED for other in valued_calls(call, Constants(), None, finite=True)) == 0
+
+
+def test_tokens_that_stand_for_no_word_are_tried_among_words() -> None:
+    model = SimpleNamespace(padding_idx=7, config=SimpleNamespace(eos_token_id=5, hidden_size=32))
+    call = Call((torch.full((2, 8), 90), torch.ones(2, 8, dtype=torch.long)), {})
+    calls = [other for other in valued_calls(call, Constants(), model, finite=False) if "_id" in other.label]
+    assert [other.label for other in calls] == ["values: padding_idx 7", "values: eos_token_id 5"]
+    assert all(bool((other.args[0] == 90).any() and (other.args[1] == 1).all()) for other in calls)
+    assert bool((calls[0].args[0] == 7).any())
+    calls = list(valued_calls(Call((torch.ones(2),), {}), Constants(), model, finite=True))
+    assert not any("_id" in other.label for other in calls)

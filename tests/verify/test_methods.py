@@ -73,6 +73,45 @@ def test_a_wrong_method_is_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "differs" in done.stdout
 
 
+CHOSEN = """
+from typing import List, Optional
+from torch import nn
+
+
+class Backbone(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, width, 3), nn.Linear(width, 2)
+
+    def forward(self, x):
+        return self.head(self.stem(x).mean((2, 3)))
+
+    def forward_intermediates(self, x, indices: Optional[List[int]] = None, doubled: bool = False):
+        kept = range(2) if indices is None else indices
+        found = [self.stem(x), x]
+        return [found[index] * 2 if doubled else found[index] for index in kept]
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [
+        ("found[index] + found[index] if doubled else found[index]", "proved"),
+        ("found[index] * 3 if doubled else found[index]", "refuted"),
+        ("found[index] * 2 if doubled else found[index - (len(kept) < 2)]", "refuted"),
+    ],
+)
+def test_a_method_takes_whole_numbers_and_flags_that_callers_may_leave_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, status: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "model.py"
+    path.write_text(CHOSEN)
+    text = CHOSEN.replace("found[index] * 2 if doubled else found[index]", after)
+    (found,) = verify(path, text.encode(), time_limit=100)
+    assert found.status == status, found
+
+
 def test_a_method_that_takes_what_nobody_can_guess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = verdict(tmp_path, monkeypatch, RELU, ("name.upper() for", "name.upper().upper() for"))
     line = SOURCE[: SOURCE.index("return [name")].count("\n") + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from regraft.verify.child.checks.decoding import Generating, InTurn  # noqa: E40
 from regraft.verify.child.checks.masks import biased_calls, given_masks  # noqa: E402
 from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
 from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes  # noqa: E402
+from regraft.verify.child.drivers.vary import second_values  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
 from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
 from regraft.verify.child.weights import changed  # noqa: E402
@@ -187,3 +189,18 @@ def test_sizes_that_would_fill_the_memory_are_not_tried() -> None:
     call = Call((torch.zeros(1, 32, 32, 32),), {})
     assert is_affordable(call, {32: 64})
     assert not is_affordable(call, {32: 1056})
+
+
+@pytest.mark.parametrize(
+    ("value", "others"),
+    [
+        ([2, 3], ([2, 4], [4, 6])),
+        ((True, True), ((True, False),)),
+        ([0.5, 0.0], ([0.25, 0.2],)),
+        (["full", "local"], (["full", "full"], ["local", "local"])),
+        (["full", 1], ()),
+    ],
+)
+def test_lists_take_other_values_of_the_same_length(value: Any, others: tuple[Any, ...]) -> None:
+    overrides = second_values({"kinds": value, "other": 1}, frozenset({"kinds"}), {})
+    assert tuple(override["kinds"] for override in overrides) == others

@@ -189,6 +189,73 @@ def test_a_file_that_reads_source_has_none() -> None:
     assert not same_definitions(text, text.replace(b"y", b"z"))
 
 
+def test_docstrings_are_no_results() -> None:
+    versions = definition("return x"), definition('"""Return it."""\n    return x')
+    assert not same_definitions(*versions)
+    assert same_definitions(*versions, messages=False) == {"f"}
+    assert not same_definitions(definition("return x"), definition("f'{y}'\n    return x"), messages=False)
+    read = b"g = f.__doc__\n\n\n"
+    assert not same_definitions(read + versions[0], read + versions[1], messages=False)
+
+
+CLASS = """\
+class A(B):
+    def f(self, x{note}):
+        {doc}
+        {call}.f(x)
+"""
+
+
+def class_text(note: str = "", doc: str = "", call: str = "super()", before: str = "", decorator: str = "") -> bytes:
+    return (before + decorator + CLASS.format(note=note, doc=doc, call=call)).encode()
+
+
+@pytest.mark.parametrize(
+    ("changed", "common", "same"),
+    [
+        ({"note": ": int | None"}, {}, True),
+        ({"note": ": print()"}, {}, False),
+        ({"note": ": int"}, {"decorator": "@register\n"}, False),
+        ({"note": ": int"}, {"before": "from typing import get_type_hints\n"}, False),
+        ({"call": "super(A, self)"}, {}, True),
+        ({"call": "super(B, self)"}, {}, False),
+        ({"call": "super(A, x)"}, {}, False),
+        ({"call": "super(A, self)"}, {"decorator": "@register\n"}, False),
+        ({"call": "super(A, self)"}, {"before": "A = B = object\n"}, False),
+        ({"call": "super(A, self)"}, {"before": "globals()['A'] = int\n"}, False),
+        ({"call": "super(A, self)"}, {"doc": "self = x"}, False),
+    ],
+)
+def test_annotations_and_the_arguments_of_super_are_no_results(
+    changed: dict[str, str], common: dict[str, str], same: bool
+) -> None:
+    versions = class_text(**common), class_text(**{**common, **changed})
+    assert not same_definitions(*versions)
+    assert same_definitions(*versions, messages=False) == ({"A"} if same else set())
+
+
+def test_super_in_an_inner_function_keeps_its_arguments() -> None:
+    text = "class A(B):\n    def f(self):\n        return [{0}.f() for x in self.xs]\n"
+    versions = (text.format(call).encode() for call in ("super(A, self)", "super()"))
+    assert not same_definitions(*versions, messages=False)
+
+
+@pytest.mark.parametrize(
+    ("use", "same"),
+    [
+        ("import inspect\ng = inspect.signature", True),
+        ("from inspect import signature as g", True),
+        ("import inspect\ng = getattr(inspect, 'getsource')", False),
+        ("import inspect as i\ng = i.signature", False),
+        ("from inspect import getsource as g", False),
+        ("import inspect\ni = inspect\ng = i.getclosurevars", False),
+    ],
+)
+def test_a_file_that_reads_signatures_alone_reads_no_source(use: str, same: bool) -> None:
+    before, after = (f"{use}\n\n\ndef f(x):\n    {name} = x\n    return g({name})\n".encode() for name in "yz")
+    assert same_definitions(before, after) == ({"f"} if same else set())
+
+
 def test_the_same_program_is_proved_though_nothing_builds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = (

@@ -451,7 +451,8 @@ def _fused(module: Module) -> Iterator[Site]:
             ]
             if lines[:5] == plain:
                 rate = "self.attn_drop.p if self.training else 0.0"
-                new = f"x = F.scaled_dot_product_attention(q, k, v, dropout_p={rate}, scale=self.scale)"
+                fused = "torch.nn.functional.scaled_dot_product_attention"
+                new = f"x = {fused}(q, k, v, dropout_p={rate}, scale=self.scale)"
                 edits = (
                     module.replace(first, new),
                     *(module.replace(s, "") for s in block[position + 1 : position + 5]),

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from types import CodeType
 
 from regraft.verify.changes import bound_names, same_surroundings
+from regraft.verify.noteless import Noteless
+from regraft.verify.syntax import SCOPES, name_of, words_of
 
 # What reads names, documentation or source text makes a difference of what is none in bytecode: in a function that
 # reads its own variables, or in a file with something that reads those of its callers.
@@ -19,6 +21,7 @@ _SOURCES = frozenset(
     | {"__file__", "__debug__", "linecache", "dis"}
     | {"triton", "numba", "njit", "numexpr", "pandas", "tilelang", "cutlass", "taichi", "helion"}
 )
+_SIGNATURES = frozenset({"signature", "Parameter", "Signature", "isclass", "isfunction", "ismethod"})  # of `inspect`
 # What makes the text of an error a result: code that gets hold of errors without `except ... as`.
 _ERRORS = frozenset(
     {"__exit__", "__aexit__", "exc_info", "traceback", "excepthook", "unraisablehook", "exception", "throw"}
@@ -26,8 +29,6 @@ _ERRORS = frozenset(
 )
 # Builtin errors whose arguments decide more than a text.
 _TELLING = (StopIteration, StopAsyncIteration, UnicodeError, OSError, ImportError, SyntaxError)
-_COMPREHENSIONS = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
-_SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | _COMPREHENSIONS
 _HOLDING = frozenset({"Try", "TryStar", "With", "AsyncWith"})  # what can run code after a `return`
 _LEAVING = ast.Return | ast.Raise | ast.Continue | ast.Break
 
@@ -36,8 +37,9 @@ def same_definitions(original: bytes, changed: bytes, *, messages: bool = True) 
     """Return the names of the top-level definitions whose statements are other text and the same program.
 
     Local variables may have other names, what follows a branch that leaves may be its `else`, a conditional expression
-    may be a statement, and a result may have a name. Without `messages` the texts of builtin errors may be others,
-    unless the file looks into errors. A file that reads source text or frames has no such definitions, nor has one
+    may be a statement, and a result may have a name. Without `messages` docstrings may be others, and the texts of
+    builtin errors unless the file looks into errors, annotations that nothing reads, and `super()` may name
+    its class. A file that reads source text or frames has no such definitions, nor has one
     that does something else at module level: a name in equal text may mean something else there.
     """
     trees = ast.parse(original), ast.parse(changed)
@@ -46,15 +48,19 @@ def same_definitions(original: bytes, changed: bytes, *, messages: bool = True) 
     before, after = map(_definitions, trees)
     errors = frozenset() if messages or any(map(_looks_into_errors, trees)) else _errors(trees)
     future = [node for node in trees[0].body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    names = before.keys() & after.keys()
-    return frozenset(name for name in names if _same(before[name], after[name], errors, future))
+    pairs = {name: (before[name], after[name]) for name in before.keys() & after.keys()}
+    if not messages:
+        noteless = Noteless(trees)
+        pairs = {name: (noteless.form_of(old), noteless.form_of(new)) for name, (old, new) in pairs.items()}
+    return frozenset(name for name, (old, new) in pairs.items() if _same(old, new, errors, future))
 
 
 def _reads_sources(tree: ast.Module) -> bool:
     """Whether a file can read its text, or the names of local variables other than by `locals()` in their function."""
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    harmless = {"inspect"} if _reads_signatures_only(tree) else set()
     for node in ast.walk(tree):
-        words = _words(node)
+        words = set(words_of(node)) - harmless
         if _SOURCES.intersection(words) or (isinstance(node, ast.alias) and _READING.intersection(words)):
             return True
         if isinstance(node, ast.Name) and node.id in _READING and id(node) not in called:
@@ -62,11 +68,24 @@ def _reads_sources(tree: ast.Module) -> bool:
     return False
 
 
+def _reads_signatures_only(tree: ast.Module) -> bool:
+    """Whether a file uses `inspect` for the signatures and kinds of functions alone."""
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        match node:
+            case ast.ImportFrom("inspect", names) if not {alias.name for alias in names} <= _SIGNATURES:
+                return False
+            case ast.alias("inspect", str()):
+                return False
+    known = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in _SIGNATURES}
+    return all(id(node) in known for node in nodes if name_of(node) == "inspect")
+
+
 def _looks_into_errors(tree: ast.Module) -> bool:
     """Whether something in a file gets hold of an error that was raised."""
     nodes = list(ast.walk(tree))
     named = any(isinstance(node, ast.ExceptHandler) and node.name for node in nodes)
-    return named or any(_ERRORS.intersection(_words(node)) for node in nodes)
+    return named or any(_ERRORS.intersection(words_of(node)) for node in nodes)
 
 
 def _errors(trees: Iterable[ast.Module]) -> frozenset[str]:
@@ -227,12 +246,12 @@ class _Normal(ast.NodeTransformer):
         if not isinstance(function, ast.FunctionDef):
             return False
         nodes = [node for node in ast.walk(function) if node is not function]
-        inner = [node for node in nodes if isinstance(node, _SCOPES)]
+        inner = [node for node in nodes if isinstance(node, SCOPES)]
         read = {node.id for scope in inner for node in ast.walk(scope) if isinstance(node, ast.Name)}
         declared = {name for node in nodes if isinstance(node, ast.Global | ast.Nonlocal) for name in node.names}
         held = any(type(node).__name__ in _HOLDING for node in nodes)
         mangled = name.startswith("_")  # `__name` and `_Class__name` can be one variable
-        return not (held or mangled or name in read | declared or _READING & {_name(node) for node in nodes})
+        return not (held or mangled or name in read | declared or _READING & {name_of(node) for node in nodes})
 
 
 def _leaves(block: list[ast.stmt]) -> bool:
@@ -250,19 +269,3 @@ def _returned(statements: list[ast.stmt]) -> str:
         case [ast.Return(value=ast.Name(name))]:
             return name
     return ""
-
-
-def _words(node: ast.AST) -> tuple[str, ...]:
-    """Return the names that a node reads or imports."""
-    match node:
-        case ast.alias(name):
-            return tuple(name.split("."))
-        case ast.ImportFrom(module):
-            return tuple((module or "").split("."))
-        case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.keyword(arg=str(name)):
-            return (name,)
-    return (_name(node),)
-
-
-def _name(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

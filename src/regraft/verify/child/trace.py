@@ -64,7 +64,8 @@ class Tracer:
         found = [(start, f"line {start} never ran") for start, end in change.statements if not self._ran(start, end)]
         for arm in change.arms:
             if arm not in self.arms and sys.version_info >= (3, 11):
-                found.append((arm.line, f"one side of the conditional expression on line {arm.line} never ran"))
+                place = f"on line {arm.line}, column {arm.column + 1}"
+                found.append((arm.line, f"the side of the conditional expression {place} never ran"))
         for fall in change.fallthroughs:
             if self._ran(*fall.header) and not self._fell_through(fall.header, fall.body):
                 found.append((fall.header[0], f"the condition on line {fall.header[0]} was never false"))

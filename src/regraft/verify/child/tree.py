@@ -191,10 +191,10 @@ def _children(value: Any) -> list[tuple[Any, Any]]:
 
 
 def structure(call: Call) -> str:
-    """Return which arguments a call has, with flags and names, whatever the tensors and numbers are."""
+    """Return which arguments a call has, with flags, names and factors, whatever the tensors and sizes are."""
 
     def shown(leaf: Any) -> Any:
-        return leaf if leaf is None or isinstance(leaf, bool | str) else type(leaf).__name__
+        return leaf if leaf is None or isinstance(leaf, bool | float | str) else type(leaf).__name__
 
     return str(map_leaves((call.args, dict(call.kwargs)), shown))
 

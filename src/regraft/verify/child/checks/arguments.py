@@ -79,9 +79,17 @@ def _unequal(sizes: tuple[int, ...] | list[int]) -> tuple[Any, ...]:
 def bound_arguments(call: Call, function: Any) -> inspect.BoundArguments | None:
     """Return the arguments of a call by the parameters of a function or module, None where they do not fit."""
     try:
-        return inspect.signature(getattr(function, "forward", function)).bind(*call.args, **call.kwargs)
+        return signature_of(function).bind(*call.args, **call.kwargs)
     except (TypeError, ValueError):
         return None
+
+
+def signature_of(function: Any) -> inspect.Signature:
+    """Return the signature of a function, of a module's `forward`, or of the method that a module stands for.
+
+    Raises TypeError or ValueError where there is none.
+    """
+    return inspect.signature(getattr(function, "signed", getattr(function, "forward", function)))
 
 
 def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:

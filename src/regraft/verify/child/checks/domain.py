@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import rated_calls, rearranged_calls
+from regraft.verify.child.checks.arguments import rated_calls, rearranged_calls, signature_of
 from regraft.verify.child.checks.attributes import read_attributes, reset_calls
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
 from regraft.verify.child.checks.masks import biased_calls, given_masks, masked_calls
@@ -68,7 +68,7 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from given_masks(call, names, target.callable)
     yield from resized_calls(call, domain.constants, features=not weighted)
     yield from reranked_calls(call)
-    yield from valued_calls(call, domain.constants, finite=domain.finite)
+    yield from valued_calls(call, domain.constants, target.module or target.model, finite=domain.finite)
     yield from rearranged_calls(call, target.callable)
     for turned in rearranged_calls(call, target.callable, domain.names):
         yield from resized_calls(turned, domain.constants, features=not weighted)
@@ -94,8 +94,7 @@ def _heads(call: Call, module: Any) -> tuple[int, ...]:
 def named_arguments(call: Call, function: Any) -> Mapping[str, Any]:
     """Return a call's arguments by the names of their parameters."""
     try:
-        signature = inspect.signature(getattr(function, "forward", function))
-        names = list(signature.parameters)
+        names = list(signature_of(function).parameters)
     except (TypeError, ValueError):
         names = []
     names += [f"argument {number}" for number in range(len(names), len(call.args))]

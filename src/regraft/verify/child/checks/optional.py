@@ -1,8 +1,9 @@
-"""Calls with tensors for the parameters that default to None: states, biases, positions, weights of samples."""
+"""Calls with values for the parameters that default to None: states, biases, positions, indices."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,11 +17,15 @@ from regraft.verify.child.tree import Call, tensors
 
 _PARAMETERS = 6  # that are given a tensor
 _ACCEPTED = 2  # tensors of a parameter
+_LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
+_WHOLE = re.compile(r"\bint\b")
 _OTHER = ("str", "int", "bool", "float", "dict", "Callable", "Cache", "tuple", "list", "Tuple", "List")
 
 
 def given_calls(call: Call, target: Target) -> Iterator[Call]:
-    """Yield a call with a tensor for each parameter that may be left out, where the original takes it and uses it.
+    """Yield a call with a value for each parameter that may be left out, where the original takes it and uses it.
+
+    The value is a tensor, or a whole number or a list of one where the annotation names such.
 
     Masks are left out then, too, since a mask may hide what the other input does. Shapes are those of the other
     inputs, as a whole or in part. Where the original refuses two inputs together, the first integers make room
@@ -33,7 +38,8 @@ def given_calls(call: Call, target: Target) -> Iterator[Call]:
     absent = [
         parameter
         for parameter in signature.parameters.values()
-        if not isinstance(arguments.get(parameter.name), torch.Tensor) and _may_be_tensor(parameter)
+        if not isinstance(arguments.get(parameter.name), torch.Tensor)
+        and (_may_be_tensor(parameter) or (parameter.default is None and any(_numbers(parameter))))
     ]
     if not absent:
         return
@@ -42,8 +48,9 @@ def given_calls(call: Call, target: Target) -> Iterator[Call]:
     masks = [name for name in arguments if name.endswith("mask") and arguments[name] is not None]
     for parameter in absent[:_PARAMETERS]:
         accepted = 0
-        for shown, tensor in _tensors_like(call, parameter.name, _width(target.module)):
-            given = with_argument(call, signature, parameter.name, tensor)
+        tensors_like = _tensors_like(call, parameter.name, _width(target.module)) if _may_be_tensor(parameter) else ()
+        for shown, value in (*_numbers(parameter), *tensors_like):
+            given = with_argument(call, signature, parameter.name, value)
             choices = [given, *(with_argument(given, signature, name, None) for name in integers[:1])]
             for choice in choices:
                 outcome = execute(target, choice, Plan(gradients=False))
@@ -67,6 +74,15 @@ def _may_be_tensor(parameter: inspect.Parameter) -> bool:
         return parameter.default is None
     text = str(parameter.annotation)
     return "Tensor" in text or (parameter.default is None and not any(name in text for name in _OTHER))
+
+
+def _numbers(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
+    """Yield whole numbers, and lists of one, where the annotation of a parameter names them."""
+    text = str(parameter.annotation)
+    if _LISTED.search(text):
+        yield "[0]", [0]
+    if _WHOLE.search(_LISTED.sub("", text)):
+        yield from (("1", 1), ("2", 2))
 
 
 def _is_integer(value: Any) -> bool:

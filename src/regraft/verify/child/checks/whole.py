@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import ModuleType
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import with_argument
+from regraft.verify.child.checks.arguments import rearranged_calls, signature_of, with_argument
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.decoding import Decoding, Generating
 from regraft.verify.child.checks.domain import domain_of, named_arguments
@@ -38,20 +37,30 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
 
     Each kind is compared once for each definition that the subject runs.
     """
+    method = subject.recipe.get("method", "")
     definitions = tuple(name for name, record in session.ledger.records.items() if subject.name in record.models)
+    if method:
+        names = (change.definition for change in session.changes)
+        definitions = tuple(name for name in names if _has_method(session.original, name, method))
     if subject.light:
         return
-    for maker in (_other_calls, _decoding, _generating, _in_turn, _checkpointed, _alone, _with_other_fields):
-        if not session.thorough and all((name, maker.__name__) in session.widened for name in definitions):
+    makers = (_other_calls, _decoding, _generating, _in_turn, _checkpointed, _alone, _with_other_fields)
+    for maker in (_other_calls, _in_turn) if method else makers:
+        kind = f"{maker.__name__} {method}"
+        if not session.thorough and all((name, kind) in session.widened for name in definitions):
             continue
         others = maker(subject, definitions, session)
         for other in guarded(others, session.ledger, f"{subject.name}, {maker.__name__.strip('_')},"):
             if session.ledger.late() or not session.ledger.open():
                 return
-            session.widened.update((name, maker.__name__) for name in definitions)
+            session.widened.update((name, kind) for name in definitions)
             yield replace(other, light=True, once=True)
             for name in definitions if other.fields else ():
                 session.ledger.records[name].domain.setdefault("configuration", set()).update(other.fields)
+
+
+def _has_method(module: ModuleType, definition: str, method: str) -> bool:
+    return callable(vars(getattr(module, definition, object)).get(method))
 
 
 def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
@@ -131,6 +140,8 @@ def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Sessio
     names = named_arguments(call, model)
     calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flagged(call, model)]
     calls += [*resized_calls(call, Constants(sizes), features=False)]
+    if "method" in subject.recipe:
+        calls += rearranged_calls(call, model)
     accepted = tuple(other for other in calls if _runs(model, other))
     for base in (call, *_uncached(call, model)):
         accepted += tuple(given_calls(base, Target(model)))
@@ -140,13 +151,13 @@ def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Sessio
 
 def _uncached(call: Call, model: Any) -> Iterator[Call]:
     """Yield the call without a cache, which a model makes by itself where nobody forbids it."""
-    signature = inspect.signature(model.forward)
+    signature = signature_of(model)
     if "use_cache" in signature.parameters:
         yield with_argument(call, signature, "use_cache", False)
 
 
 def _flagged(call: Call, model: Any) -> Iterator[Call]:
-    parameters = inspect.signature(model.forward).parameters
+    parameters = signature_of(model).parameters
     for name in _FLAGS:
         if name in parameters or "config" in vars(model):
             yield Call(call.args, {**call.kwargs, name: True}, name, "flags")

@@ -71,7 +71,7 @@ def _builders_of(
     """Yield a function that builds a model of one of the classes, unless `count` has enough of that class."""
     if not _needs_nothing(function):
         return
-    returned = _returned(function)
+    returned = _returned(function, frozenset())
     wanted = [value for one, value in classes.items() if one in returned]
     wanted += [value for value in classes.values() if issubclass(value, tuple(wanted)) and value not in wanted]
     if not wanted or all(count.get(one, 0) >= EACH for one in wanted):
@@ -94,8 +94,12 @@ def _needs_nothing(function: FunctionType) -> bool:
     return all(one.default is not one.empty or one.kind is one.VAR_POSITIONAL for one in named)
 
 
-def _returned(function: FunctionType) -> set[str]:
-    """Names of the classes that a function says it returns, or that it calls for what it returns."""
+def _returned(function: FunctionType, visited: frozenset[str]) -> set[str]:
+    """Return the names of the classes that a function says it returns, or else of what its results are made with.
+
+    That is: what it calls for a result, what such a call is given by its name (`build(Model, ...)`), and what other
+    functions of the file return that are called for it; `visited` are those whose results are asked for already.
+    """
     note = function.__annotations__.get("return")
     if note is not None:
         return {note.rpartition(".")[2] if isinstance(note, str) else getattr(note, "__name__", "")}
@@ -104,14 +108,20 @@ def _returned(function: FunctionType) -> set[str]:
     except (OSError, SyntaxError):
         return set()
     results = [node.value for node in ast.walk(body) if isinstance(node, ast.Return)]
-    variables = {one.id for one in results if isinstance(one, ast.Name)}
+    variables = {result.id for result in results if isinstance(result, ast.Name)}
     for node in ast.walk(body):
         if isinstance(node, ast.Assign) and any(
-            isinstance(one, ast.Name) and one.id in variables for one in node.targets
+            isinstance(target, ast.Name) and target.id in variables for target in node.targets
         ):
             results.append(node.value)
-    calls = [one.func for one in results if isinstance(one, ast.Call)]
-    return {one.id for one in calls if isinstance(one, ast.Name)}
+    calls = [result for result in results if isinstance(result, ast.Call)]
+    parts = [part for call in calls for part in (call.func, *call.args)]
+    names = {part.id for part in parts if isinstance(part, ast.Name)}
+    for name in names - visited:
+        helper = function.__globals__.get(name)
+        if isinstance(helper, FunctionType) and helper.__module__ == function.__module__:
+            names = names | _returned(helper, visited | names)
+    return names
 
 
 def _given(function: FunctionType, classes: list[type]) -> _Noted | None:

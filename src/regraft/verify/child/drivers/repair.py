@@ -167,13 +167,13 @@ def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
 
 
 def _of_length(failed: Attempt) -> Spec | None:
-    """Where each sample is given a shape with more elements than it has, let the length be the one that fills it."""
-    found = re.search(r"shape '\[-1, ([\d, ]+)\]' is invalid for input of size (\d+)", failed.text)
-    if not found:
-        return None
+    """Where each sample is given a shape with other elements than it has, let the length be the one that fills it."""
     batch, length = failed.size
+    found = re.search(rf"shape '\[(?:-1|{batch}), ([\d, ]+)\]' is invalid for input of size (\d+)", failed.text)
+    if not found or not int(found[2]):
+        return None
     fixed, rest = divmod(math.prod(map(int, found[1].split(","))) * batch * length, int(found[2]))
-    if rest or not length < fixed <= _LONGEST:
+    if rest or fixed == length or not 0 < fixed <= _LONGEST:
         return None
     return {
         name: replace(slot, dims=tuple(Dim(d.factor * fixed) if d.of == "length" else d for d in slot.dims))

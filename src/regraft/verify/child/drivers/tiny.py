@@ -220,6 +220,8 @@ def _sized(name: str, value: int, scale: Scale, ratio: int) -> int:
         return min(value, 4)
     if "patch_size" in name:
         return min(value, 8)
+    if re.search(r"tokens_per_(image|frame|side)$", name):
+        return min(value, 4)
     if re.search(r"label_length$", name):  # no more than the shortest context
         return min(value, 4)
     if re.search(r"mask.*_length$", name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,7 +102,7 @@ def _others_than(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
     if isinstance(value, bool):
         return (not value,)
     if isinstance(value, float):
-        return ((0.2,) if value == 0 else (0.01,) if value < _EPSILON else (value / 2, value * 2))
+        return (0.2,) if value == 0 else (0.01,) if value < _EPSILON else (value / 2, value * 2)
     if isinstance(value, int):
         if value in (0, -1):
             return (1, 2)
@@ -113,7 +113,23 @@ def _others_than(name: str, value: Any, choices: Choices) -> tuple[Any, ...]:
         return tuple(other for other in others if other != value)
     if value is None:
         return (16, 32) if re.search(r"(^|_)(dim|size|width)$", name) else (0.5, 1, True)
+    if isinstance(value, list | tuple) and value:
+        return tuple(type(value)(other) for other in _other_lists(value))
     return ()
+
+
+def _other_lists(values: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield lists of the same length with other values: the last one changed, all doubled, or in another order."""
+    last = values[-1]
+    if all(isinstance(value, bool) for value in values):
+        yield [*values[:-1], not last]
+    elif all(isinstance(value, int) for value in values):
+        yield [*values[:-1], last + 1]
+        yield [value * 2 for value in values]
+    elif all(isinstance(value, float) for value in values):
+        yield [value / 2 if value else 0.2 for value in values]
+    elif all(isinstance(value, str) for value in values):
+        yield from ([value] * len(values) for value in dict.fromkeys(values) if len(set(values)) > 1)
 
 
 def shorter_blocks(config: Mapping[str, Any], hints: Hints) -> Iterator[dict[str, Any]]:
