@@ -38,6 +38,13 @@ REFUTED = {
 }
 UNPROVEN = {
     "a whole quotient": ("self.v(source)", "self.v(source) * (1 + x.shape[1] // sum(range(100)))", "a second value"),
+    "a remainder": (
+        "self.v(source)", "self.v(source) * ((x.shape[1] % sum(range(100))) / x.shape[1])", "another number",
+    ),
+    "an operand of a test": (
+        "self.v(source)", "self.v(source) * (2 if x.shape[1] > 4 and x.element_size() < 99 else 2) / 2",
+        "`x.element_size() < 99` never was false",
+    ),
     "a looked-up number": ("self.v(source)", "self.v(source) * {9: 2}.get(x.dim(), 1)", "a second value"),
     "a rectifier": ("self.v(source)", "(self.v(source) + torch.relu(x.mean() - math.exp(30)))", "let a value pass"),
 }
@@ -192,3 +199,33 @@ def test_parameters_decide_through_variables_branches_and_changes_in_place(line:
     function = ast.parse(FUNCTION).body[0]
     assert isinstance(function, ast.FunctionDef)
     assert deciding_parameters(function, [(line, line)]) == names
+
+
+DROP = """\
+import torch
+from torch import nn
+
+
+def drop(x, drop_prob: float = 0.0, training: bool = False):
+    if drop_prob == 0.0 or not training:
+        return x
+    keep = 1 - drop_prob
+    mask = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(keep)
+    if keep > 0.0:
+        mask.div_(keep)
+    return x * mask
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int = 16, drop_prob: float = 0.1):
+        super().__init__()
+        self.linear, self.drop_prob = nn.Linear(width, width), drop_prob
+
+    def forward(self, x):
+        return drop(self.linear(x), self.drop_prob, self.training)
+"""
+
+
+def test_rates_around_the_numbers_of_the_code_are_tried(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, DROP, "keep > 0.0", "keep > 0.25")
+    assert (verdict.status, "drop_prob=" in verdict.reason) == ("refuted", True), verdict

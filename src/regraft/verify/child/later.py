@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from regraft.verify.child import tree, weights
 from regraft.verify.child.capture import captured
+from regraft.verify.child.checks.arguments import rates_around
+from regraft.verify.child.checks.domain import domain_of
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe
@@ -62,14 +64,17 @@ def _random_alike(entry: Recorded, done: set[tuple[str, str]], setting: Setting,
         return True
     done.add(key)
     sides = sides_of(entry, setting, session)
-    with session.traced(entry.definition, "dropout"):
-        found, how = compare_random(sides.ours, sides.theirs, entry.call, record.largest, session.judge)
-    record.dropout.add(how)
-    if found:
-        call = replace(entry.call, label="dropout")
-        recipe = describe(setting.subject, setting.seed, setting, (entry, call), found)
-        session.ledger.refute(entry.definition, where(entry, call, setting, found), recipe)
-    return not found
+    values = domain_of(entry.definition, session).constants.values if session.beyond else ()
+    for call in (replace(entry.call, label="dropout"), *rates_around(entry.call, sides.ours.callable, values)):
+        with session.traced(entry.definition, call.label):
+            found, how = compare_random(sides.ours, sides.theirs, call, record.largest, session.judge)
+        if found or call.label == "dropout":
+            record.dropout.add(how)
+        if found:
+            recipe = describe(setting.subject, setting.seed, setting, (entry, call), found)
+            session.ledger.refute(entry.definition, where(entry, call, setting, found), recipe)
+            return False
+    return True
 
 
 def _examine_lasting(subject: Subject, session: Session) -> None:

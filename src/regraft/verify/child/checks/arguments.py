@@ -57,6 +57,20 @@ def rated_calls(call: Call, target: Target) -> Iterator[Call]:
                 yield replace(other, label=f"{name}=0.25", beyond="arguments")
 
 
+def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterator[Call]:
+    """Yield a call with rates of dropout a tenth below and above each value between 0 and 1, and its complement."""
+    bound = bound_arguments(call, function)
+    if bound is None:
+        return
+    bound.apply_defaults()
+    names = [n for n, value in bound.arguments.items() if type(value) in (int, float) and _RATE.search(n)]
+    sides = [side for value in values if 0 < value < 1 for side in (value, 1 - value)]
+    rates = [rate for side in sides for rate in (0.9 * side, 1.1 * side) if rate < 1][:_LIMIT]
+    for name in names:
+        for rate in rates:
+            yield replace(with_argument(call, bound.signature, name, rate), label=f"{name}={rate:.3g}")
+
+
 def _others(value: Any, given: bool) -> tuple[Any, ...]:
     if isinstance(value, bool):
         return (not value,)

@@ -26,8 +26,9 @@ TRUTH = ("was true", "was false")
 CHOICE = ("gave its first operand", "gave its second operand")
 RAISED, LOWERED, PASSED = "raised a value", "lowered a value", "let a value pass"
 VARIED, GIVEN = ("took a second value",), ("was given",)
+WRAPPED = ("took a second value", "was another number than its first operand")
 _RAN = "ran"  # reported by a condition of which no result can be told
-_RECORD, _CALL = "__regraft_record__", "__regraft_call__"
+_RECORD, _CALL, _REMAINDER = "__regraft_record__", "__regraft_call__", "__regraft_remainder__"
 _PREDICATES = frozenset({
     "gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal", "not_equal", "equal",
     "isnan", "isinf", "isfinite", "isclose", "allclose", "logical_and", "logical_or", "logical_not", "logical_xor",
@@ -76,7 +77,7 @@ class Conditions:
         self._stacks: list[ExitStack] = []
         for change in changes:
             self._prepare(change, other)
-        vars(module).update({_RECORD: self._record, _CALL: self._call})
+        vars(module).update({_RECORD: self._record, _CALL: self._call, _REMAINDER: self._remainder})
 
     def gaps(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each condition of a definition that ran and did not take all of its results."""
@@ -121,12 +122,20 @@ class Conditions:
         condition = self._conditions[name][number]
         if condition.wanted == GIVEN:
             condition.taken.update(GIVEN if value is not None else (_RAN,))
-        elif condition.wanted == VARIED:
+        elif VARIED[0] in condition.wanted:
             condition.taken.update(_variety(value, condition.first if condition.taken else value))
-            condition.first = value if not condition.taken - {_RAN} else None
+            condition.first = value if VARIED[0] not in condition.taken else None
         else:
             condition.taken.update(_truth_of(value))
         return value
+
+    def _remainder(self, name: str, number: int, left: Any, right: Any) -> Any:
+        result = left % right
+        if not isinstance(left, torch.Tensor | int | float) or not isinstance(result, torch.Tensor | int | float):
+            self._conditions[name][number].taken.update(WRAPPED)
+        elif _differs(result, left):
+            self._conditions[name][number].taken.update(WRAPPED[1:])
+        return self._record(name, number, result)
 
     def _call(self, name: str, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
@@ -196,7 +205,8 @@ def _differs(result: Any, operand: Any) -> bool:
 class _Reporting(ast.NodeTransformer):
     """Wraps the conditions of changed lines into calls that report their results.
 
-    Tests of `if`, `while` and conditional expressions are left out: both of their sides have to run anyway.
+    Tests of `if`, `while` and conditional expressions are left out: both of their sides have to run anyway. The
+    operands of `and` and `or` in a test are conditions like others.
     """
 
     def __init__(self, change: Change, shapes: frozenset[str]) -> None:
@@ -236,7 +246,11 @@ class _Reporting(ast.NodeTransformer):
         return self._visit_predicate(node) if _is_predicate(node) else self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        return self._visit_predicate(node) if _is_step(node) else self.generic_visit(node)
+        if not isinstance(node.op, ast.Mod):
+            return self._visit_predicate(node) if _is_step(node) else self.generic_visit(node)
+        new, text = _is_step(node) and self._is_new(node), ast.unparse(node)
+        self.generic_visit(node)
+        return self._recorded(node, text, WRAPPED) if new else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         return self._visit_predicate(node) if _is_step(node) else self.generic_visit(node)
@@ -264,7 +278,7 @@ class _Reporting(ast.NodeTransformer):
         test = node.test
         node.test = ast.Constant(True)
         self.generic_visit(node)
-        node.test = test
+        node.test = self.visit(test) if isinstance(test, ast.BoolOp) else test
         return node
 
     def _visit_predicate(self, node: ast.expr) -> ast.AST:
@@ -275,8 +289,12 @@ class _Reporting(ast.NodeTransformer):
 
     def _recorded(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
         number = self._add(node.lineno, text, wanted)
-        arguments = [ast.Constant(self._change.definition), ast.Constant(number), node]
-        return ast.copy_location(ast.Call(ast.Name(_RECORD, ast.Load()), arguments, []), node)
+        function, values = _RECORD, [node]
+        if wanted == WRAPPED:
+            assert isinstance(node, ast.BinOp)
+            function, values = _REMAINDER, [node.left, node.right]
+        arguments = [ast.Constant(self._change.definition), ast.Constant(number), *values]
+        return ast.copy_location(ast.Call(ast.Name(function, ast.Load()), arguments, []), node)
 
     def _add(self, line: int, text: str, wanted: tuple[str, ...]) -> int:
         self.conditions.append(Condition(line, text[:_TEXT], wanted))
