@@ -51,7 +51,7 @@ WRONG = {
 }
 RIGHT = {
     "another order": "return self.weight * (x * scale)",
-    "a condition without effect": f"{RETURN} * (1 - 0.0 * (x.shape[1] > LIMIT))",
+    "a condition without effect": f"{RETURN} * 2 / (2 + (x.shape[1] > LIMIT) - (x.shape[1] > LIMIT))",
 }
 
 

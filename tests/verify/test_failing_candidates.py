@@ -120,6 +120,6 @@ def test_a_condition_that_raises_leaves_the_others(tmp_path: Path, monkeypatch: 
     ledger = Ledger(tmp_path, ("Mlp",), NEVER)
     ledger.records["Mlp"].models.add("model")
     session = SimpleNamespace(ledger=ledger, widened=set(), thorough=False)
-    subject = SimpleNamespace(name="model", light=False)
+    subject = SimpleNamespace(name="model", light=False, recipe={})
     assert list(whole.subjects_beyond(subject, session)) == []
     assert ["has no attribute 'calls'" in reason for reason in ledger.skipped] == [True]

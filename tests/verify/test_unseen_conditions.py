@@ -45,6 +45,13 @@ UNPROVEN = {
         "self.v(source)", "self.v(source) * (2 if x.shape[1] > 4 and x.element_size() < 99 else 2) / 2",
         "`x.element_size() < 99` never was false",
     ),
+    "a factor that is always one": (
+        "self.v(source)", "self.v(source) * (len(self.q.weight.shape) - 1)", "than its first operand",
+    ),
+    "an operand of arithmetic": (
+        "self.v(source)", "self.v(source) * (1 - (self.training and getattr(self, 'rare', False)))",
+        "`getattr(self, 'rare', False)` never was true",
+    ),
     "a looked-up number": ("self.v(source)", "self.v(source) * {9: 2}.get(x.dim(), 1)", "a second value"),
     "a rectifier": ("self.v(source)", "(self.v(source) + torch.relu(x.mean() - math.exp(30)))", "let a value pass"),
 }
@@ -229,3 +236,25 @@ class Layer(nn.Module):
 def test_rates_around_the_numbers_of_the_code_are_tried(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, DROP, "keep > 0.0", "keep > 0.25")
     assert (verdict.status, "drop_prob=" in verdict.reason) == ("refuted", True), verdict
+
+
+TOKENS = """\
+import torch
+from torch import nn
+
+
+class Embeddings(nn.Module):
+    def __init__(self, vocab_size: int = 99, hidden_size: int = 16, padding_idx: int = 1):
+        super().__init__()
+        self.padding_idx = padding_idx
+        self.words, self.places = nn.Embedding(vocab_size, hidden_size), nn.Embedding(512, hidden_size)
+
+    def forward(self, input_ids):
+        mask = input_ids.ne(self.padding_idx).int()
+        return self.words(input_ids) + self.places(mask.cumsum(1) * mask)
+"""
+
+
+def test_padding_inside_of_a_row_is_tried(tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, TOKENS, "mask.cumsum(1)", "torch.arange(1, mask.shape[1] + 1).expand_as(mask)")
+    assert (verdict.status, "padding_idx 1" in verdict.reason) == ("refuted", True), verdict

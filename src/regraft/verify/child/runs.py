@@ -76,9 +76,10 @@ def _is_altered(call: Call) -> bool:
 def compare_runs(sides: Sides, call: Call, plan: Plan, session: Session) -> Difference | Outcome | None:
     """Return a difference, or the changed version's equal outcome, or None where the original does not run."""
     ledger, name = session.ledger, sides.definition
-    with ledger.step("original", name, call.label), session.traced_before():
+    with ledger.step("original", name, call.label), session.traced_before() as forget:
         before = execute(sides.ours, call, plan)
     if before.error is not None:
+        forget()
         if call.label not in LAID_OUT and not call.beyond and not plan.mode:  # not every module takes these
             ledger.skip(f"{name}, {call.label}: the original raises {type(before.error).__name__}")
         return None

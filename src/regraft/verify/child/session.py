@@ -134,14 +134,29 @@ class Session:
         return tuple((line, f"in the original, {text}") for one in found for line, text in tracer.gaps(one))
 
     @contextmanager
-    def traced_before(self) -> Iterator[None]:
-        """Trace a run of the original that is compared, while lines or results of conditions of it are missing."""
-        with ExitStack() as stack:
-            if any(self.gaps_before(change) for change in self._live()):
-                stack.enter_context(self.older)
-            if self.conditions:
-                stack.enter_context(self.conditions[1])
-            yield
+    def traced_before(self) -> Iterator[Callable[[], None]]:
+        """Trace a run of the original that is compared, while lines or results of conditions of it are missing.
+
+        Yields a function that forgets what was seen: a run that ends with an error is not compared.
+        """
+        conditions = self.conditions[1] if self.conditions else None
+        seen, results = self.older.seen(), conditions.results() if conditions else ()
+
+        def forget() -> None:
+            self.older.see(seen)
+            if conditions:
+                conditions.take(results)
+
+        try:
+            with ExitStack() as stack:
+                if any(self.gaps_before(change) for change in self._live()):
+                    stack.enter_context(self.older)
+                if conditions:
+                    stack.enter_context(conditions)
+                yield forget
+        except BaseException:
+            forget()
+            raise
 
     @contextmanager
     def plant(self, mutant: Mutant) -> Iterator[None]:

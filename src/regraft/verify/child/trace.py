@@ -49,6 +49,15 @@ class Tracer:
             if isinstance(constant, CodeType) and not constant.co_flags & inspect.CO_NEWLOCALS:
                 self.imported(constant)
 
+    def seen(self) -> tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]:
+        """Return the lines, arms and steps between lines that ran so far."""
+        return frozenset(self.lines), frozenset(self.arms), frozenset(self.arcs)
+
+    def see(self, seen: tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]) -> None:
+        """Go back to what `seen` returned."""
+        lines, arms, arcs = seen
+        self.lines, self.arms, self.arcs = set(lines), set(arms), set(arcs)
+
     def __enter__(self) -> Tracer:
         self._outer = sys.gettrace()
         threading.settrace(self._on_call)

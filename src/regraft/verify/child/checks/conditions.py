@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -26,9 +27,14 @@ TRUTH = ("was true", "was false")
 CHOICE = ("gave its first operand", "gave its second operand")
 RAISED, LOWERED, PASSED = "raised a value", "lowered a value", "let a value pass"
 VARIED, GIVEN = ("took a second value",), ("was given",)
-WRAPPED = ("took a second value", "was another number than its first operand")
+OTHER_THAN_FIRST, OTHER_THAN_SECOND = (f"was another number than its {place} operand" for place in ("first", "second"))
+WRAPPED = ("took a second value", OTHER_THAN_FIRST)
 _RAN = "ran"  # reported by a condition of which no result can be told
-_RECORD, _CALL, _REMAINDER = "__regraft_record__", "__regraft_call__", "__regraft_remainder__"
+_RECORD, _CALL, _BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
+_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Mod: operator.mod, ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}  # fmt: skip
 _PREDICATES = frozenset({
     "gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal", "not_equal", "equal",
     "isnan", "isinf", "isfinite", "isclose", "allclose", "logical_and", "logical_or", "logical_not", "logical_xor",
@@ -43,6 +49,7 @@ _STEPS = frozenset({
     "searchsorted",
 })  # fmt: skip
 _NAMESPACES = frozenset({"torch", "F", "functional"})
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)  # what a run with symbolic sizes computes with
 _TEXT = 80  # characters of a condition that a message shows
 
 
@@ -77,12 +84,24 @@ class Conditions:
         self._stacks: list[ExitStack] = []
         for change in changes:
             self._prepare(change, other)
-        vars(module).update({_RECORD: self._record, _CALL: self._call, _REMAINDER: self._remainder})
+        vars(module).update({_RECORD: self._record, _CALL: self._call, _BINARY: self._binary})
 
     def gaps(self, definition: str) -> tuple[str, ...]:
         """Return a sentence for each condition of a definition that ran and did not take all of its results."""
         conditions = self._conditions.get(definition, [])
         return tuple(dict.fromkeys(entry.sentence for entry in conditions if entry.taken and entry.missing))
+
+    def results(self) -> tuple[tuple[frozenset[str], Any], ...]:
+        """Return what all conditions have taken so far."""
+        return tuple((frozenset(condition.taken), condition.first) for condition in self._all())
+
+    def take(self, results: tuple[tuple[frozenset[str], Any], ...]) -> None:
+        """Go back to what `results` returned."""
+        for condition, (taken, first) in zip(self._all(), results, strict=True):
+            condition.taken, condition.first = set(taken), first
+
+    def _all(self) -> list[Condition]:
+        return [condition for conditions in self._conditions.values() for condition in conditions]
 
     def __enter__(self) -> Conditions:
         stack = ExitStack()
@@ -120,7 +139,9 @@ class Conditions:
 
     def _record(self, name: str, number: int, value: Any) -> Any:
         condition = self._conditions[name][number]
-        if condition.wanted == GIVEN:
+        if isinstance(value, _SYMBOLS):
+            condition.taken.add(_RAN)
+        elif condition.wanted == GIVEN:
             condition.taken.update(GIVEN if value is not None else (_RAN,))
         elif VARIED[0] in condition.wanted:
             condition.taken.update(_variety(value, condition.first if condition.taken else value))
@@ -129,13 +150,23 @@ class Conditions:
             condition.taken.update(_truth_of(value))
         return value
 
-    def _remainder(self, name: str, number: int, left: Any, right: Any) -> Any:
-        result = left % right
-        if not isinstance(left, torch.Tensor | int | float) or not isinstance(result, torch.Tensor | int | float):
-            self._conditions[name][number].taken.update(WRAPPED)
-        elif _differs(result, left):
-            self._conditions[name][number].taken.update(WRAPPED[1:])
-        return self._record(name, number, result)
+    def _binary(self, name: str, number: int, operation: str, left: Any, right: Any) -> Any:
+        """Compute with two operands, and note whether plain numbers among them change the other one."""
+        result = next(function for kind, function in _OPERATIONS.items() if kind.__name__ == operation)(left, right)
+        condition, numbers = self._conditions[name][number], (torch.Tensor, int, float)
+        if isinstance(left, _SYMBOLS) or isinstance(right, _SYMBOLS):
+            return result
+        if not isinstance(left, numbers) or not isinstance(right, numbers):
+            condition.taken.update(condition.wanted)
+            return result
+        if condition.wanted == WRAPPED:
+            condition.taken.update(WRAPPED[1:] * _differs(result, left))
+            return self._record(name, number, result)
+        condition.taken.add(_RAN)
+        neutral = 0 if operation in ("Add", "Sub") else 1
+        condition.taken.update((OTHER_THAN_FIRST,) * (isinstance(right, torch.Tensor) or right != neutral))
+        condition.taken.update((OTHER_THAN_SECOND,) * (isinstance(left, torch.Tensor) or left != neutral))
+        return result
 
     def _call(self, name: str, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
@@ -246,11 +277,23 @@ class _Reporting(ast.NodeTransformer):
         return self._visit_predicate(node) if _is_predicate(node) else self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        if not isinstance(node.op, ast.Mod):
+        wanted = _required_of_operands(node)
+        if not wanted:
             return self._visit_predicate(node) if _is_step(node) else self.generic_visit(node)
-        new, text = _is_step(node) and self._is_new(node), ast.unparse(node)
+        new, text = self._is_new(node), ast.unparse(node)
         self.generic_visit(node)
-        return self._recorded(node, text, WRAPPED) if new else node
+        return self._operated(node, text, wanted) if new else node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """Report the operands that decide: of `or` the last is a result."""
+        new = self._is_new(node)
+        deciding = node.values if isinstance(node.op, ast.And) else node.values[:-1]
+        texts = {id(value): ast.unparse(value) for value in deciding if new and not _reports_itself(value)}
+        node.values = [
+            self._recorded(self.visit(value), texts[id(value)]) if id(value) in texts else self.visit(value)
+            for value in node.values
+        ]
+        return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         return self._visit_predicate(node) if _is_step(node) else self.generic_visit(node)
@@ -289,12 +332,13 @@ class _Reporting(ast.NodeTransformer):
 
     def _recorded(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
         number = self._add(node.lineno, text, wanted)
-        function, values = _RECORD, [node]
-        if wanted == WRAPPED:
-            assert isinstance(node, ast.BinOp)
-            function, values = _REMAINDER, [node.left, node.right]
-        arguments = [ast.Constant(self._change.definition), ast.Constant(number), *values]
-        return ast.copy_location(ast.Call(ast.Name(function, ast.Load()), arguments, []), node)
+        arguments = [ast.Constant(self._change.definition), ast.Constant(number), node]
+        return ast.copy_location(ast.Call(ast.Name(_RECORD, ast.Load()), arguments, []), node)
+
+    def _operated(self, node: ast.BinOp, text: str, wanted: tuple[str, ...]) -> ast.expr:
+        where = [ast.Constant(self._change.definition), ast.Constant(self._add(node.lineno, text, wanted))]
+        arguments = [*where, ast.Constant(type(node.op).__name__), node.left, node.right]
+        return ast.copy_location(ast.Call(ast.Name(_BINARY, ast.Load()), arguments, []), node)
 
     def _add(self, line: int, text: str, wanted: tuple[str, ...]) -> int:
         self.conditions.append(Condition(line, text[:_TEXT], wanted))
@@ -307,7 +351,8 @@ class _Reporting(ast.NodeTransformer):
 
 def _conditions_of(definition: ast.AST) -> Iterator[ast.expr]:
     expressions = (node for node in ast.walk(definition) if isinstance(node, ast.expr))
-    return (node for node in expressions if _is_predicate(node) or _is_step(node) or _bounds_or_chooses(node))
+    kinds = (_is_predicate, _is_step, _bounds_or_chooses, _is_boolean, _required_of_operands)
+    return (node for node in expressions if any(kind(node) for kind in kinds))
 
 
 def _is_step(node: ast.expr) -> bool:
@@ -324,6 +369,31 @@ def _is_step(node: ast.expr) -> bool:
         case ast.Call():
             return _called(node) in _STEPS
     return False
+
+
+def _is_boolean(node: ast.expr) -> bool:
+    return isinstance(node, ast.BoolOp)
+
+
+def _reports_itself(node: ast.expr) -> bool:
+    """Whether a condition is reported where it is visited, or is none."""
+    return _is_predicate(node) or isinstance(node, ast.BoolOp | ast.Constant)
+
+
+def _required_of_operands(node: ast.expr) -> tuple[str, ...]:
+    """Return what has to happen at a sum, product or remainder, so that a lost operand shows; nothing elsewhere.
+
+    A remainder has to take two values and to be less than its first operand at some time. A plain number that is added
+    is not always 0, one that is multiplied or divided by not always 1.
+    """
+    match node:
+        case ast.BinOp(op=ast.Mod()):
+            return WRAPPED if _is_step(node) else ()
+        case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right):
+            first = (OTHER_THAN_FIRST,) * (not isinstance(right, ast.Constant))
+            second = isinstance(op, ast.Add | ast.Mult) and not isinstance(left, ast.Constant)
+            return first + (OTHER_THAN_SECOND,) * second
+    return ()
 
 
 def _bounds_or_chooses(node: ast.expr) -> bool:
