@@ -46,10 +46,10 @@ class Model(nn.Module):
 RELU = ("self.norm(self.stem(x)).relu()", "torch.relu(self.norm(self.stem(x)))")
 
 
-def verdict(folder: Path, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]) -> Verdict:
+def verdict(folder: Path, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str], source: str = SOURCE) -> Verdict:
     monkeypatch.chdir(folder)
-    path, text = folder / "model.py", SOURCE
-    path.write_text(SOURCE)
+    path, text = folder / "model.py", source
+    path.write_text(source)
     for old, new in changes:
         assert old in text
         text = text.replace(old, new)
@@ -104,11 +104,8 @@ class Backbone(nn.Module):
 def test_a_method_takes_whole_numbers_and_flags_that_callers_may_leave_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, status: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "model.py"
-    path.write_text(CHOSEN)
-    text = CHOSEN.replace("found[index] * 2 if doubled else found[index]", after)
-    (found,) = verify(path, text.encode(), time_limit=100)
+    before = "found[index] * 2 if doubled else found[index]"
+    found = verdict(tmp_path, monkeypatch, (before, after), source=CHOSEN)
     assert found.status == status, found
 
 

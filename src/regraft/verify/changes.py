@@ -389,11 +389,11 @@ def _packages(tree: ast.Module) -> frozenset[str]:
     """Return the packages that a file imports by their own names and binds by nothing else."""
     imported = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
     plain = Counter(alias.name.partition(".")[0] for alias in imported if not alias.asname)
-    everything = Counter(name for node in ast.walk(tree) for name in _binds(node))
+    everything = Counter(name for node in ast.walk(tree) for name in binds(node))
     return frozenset(name for name, count in plain.items() if everything[name] == count)
 
 
-def _binds(node: ast.AST) -> tuple[str, ...]:
+def binds(node: ast.AST) -> tuple[str, ...]:
     """Return the names that a node binds by itself, whatever the scope."""
     match node:
         case ast.Name(name, ast.Store() | ast.Del()):
@@ -415,7 +415,7 @@ def _binds(node: ast.AST) -> tuple[str, ...]:
 
 def bound_names(tree: ast.AST) -> frozenset[str]:
     """Return every name that a file binds in any scope; "*" where it imports all names of another."""
-    return frozenset(name for node in ast.walk(tree) for name in _binds(node))
+    return frozenset(name for node in ast.walk(tree) for name in binds(node))
 
 
 def _words(*trees: ast.AST) -> frozenset[str]:

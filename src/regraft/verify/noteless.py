@@ -7,6 +7,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
+from regraft.verify.changes import binds
 from regraft.verify.syntax import SCOPES, words_of
 
 # What reads annotations, or binds names of a file other than by statements.
@@ -30,7 +31,7 @@ class Noteless(ast.NodeTransformer):
     def __init__(self, trees: Iterable[ast.Module]) -> None:
         nodes = [node for tree in trees for node in ast.walk(tree)]
         self._noted = any(_ANNOTATIONS.intersection(words_of(node)) for node in nodes)
-        self._bound = {name for node in nodes for name in _bound_otherwise(node)}
+        self._bound = {name for node in nodes if not isinstance(node, ast.ClassDef) for name in binds(node)}
         self._open = any(_NAMESPACES.intersection(words_of(node)) for node in nodes)
         self._class: ast.ClassDef | None = None
 
@@ -100,20 +101,6 @@ class _ShortSuper(ast.NodeTransformer):
                 node.args = []
         self.generic_visit(node)
         return node
-
-
-def _bound_otherwise(node: ast.AST) -> tuple[str, ...]:
-    """Return the names that a node binds, but for those of classes."""
-    match node:
-        case ast.Name(name, ast.Store() | ast.Del()):
-            return (name,)
-        case ast.FunctionDef(name) | ast.AsyncFunctionDef(name) | ast.arg(name):
-            return (name,)
-        case ast.alias(name, asname):
-            return (asname or name,)
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-            return (name,)
-    return ()
 
 
 def _names_types(note: ast.expr | None) -> bool:

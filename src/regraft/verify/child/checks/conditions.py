@@ -31,9 +31,8 @@ OTHER_THAN_FIRST, OTHER_THAN_SECOND = (f"was another number than its {place} ope
 WRAPPED = ("took a second value", OTHER_THAN_FIRST)
 _RAN = "ran"  # reported by a condition of which no result can be told
 _RECORD, _CALL, _BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
-_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Mod: operator.mod, ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
+_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "Mod": operator.mod, "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
 }  # fmt: skip
 _PREDICATES = frozenset({
     "gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal", "not_equal", "equal",
@@ -152,7 +151,7 @@ class Conditions:
 
     def _binary(self, name: str, number: int, operation: str, left: Any, right: Any) -> Any:
         """Compute with two operands, and note whether plain numbers among them change the other one."""
-        result = next(function for kind, function in _OPERATIONS.items() if kind.__name__ == operation)(left, right)
+        result = _OPERATIONS[operation](left, right)
         condition, numbers = self._conditions[name][number], (torch.Tensor, int, float)
         if isinstance(left, _SYMBOLS) or isinstance(right, _SYMBOLS):
             return result

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import with_argument
+from regraft.verify.child.checks.arguments import signature_of, with_argument
 from regraft.verify.child.tree import Call, is_mask, tensors
 
 PATTERNS = ("left padding", "holes", "a row fully masked", "random")
@@ -71,7 +70,7 @@ def given_masks(call: Call, names: Mapping[str, Any], function: Any) -> Iterator
     shape than it takes.
     """
     try:
-        signature = inspect.signature(getattr(function, "forward", function))
+        signature = signature_of(function)
     except (TypeError, ValueError):
         return
     named = (name for name in signature.parameters if name.endswith("mask") and "head" not in name)

@@ -20,6 +20,7 @@ from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import alone, vary
 from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_fields
 from regraft.verify.child.session import Session
+from regraft.verify.syntax import name_of
 
 SECONDS = 6.0  # for building one definition with other values
 _SIMPLE = (
@@ -189,7 +190,7 @@ def _options_of(change: Change, module: ModuleType) -> Iterator[Option]:
             yield Option(node.id, False)
         elif isinstance(node, ast.Attribute) and _is_config(node.value):
             yield Option(node.attr, True)
-        elif isinstance(node, ast.Attribute) and _name(node.value) == "self" and node.attr in assigned:
+        elif isinstance(node, ast.Attribute) and name_of(node.value) == "self" and node.attr in assigned:
             yield from _in_expression(assigned[node.attr], every)
 
 
@@ -211,7 +212,7 @@ def _bases(node: ast.AST | None, tree: ast.Module) -> list[ast.AST]:
     """Return the classes of the file that a class inherits from."""
     found: list[ast.AST] = []
     for base in node.bases if isinstance(node, ast.ClassDef) else ():
-        above = next((one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == _name(base)), None)
+        above = next((one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == name_of(base)), None)
         if above is not None and above is not node:
             found += [above, *_bases(above, tree)]
     return found
@@ -244,12 +245,8 @@ def _attributes(node: ast.AST | None) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _is_config(node: ast.expr) -> bool:
-    name = _name(node)
+    name = name_of(node)
     return name == "config" or name.endswith("_config")
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def options_with_one_value(definition: str, session: Session) -> tuple[str, ...]:

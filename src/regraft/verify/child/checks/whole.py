@@ -26,6 +26,7 @@ from regraft.verify.child.drivers.base import Subject, guarded
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, in_mode, seeded
 from regraft.verify.child.tree import Call
+from regraft.verify.syntax import name_of
 
 _FLAGS = ("output_attentions", "output_hidden_states")
 _CACHED, _MORE, _LONGER = 61, 2, 2  # tokens of a long cache, those beyond a constant, and constants
@@ -37,13 +38,14 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
 
     Each kind is compared once for each definition that the subject runs.
     """
+    if subject.light:
+        return
     method = subject.recipe.get("method", "")
-    definitions = tuple(name for name, record in session.ledger.records.items() if subject.name in record.models)
     if method:
         names = (change.definition for change in session.changes)
         definitions = tuple(name for name in names if _has_method(session.original, name, method))
-    if subject.light:
-        return
+    else:
+        definitions = tuple(name for name, record in session.ledger.records.items() if subject.name in record.models)
     makers = (_other_calls, _decoding, _generating, _in_turn, _checkpointed, _alone, _with_other_fields)
     for maker in (_other_calls, _in_turn) if method else makers:
         kind = f"{maker.__name__} {method}"
@@ -113,23 +115,19 @@ def _words_read(definitions: tuple[str, ...], session: Session) -> frozenset[str
     for module in (session.original, session.changed):
         tree = syntax_tree(str(module.__file__))
         own = [node for node in tree.body if getattr(node, "name", "") in definitions]
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in definitions]
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_of(node.func) in definitions]
         for node in (*own, *(value for call in calls for value in (*call.args, *call.keywords))):
             words |= _words(node)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and words & {_name(target) for target in node.targets}:
+            if isinstance(node, ast.Assign) and words & {name_of(target) for target in node.targets}:
                 words |= _words(node.value)
     return frozenset(words)
-
-
-def _name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _words(node: ast.AST) -> set[str]:
     inside = [inner for inner in ast.walk(node) if isinstance(inner, ast.expr)]
     texts = {inner.value for inner in inside if isinstance(inner, ast.Constant) and isinstance(inner.value, str)}
-    return {_name(inner) for inner in inside} | {text for text in texts if text.isidentifier()}
+    return {name_of(inner) for inner in inside} | {text for text in texts if text.isidentifier()}
 
 
 def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from regraft.verify.child.checks.arguments import signature_of
 from regraft.verify.child.drivers import described, labels, repair
 from regraft.verify.child.drivers.guess import HIDDEN
 from regraft.verify.child.drivers.slots import (
@@ -117,18 +118,13 @@ def width_of(model: Any) -> int:
     return HIDDEN
 
 
-def signature(model: Any) -> inspect.Signature:
-    """The signature of a model's forward, or of what it stands for."""
-    return inspect.signature(getattr(model, "signed", model.forward))
-
-
 def _slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
     """Guesses for every parameter that holds a tensor, and for the plain ones that have no default."""
     sizes = Sizes(getattr(model, "config", None), width)
-    inner = inner or "hidden_states" in signature(model).parameters
+    inner = inner or "hidden_states" in signature_of(model).parameters
     found = {}
     told = described.documented(model.forward, sizes)
-    for parameter in parameters(signature(model)):
+    for parameter in parameters(signature_of(model)):
         note = annotation(parameter)
         required = parameter.default is parameter.empty
         if required or not (is_plain(parameter.name, note) or isinstance(parameter.default, bool | int | float | str)):
@@ -176,7 +172,7 @@ def _starts(model: Any, known: dict[str, Slot], inner: bool) -> Iterator[Spec]:
 
     For layers these are the required ones.
     """
-    required = {p.name for p in parameters(signature(model)) if p.default is p.empty}
+    required = {p.name for p in parameters(signature_of(model)) if p.default is p.empty}
     main = getattr(model, "main_input_name", "input_ids")
     seen = []
     future = (_FUTURE,) if known.keys() & set(_FUTURE) else ()
@@ -229,7 +225,7 @@ def more_calls(model: Any, found: Found, text: str, width: int = 0) -> Iterator[
 
     `width` is given for layers, as to `find`.
     """
-    accepted = set(signature(model).parameters)
+    accepted = set(signature_of(model).parameters)
     known = _slots(model, width > 0, width)
     optional = {name: slot for name, slot in known.items() if name not in found.spec}
     for name, slot in optional.items():
@@ -267,7 +263,7 @@ def longer(model: Any, found: Found) -> Iterator[Calls]:
 
 
 def _with_flags(model: Any, calls: Calls, accepted: set[str], text: str) -> Iterator[Calls]:
-    flags = [p for p in signature(model).parameters.values() if _is_flag(p) and p.name != "return_dict"]
+    flags = [p for p in signature_of(model).parameters.values() if _is_flag(p) and p.name != "return_dict"]
     choices = [(p.name, not p.default) for p in flags] + [(name, True) for name in _ASK if name in accepted]
     every = (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False))
     for name, value in sorted(every, key=lambda one: not _mentions(text, one[0])):
@@ -316,7 +312,7 @@ def _without_mask(calls: Calls) -> Calls:
 
 def _labels(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
     """Return the kind of labels that the model takes, in training too, as a tuple of none or one."""
-    accepted = set(signature(model).parameters)
+    accepted = set(signature_of(model).parameters)
     if not accepted & labels.NAMES or not hasattr(model, "config"):
         return ()  # without a configuration they are arguments like others
     for kind in labels.KINDS:
