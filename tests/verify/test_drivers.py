@@ -19,7 +19,7 @@ from torch import nn  # noqa: E402
 
 from regraft.verify.changes import find_changes  # noqa: E402
 from regraft.verify.child import weights  # noqa: E402
-from regraft.verify.child.drivers import fit, inference, inputs, repair, tiny, vary, where  # noqa: E402
+from regraft.verify.child.drivers import constructors, fit, inputs, repair, tiny, vary, where  # noqa: E402
 from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
 from regraft.verify.child.replay import bare  # noqa: E402
 
@@ -536,5 +536,52 @@ def test_what_a_constructor_passes_on_is_asked_for() -> None:
         def __init__(self, size):
             super().__init__(size)
 
-    assert [one.name for one in inference._constructor(Fast)] == ["width", "depth"]
-    assert [one.name for one in inference._constructor(Own)] == ["size"]
+    assert [one.name for one in constructors._constructor(Fast)] == ["width", "depth"]
+    assert [one.name for one in constructors._constructor(Own)] == ["size"]
+
+
+CROSS_ATTENTION = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, heads: int = 70, head_dim: int = 128, cross_dim: int = 8960, kind: str | None = None):
+        super().__init__()
+        if kind not in (None, "layer_norm"):
+            raise ValueError(f"unknown kind: {kind}")
+        self.first = nn.Linear(cross_dim, heads * head_dim)
+        self.second = nn.Linear(cross_dim, 4)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(states)) * 2
+"""
+
+
+def test_values_of_a_constructor_are_mended_after_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "block.py"
+    path.write_text(CROSS_ATTENTION)
+    (verdict,) = verify(
+        path, CROSS_ATTENTION.replace("self.first(states)) * 2", "self.first(states)).mul(2)").encode()
+    )
+    assert (verdict.status, verdict.reason) == ("proved", "")
+
+
+class Shuffle(nn.Module):
+    """Makes squares of positions, whose sides it divides by four; says in its own words where they are."""
+
+    def forward(self, states: Any, device: "torch.device", count: int) -> Any:
+        side = int(states.shape[1] ** 0.5)
+        squares = states.view(states.shape[0], side, side, states.shape[2])
+        places = torch.arange(count, device=device).sum()
+        return squares.view(states.shape[0], side, side // 4, states.shape[2] * 4) + places
+
+
+def test_a_length_that_is_divided_is_long_enough() -> None:
+    assert shapes_of_states(Shuffle()) == (3, 16, 32)
+
+
+def shapes_of_states(model: nn.Module) -> tuple[int, ...]:
+    call = inputs.find(model.eval(), inner=True).calls(model)(0)[-1]
+    assert call.kwargs["device"] == torch.device("cpu")
+    return tuple(call.kwargs["states"].shape)

@@ -48,10 +48,12 @@ OTHER = {
         "h = x\n    x.kept = [lambda: h for _ in y]\n    return -x",
     ),
     "a variable that is assigned in a list": (
-        "x.f = [(h := a) for a in y]\n    h = x\n    return h", "x.f = [(h := a) for a in y]\n    return x"
+        "x.f = [(h := a) for a in y]\n    h = x\n    return h",
+        "x.f = [(h := a) for a in y]\n    return x",
     ),
     "a variable that becomes one of the module": (
-        "if x:\n        h = y\n        return h\n    return h", "if x:\n        return y\n    return h"
+        "if x:\n        h = y\n        return h\n    return h",
+        "if x:\n        return y\n    return h",
     ),
     "a generator by a line that never runs": ("return 1 if x else 2\n    yield", "return 1 if x else 2"),
     "a text with the name of a variable": ("z = x\n    return f'{z=}'", "w = x\n    return f'{w=}'"),
@@ -94,7 +96,9 @@ MESSAGES = {
     "an error with a result": ('raise StopIteration("a")', 'raise StopIteration("b")', False),
     "an error with two arguments": ('raise ValueError("a", x)', 'raise ValueError("b", x)', False),
     "a builtin name for something else": (
-        'ValueError = x\n    raise ValueError("a")', 'ValueError = x\n    raise ValueError("b")', False
+        'ValueError = x\n    raise ValueError("a")',
+        'ValueError = x\n    raise ValueError("b")',
+        False,
     ),
     "another text that is no error's": ('return x["a"]', 'return x["b"]', False),
     "an error that is looked into": (
@@ -232,6 +236,39 @@ def test_annotations_and_the_arguments_of_super_are_no_results(
     versions = class_text(**common), class_text(**{**common, **changed})
     assert not same_definitions(*versions)
     assert same_definitions(*versions, messages=False) == ({"A"} if same else set())
+
+
+@pytest.mark.parametrize(
+    ("decorator", "contract", "status"),
+    [
+        ("cls", "results", "proved"),
+        ("cls", "strict", "unproven"),
+        ("type(cls.__name__, (cls,), {})", "results", "unproven"),
+    ],
+)
+def test_super_may_name_a_class_that_its_decorator_returns(
+    tmp_path: Path, decorator: str, contract: str, status: str
+) -> None:
+    text = f"""\
+def register(cls):
+    return {decorator}
+
+
+class B:
+    def __init__(self):
+        self.x = 1
+
+
+@register
+class A(B):
+    def __init__(self):
+        super().__init__()
+"""
+    path = tmp_path / "model.py"
+    path.write_text(text)
+    changed = text.replace("super().__init__", "super(A, self).__init__").encode()
+    (verdict,) = verify(path, changed, contract=contract)
+    assert verdict.status == status
 
 
 def test_super_in_an_inner_function_keeps_its_arguments() -> None:

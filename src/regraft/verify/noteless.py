@@ -25,10 +25,12 @@ class Noteless(ast.NodeTransformer):
     """Takes out what a caller of a definition does not see: docstrings, annotations, and the arguments of `super`.
 
     Annotations stay where they do more than name types, below decorators, which may read them, and in a file that
-    reads some. `super(A, self)` stays where the file may give the name `A` to something else.
+    reads some. `super(A, self)` stays where the file may give the name `A` to something else, and in a class with a
+    decorator unless decorators `return_classes` as they are.
     """
 
-    def __init__(self, trees: Iterable[ast.Module]) -> None:
+    def __init__(self, trees: Iterable[ast.Module], return_classes: bool = False) -> None:
+        self._return_classes = return_classes
         nodes = [node for tree in trees for node in ast.walk(tree)]
         self._noted = any(_ANNOTATIONS.intersection(words_of(node)) for node in nodes)
         self._bound = {name for node in nodes if not isinstance(node, ast.ClassDef) for name in binds(node)}
@@ -75,7 +77,7 @@ class Noteless(ast.NodeTransformer):
     def _is_method(self, node: ast.FunctionDef, cls: ast.ClassDef) -> bool:
         """Whether the first parameter and the name of the class are what `super()` takes by itself."""
         arguments = [*node.args.posonlyargs, *node.args.args]
-        if self._open or cls.decorator_list or node.args.posonlyargs or not arguments:
+        if self._open or (cls.decorator_list and not self._return_classes) or node.args.posonlyargs or not arguments:
             return False
         stored = {
             part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)

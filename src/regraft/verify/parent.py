@@ -90,6 +90,7 @@ def verify(
         python=python,
         terms=Terms(effort, contract, tuple(sorted(keep))),
         same=same_definitions(before, changed, messages=contract == "strict"),
+        same_if_returned=same_definitions(before, changed, messages=contract == "strict", return_classes=True),
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -139,7 +140,8 @@ def _check_syntax(text: bytes, path: Path) -> None:
 class _Job:
     """One verification: the request, the child runs, and who died of what.
 
-    `same` names the definitions that are the same program in both versions, whatever could be run of them.
+    `same` names the definitions that are the same program in both versions, whatever could be run of them, and
+    `same_if_returned` those that are if their decorators return the class that they are given.
     """
 
     original: Path
@@ -152,6 +154,7 @@ class _Job:
     python: str
     terms: Terms
     same: frozenset[str] = frozenset()
+    same_if_returned: frozenset[str] = frozenset()
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
         """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
@@ -200,7 +203,9 @@ class _Job:
             "avoided": avoided,
             "effort": self.terms.effort,
             "contract": self.terms.contract,
-            "same": self.terms.effort != "high" and all(one.definition in self.same for one in self.changes),
+            "same": self.terms.effort != "high"
+            and all(change.definition in self.same | self.same_if_returned for change in self.changes),
+            "same if returned": sorted(self.same_if_returned - self.same),
             "text": _text(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
@@ -247,7 +252,7 @@ def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str
     if status == "proved" and (loss := _lost(change, record.get("losses", []), job)):
         status, reason = "unproven", loss
     evidence = _evidence(change, result, record, job.terms.contract)
-    if change.definition in job.same:
+    if change.definition in job.same.union(result.get("returned classes", ())):
         evidence["same program"] = True
         if status == "unproven" and not result.get("fatal"):
             status, reason = "proved", ""

@@ -33,14 +33,17 @@ _HOLDING = frozenset({"Try", "TryStar", "With", "AsyncWith"})  # what can run co
 _LEAVING = ast.Return | ast.Raise | ast.Continue | ast.Break
 
 
-def same_definitions(original: bytes, changed: bytes, *, messages: bool = True) -> frozenset[str]:
+def same_definitions(
+    original: bytes, changed: bytes, *, messages: bool = True, return_classes: bool = False
+) -> frozenset[str]:
     """Return the names of the top-level definitions whose statements are other text and the same program.
 
     Local variables may have other names, what follows a branch that leaves may be its `else`, a conditional expression
     may be a statement, and a result may have a name. Without `messages` docstrings may be others, and the texts of
-    builtin errors unless the file looks into errors, annotations that nothing reads, and `super()` may name
-    its class. A file that reads source text or frames has no such definitions, nor has one
-    that does something else at module level: a name in equal text may mean something else there.
+    builtin errors unless the file looks into errors, annotations that nothing reads, and `super()` may name its class;
+    below a decorator only if decorators `return_classes` as they are. A file that reads source text or frames has no
+    such definitions, nor has one that does something else at module level: a name in equal text may mean something
+    else there.
     """
     trees = ast.parse(original), ast.parse(changed)
     if any(map(_reads_sources, trees)) or not same_surroundings(original, changed):
@@ -50,7 +53,7 @@ def same_definitions(original: bytes, changed: bytes, *, messages: bool = True) 
     future = [node for node in trees[0].body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     pairs = {name: (before[name], after[name]) for name in before.keys() & after.keys()}
     if not messages:
-        noteless = Noteless(trees)
+        noteless = Noteless(trees, return_classes)
         pairs = {name: (noteless.form_of(old), noteless.form_of(new)) for name, (old, new) in pairs.items()}
     return frozenset(name for name, (old, new) in pairs.items() if _same(old, new, errors, future))
 

@@ -81,6 +81,7 @@ class Ledger:
         self.implementations: set[str] = set()
         self.deadline, self.clock = deadline, clock
         self.complete: set[str] = set()
+        self.returned_classes: frozenset[str] = frozenset()
         self._seconds: dict[str, float] = {}
         self._journal = (folder / "journal.jsonl").open("a", encoding="utf-8")
 
@@ -146,6 +147,7 @@ class Ledger:
             "constant fields": self.constant_fields,
             "uncontrolled": self.uncontrolled,
             "complete": sorted(self.complete),
+            "returned classes": sorted(self.returned_classes),
             "implementations": sorted(self.implementations),
             "records": {name: record.as_json() for name, record in self.records.items()},
         }

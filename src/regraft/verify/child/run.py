@@ -31,7 +31,7 @@ from regraft.verify.child.examine import examine
 from regraft.verify.child.isolated import Judge
 from regraft.verify.child.later import examine_later
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.load import load_again, load_changed, load_original
+from regraft.verify.child.load import is_returned, load_again, load_changed, load_original
 from regraft.verify.child.session import Session
 from regraft.verify.child.state import variables
 from regraft.verify.child.trace import Tracer, leave_kernels_out
@@ -55,7 +55,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             ledger.save()
             return
         for subject in _subjects(session, request, factory):
-            if request["same"]:
+            if session.same:
                 examine(replace(subject, light=True), session, brief=True)
                 _note(session)
                 if all(map(session.reached, changes)):
@@ -131,7 +131,10 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     session.older = Tracer(str(original.__file__), tuple(one for one in before if one.kind in ("class", "function")))
     session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
     session.functions, session.replaced = functions, own
-    session.beyond = request["effort"] != "low" and not request["same"]
+    unsure = request["same if returned"]
+    ledger.returned_classes = frozenset(name for name in unsure if is_returned(name, (original, changed)))
+    session.same = request["same"] and ledger.returned_classes.issuperset(unsure)
+    session.beyond = request["effort"] != "low" and not session.same
     session.thorough = request["effort"] == "high"
     session.strict = request["contract"] == "strict"
     if session.beyond:

@@ -44,7 +44,8 @@ class Session:
     `replaced` the names of those that the original replaces. `conditions` are those in the changed lines of the
     changed version and of the original, `mutants` wrong versions of the changed lines, `planted` the name of the one
     that runs in place of the changed version. `beyond` says whether definitions are also compared beyond their first
-    inputs, `thorough` whether all of their instances are, `strict` whether hooks and attributes are compared, too.
+    inputs, `thorough` whether all of their instances are, `strict` whether hooks and attributes are compared, too, and
+    `same` whether every change is the same program.
     `shared` is what the definitions of either version keep from one model to the next, `options` holds the values that
     constructor arguments and fields of configurations took, by definition and name, `fixed` those that were tried with
     others.
@@ -75,6 +76,7 @@ class Session:
     beyond: bool = False
     thorough: bool = False
     strict: bool = True
+    same: bool = False
     shared: list[SharedState] = field(default_factory=list)
 
     @classmethod

@@ -109,7 +109,7 @@ def repaired(
     while best.error is not None and time.process_time() < deadline and not session.ledger.late():
         last = best.furthest.error if best.furthest is not None else best.error
         assert last is not None
-        line = _raising(last, session.original, config_class)
+        line = raising(last, session.original, config_class)
         repairs = fit.repairs(original, best.values, brief(last, 2000), line, choices)
         better = next(_better(cls, config_class, best, repairs, session, deadline), None)
         if better is None:
@@ -135,7 +135,7 @@ def _better(
             yield trial
 
 
-def _raising(error: BaseException, module: ModuleType, config_class: Any) -> str:
+def raising(error: BaseException, module: ModuleType, config_class: Any = None) -> str:
     """The innermost statement of a file that an error came through, "" where it came through none of it.
 
     With it come the statements that set the attributes it reads, and the names that a configuration has for others.

@@ -62,6 +62,15 @@ def repairs(
     yield {**small, **_derived(original)}
 
 
+def named_repairs(
+    original: Mapping[str, Any], small: Mapping[str, Any], text: str, line: str, choices: Choices
+) -> Iterator[dict[str, Any]]:
+    """Yield the changes of shrunk values of a constructor that an error, or the `line` that raised it, names."""
+    fault = _Fault(text, line, choices)
+    for kind in (_fitted, _named, _joined, _exchanged):
+        yield from kind(original, small, fault)
+
+
 @dataclass(frozen=True, slots=True)
 class _Fault:
     """An error's text, the source line that raised it, and the strings that names are compared with in its file."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import copy
-import inspect
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -14,23 +12,23 @@ from typing import Any
 
 from torch import nn
 
-from regraft.verify.child.drivers import inputs, parts, repair, tiny, vary
+from regraft.verify.child.drivers import fit, inputs, parts, repair, tiny, vary
 from regraft.verify.child.drivers.base import Subject, guarded
-from regraft.verify.child.drivers.bringup import refuse_large
+from regraft.verify.child.drivers.bringup import brief, raising, refuse_large
 from regraft.verify.child.drivers.builders import Builder, builders
+from regraft.verify.child.drivers.constructors import Guess, guesses, is_config, shrunk
 from regraft.verify.child.drivers.flags import flagged, flags
-from regraft.verify.child.drivers.guess import HIDDEN, value_for
 from regraft.verify.child.drivers.reach import held, reach
 from regraft.verify.child.drivers.slots import Spec
+from regraft.verify.child.replay import bare
 from regraft.verify.child.session import Session, in_mode, seeded
 from regraft.verify.child.tree import at_home
 
-# How many configurations a class that takes one is built from, and how long variations of a class are tried.
-CONFIGS = 6
 CALLERS = 4  # classes that are tried for a definition that they use
-SECONDS = 15.0
+SECONDS = 15.0  # how long variations of a class are tried
 # How long inputs of a class are searched for, with all the values that build it.
 SEARCH_SECONDS = 20.0
+MENDING_SECONDS = 8.0  # of these, for the mending of one guess
 # How long models that functions of the file build are brought up, all together.
 BUILT_SECONDS = 40.0
 
@@ -89,11 +87,21 @@ class _Life:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why values bring a class to no life: it is not built, or takes no inputs; then `spec` came furthest."""
+    """Why values bring a class to no life: it is not built, or takes no inputs; then `spec` came furthest.
+
+    The `error` that a change of the values may mend came after so many `operations` of torch.
+    """
 
     built: bool
     reason: str
+    operations: int = 0
+    error: BaseException | None = None
     spec: Spec | None = None
+
+    @property
+    def progress(self) -> tuple[bool, int]:
+        """How far the values led."""
+        return self.built, self.operations
 
 
 def subjects(session: Session, text: str, source: str, configs: list[Any]) -> Iterator[Subject]:
@@ -188,7 +196,7 @@ def _built_life(builder: Builder, session: Session) -> tuple[_Life | None, parts
     failed: list[_Failure] = []
     for seconds in (0.0, repair.SECONDS):
         for scale in tiny.SCALES:
-            values = builder.overrides(_small(builder.values, scale))
+            values = builder.overrides(shrunk(builder.values, scale))
             if seconds == 0.0 and values in seen:
                 continue
             seen.append(values)
@@ -246,19 +254,55 @@ def _varied(life: _Life, given: _Source, session: Session) -> Iterator[Subject]:
 
 
 def _first_life(name: str, cls: type, given: _Source, session: Session) -> _Life | None:
-    """Return the class as the first values that fit build it; inputs are searched for where none are taken at once."""
-    choices = list(_constructor_values(cls, given))
+    """Return the class as the first values that fit build it.
+
+    Where none fit at once, inputs are searched for, and the values are mended.
+    """
     deadline = time.process_time() + SEARCH_SECONDS
-    failed: list[_Failure] = []
-    for values, seconds in ((values, seconds) for seconds in (0.0, repair.SECONDS) for values in choices):
-        life = _lived(name, values, session, seconds)
+    failures: list[tuple[_Failure, Guess]] = []
+    for guess in guesses(cls, given.whole, given.configs, given.noted):
+        life = _lived(name, guess.values, session, 0.0)
         if isinstance(life, _Life):
             return life
-        failed.append(life)
+        failures.append((life, guess))
         if time.process_time() > deadline:
             break
-    session.ledger.skip(f"{name} (inference): {max(failed, key=lambda one: one.built).reason}")
+    reason = max((failure for failure, _ in failures), key=lambda failure: failure.built, default=_Failure(False, ""))
+    for failure, guess in sorted(failures, key=lambda pair: pair[0].progress, reverse=True):
+        if time.process_time() > deadline:
+            break
+        life = _lived(name, guess.values, session, repair.SECONDS) if failure.built else failure
+        if isinstance(life, _Failure):
+            life = _mended_life(name, guess, life, given, session, deadline)
+        if isinstance(life, _Life):
+            return life
+    session.ledger.skip(f"{name} (inference): {reason.reason}")
     return None
+
+
+def _mended_life(
+    name: str, guess: Guess, failure: _Failure, given: _Source, session: Session, deadline: float
+) -> _Life | _Failure:
+    """Change the values as the error suggests, as long as each change leads further; then search for inputs again."""
+    deadline = min(deadline, time.process_time() + MENDING_SECONDS)
+    values: Mapping[str, Any] = guess.values
+    best = failure
+    while best.error is not None:
+        line = raising(best.error, session.original)
+        small = {key: value for key, value in values.items() if not is_config(value)}
+        repairs = fit.named_repairs(guess.original, small, brief(best.error, 2000), line, given.hints.choices)
+        for change in repairs:
+            if time.process_time() > deadline:
+                return best
+            life = _lived(name, {**values, **change}, session, 0.0, best.spec)
+            if isinstance(life, _Life):
+                return life
+            if life.progress > best.progress:
+                best, values = life, {**values, **change}
+                break
+        else:
+            break
+    return _lived(name, values, session, repair.SECONDS) if best.built and best is not failure else best
 
 
 def _lived(
@@ -267,12 +311,15 @@ def _lived(
 ) -> _Life | _Failure:  # fmt: skip
     """Build the class and look for inputs; return why not where that fails."""
     every = {**known, **values}
+    counter = repair.Counter()
     try:
         with session.ledger.step("original", "", f"build {name}"):
             refuse_large(_builder(name, values), session.original)
-            model = in_mode(seeded(0, _builder(name, values), session.original), False)
+            with counter:
+                model = in_mode(seeded(0, _builder(name, values), session.original), False)
     except Exception as error:  # noqa: BLE001 - guessed values may not fit; returned as the reason to skip
-        return _Failure(False, f"{_unbuilt(values)}{type(error).__name__}: {str(error)[:200]}")
+        reason = f"{_unbuilt(values)}{type(error).__name__}: {str(error)[:200]}"
+        return _Failure(False, reason, counter.count, bare(error))
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
             found = inputs.find(
@@ -282,7 +329,8 @@ def _lived(
         calls = found.calls(model)
         calls(0)
     except inputs.NoInputs as error:
-        return _Failure(True, str(error), error.furthest.spec)
+        furthest = error.furthest
+        return _Failure(True, str(error), furthest.progress, furthest.error, furthest.spec)
     except LookupError as error:
         return _Failure(True, str(error))
     except Exception as error:  # noqa: BLE001 - odd constructor values mislead the search; returned as the reason
@@ -297,11 +345,7 @@ def _builder(name: str, values: Mapping[str, Any]) -> Any:
 
 
 def _shown(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value!r}" for key, value in values.items() if not _is_config(value))
-
-
-def _is_config(value: Any) -> bool:
-    return isinstance(value, SimpleNamespace) or hasattr(value, "to_dict")
+    return ", ".join(f"{key}={value!r}" for key, value in values.items() if not is_config(value))
 
 
 def _subject(life: _Life) -> Subject:
@@ -314,8 +358,8 @@ def _subject(life: _Life) -> Subject:
 
 def _recipe(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """How a reproducer calls a class or a function of the file."""
-    plain = {key: value for key, value in values.items() if not _is_config(value)}
-    configs = {key: _config_recipe(value) for key, value in values.items() if _is_config(value)}
+    plain = {key: value for key, value in values.items() if not is_config(value)}
+    configs = {key: _config_recipe(value) for key, value in values.items() if is_config(value)}
     return {"kind": "class", "name": name, "values": plain, "configs": configs}
 
 
@@ -343,11 +387,11 @@ def _others(life: _Life, given: _Source, session: Session) -> Iterator[_Life]:
 
 def _variations(life: _Life, given: _Source) -> Iterator[dict[str, Any]]:
     values = life.values
-    plain = {key: value for key, value in {**life.known, **values}.items() if not _is_config(value)}
+    plain = {key: value for key, value in {**life.known, **values}.items() if not is_config(value)}
     for override in vary.variations(plain, replace(given.hints, optional={})):
         yield {**values, **override}
     for key, value in values.items():
-        if _is_config(value):
+        if is_config(value):
             fields = vars(value) if isinstance(value, SimpleNamespace) else value.to_dict()
             for override in vary.variations(fields, given.hints):
                 yield {**values, key: _with(value, override)}
@@ -363,97 +407,6 @@ def _with(config: Any, override: Mapping[str, Any]) -> Any:
         except Exception:  # noqa: BLE001 - a configuration that allows what its models use now; the class takes more
             vars(changed)[name] = value
     return changed
-
-
-def _constructor_values(cls: type, given: _Source) -> Iterator[dict[str, Any]]:
-    """Yield guesses of all constructor values: for each configuration that may fit the defaults made small, at the end
-    the defaults themselves.
-    """
-    parameters = _constructor(cls)
-    wanted = [p for p in parameters if p.default is p.empty and p.name.endswith("config")]
-    choices: list[Any] = [*_fitting(wanted[0], given.configs), _made_up(given.whole)] if wanted else [None]
-    for config in choices:
-        values: dict[str, Any] = {}
-        for parameter in parameters:
-            if parameter in wanted:
-                values[parameter.name] = config
-            elif parameter.default is parameter.empty:
-                values[parameter.name] = given.noted.get(parameter.name) or _guess(parameter, config)
-            elif parameter.default is None or isinstance(parameter.default, bool | int | float | str | list | tuple):
-                values[parameter.name] = parameter.default
-        seen = [values]
-        for scale in tiny.SCALES:
-            small = _small(values, scale)
-            if small not in seen:
-                seen.append(small)
-        yield from (*seen[1:], values)
-        unset = {one.name: _suggested(one, config) for one in parameters if values.get(one.name, 0) is None}
-        chosen = {name: value for name, value in unset.items() if value is not None}
-        if chosen:  # that the class does without only where a caller chooses
-            yield from ({**one, **chosen} for one in (*seen[1:], values))
-
-
-def _constructor(cls: type) -> list[inspect.Parameter]:
-    """The parameters of a class, those that it passes on (`*args, **kwargs`) from the class above it included."""
-    found: dict[str, inspect.Parameter] = {}
-    for one in cls.__mro__:
-        if "__init__" in vars(one):
-            kinds = {parameter.kind for parameter in inspect.signature(vars(one)["__init__"]).parameters.values()}
-            found = {parameter.name: parameter for parameter in inputs.parameters(inspect.signature(one))} | found
-            if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds:
-                break
-    return [*found.values()]
-
-
-def _small(values: Mapping[str, Any], scale: tiny.Scale) -> dict[str, Any]:
-    """Shrink constructor values as if they were a configuration; none is left out, and tuples stay tuples."""
-    small = tiny.shrink({key: value for key, value in values.items() if not _is_config(value)}, scale)
-    kept = {key: small.get(key, value) for key, value in values.items()}
-    return {key: tuple(kept[key]) if isinstance(value, tuple) else kept[key] for key, value in values.items()}
-
-
-def _guess(parameter: inspect.Parameter, config: Any) -> Any:
-    """A value for a parameter: what is suggested, or a size."""
-    suggested = _suggested(parameter, config)
-    return HIDDEN if suggested is None else suggested
-
-
-def _suggested(parameter: inspect.Parameter, config: Any) -> Any:
-    """What the configuration has under the name of a parameter, or what the name suggests; None for neither."""
-    own = getattr(config, parameter.name, None)
-    if isinstance(own, bool | int | float | str):
-        return own
-    try:
-        return value_for(parameter.name, inputs.annotation(parameter))
-    except LookupError:
-        return None
-
-
-def _fitting(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list[Any]:
-    """Configurations, those inside others included, of the annotated class first; one of each class."""
-    found: dict[str, Any] = {}
-    level = [config for config in configs if hasattr(config, "to_dict")]
-    while level:
-        for config in level:
-            found.setdefault(type(config).__name__, config)
-        level = [value for config in level for value in vars(config).values() if hasattr(value, "to_dict")]
-    note = inputs.annotation(parameter)
-    return sorted(found.values(), key=lambda config: type(config).__name__ != note)[:CONFIGS]
-
-
-def _made_up(source: str) -> SimpleNamespace:
-    values: dict[str, Any] = {}
-    for name in _config_attributes(source):
-        try:
-            values[name] = value_for(name)
-        except LookupError:
-            values[name] = None  # an attribute that the class may not read; a wrong guess shows when it is built
-    return SimpleNamespace(**values)
-
-
-def _config_attributes(source: str) -> tuple[str, ...]:
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
-    return tuple(sorted({node.attr for node in nodes if ast.unparse(node.value) in ("config", "self.config")}))
 
 
 def _function_subjects(name: str, session: Session) -> Iterator[Subject]:

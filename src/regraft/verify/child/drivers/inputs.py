@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -267,12 +267,20 @@ def _with_flags(model: Any, calls: Calls, accepted: set[str], text: str) -> Iter
     choices = [(p.name, not p.default) for p in flags] + [(name, True) for name in _ASK if name in accepted]
     every = (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False))
     for name, value in sorted(every, key=lambda one: not _mentions(text, one[0])):
-
-        def more(seed: int, name: str = name, value: bool = value) -> tuple[Call, ...]:
-            return tuple(Call(c.args, {**c.kwargs, name: value}, f"{c.label}, {name}={value}") for c in calls(seed))
-
-        if name in accepted and _runs(model, more(0)[0]):
+        more = _with_values(calls, {name: value})
+        error = _error(model, more(0)[0]) if name in accepted else None
+        if error is not None:  # it may name the flags that this one is for
+            named = set(re.findall(r"\w+", str(error))) & accepted - {name}
+            more = _with_values(calls, {name: value, **{other: to for other, to in every if other in named}})
+            error = _error(model, more(0)[0]) if named else error
+        if name in accepted and error is None:
             yield more
+
+
+def _with_values(calls: Calls, values: Mapping[str, Any]) -> Calls:
+    """Return the calls with other keyword arguments."""
+    label = "".join(f", {name}={value}" for name, value in values.items())
+    return lambda seed: tuple(Call(c.args, {**c.kwargs, **values}, f"{c.label}{label}") for c in calls(seed))
 
 
 def _is_flag(parameter: inspect.Parameter) -> bool:
@@ -325,4 +333,9 @@ def _labels(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _runs(model: Any, call: Call) -> bool:
-    return execute(Target(model), call, Plan(gradients=False)).error is None
+    return _error(model, call) is None
+
+
+def _error(model: Any, call: Call) -> BaseException | None:
+    """Run a call; return the error that it ends in."""
+    return execute(Target(model), call, Plan(gradients=False)).error

@@ -149,7 +149,7 @@ def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
     lacking = _ATTRIBUTE.search(text)
     if lacking:
         return _with_attribute(spec, lacking[1])
-    longer = _of_length(failed)
+    longer = _of_length(failed) or _dividable(failed)
     if longer is not None:
         return longer
     found = re.search(r"(\w+) features and \w+ tokens do not match\D*(\d+)\D*(\d+)", text)
@@ -179,6 +179,16 @@ def _of_length(failed: Attempt) -> Spec | None:
         name: replace(slot, dims=tuple(Dim(d.factor * fixed) if d.of == "length" else d for d in slot.dims))
         for name, slot in failed.spec.items()
     }
+
+
+def _dividable(failed: Attempt) -> Spec | None:
+    """Where a length was divided down to nothing, let it be four times as long."""
+    if not re.search(r"shape '\[(?:-?\d+, )*0\b", failed.text):
+        return None
+    lengths = {slot.dims[1] for slot in failed.spec.values() if len(slot.dims) > 2}
+    longer = {dim: Dim(4 * dim.factor, dim.of) for dim in lengths if 4 * dim.at(failed.size) <= _LONGEST}
+    dims = {name: tuple(longer.get(dim, dim) for dim in slot.dims) for name, slot in failed.spec.items()}
+    return {name: replace(slot, dims=dims[name]) for name, slot in failed.spec.items()} if longer else None
 
 
 def _with_attribute(spec: Spec, attribute: str) -> Spec | None:

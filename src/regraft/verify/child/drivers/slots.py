@@ -27,6 +27,7 @@ class Dim(NamedTuple):
 
 
 BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
+_BY_ANNOTATION = {"dtype": torch.float32, "device": torch.device("cpu")}
 GRID = 4  # rows and columns of an image's patches where they come with a grid
 
 
@@ -178,8 +179,9 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
         return Slot("bool", (BATCH, LENGTH))
     if annotation.rpartition(".")[2] == "Module":  # whose attributes a function reads; what it lacks shows
         return Slot("plain", value=SimpleNamespace(training=False))
-    if annotation.removesuffix("|None") in ("dtype", "torch.dtype"):
-        return Slot("plain", value=torch.float32)
+    for kind, value in _BY_ANNOTATION.items():
+        if annotation.removesuffix("|None") in (kind, f"torch.{kind}"):
+            return Slot("plain", value=value)
     if is_plain(name, annotation):
         return Slot("plain", value=-1 if name == "dim" else value_for(name, annotation.removesuffix("|None")))
     return Slot("normal", (BATCH, LENGTH, sized("hidden", sizes)))
@@ -194,7 +196,7 @@ def packed_patches(sizes: Sizes) -> Slot:
 
 def is_plain(name: str, annotation: str) -> bool:
     """Whether a parameter is no tensor."""
-    if annotation.removesuffix("|None") in ("int", "float", "bool", "str", "dtype", "torch.dtype"):
+    if annotation.removesuffix("|None").removeprefix("torch.") in ("int", "float", "bool", "str", *_BY_ANNOTATION):
         return True
     names = ("eps", "epsilon", "dim", "p", "dropout", "training", "scale", "scaling", "n_rep")
     return name in names or name.startswith(("num_", "is_", "output_", "use_", "return_"))
