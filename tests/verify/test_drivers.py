@@ -523,6 +523,12 @@ def test_a_vocabulary_of_one_word_has_ids_of_it() -> None:
         assert slot_for("input_ids", "", Sizes(SimpleNamespace(vocab_size=words))).limit == limit
 
 
+def test_token_types_differ_within_a_call() -> None:
+    slot = slot_for("token_type_ids", "", Sizes(SimpleNamespace(type_vocab_size=2, vocab_size=99)))
+    types = make({"token_type_ids": slot}, (3, 8), 0).kwargs["token_type_ids"]
+    assert set(types.flatten().tolist()) == {0, 1} and len({tuple(row) for row in types.tolist()}) == 3
+
+
 def test_what_a_constructor_passes_on_is_asked_for() -> None:
     class Base(nn.Module):
         def __init__(self, width, depth=2):

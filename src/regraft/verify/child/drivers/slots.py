@@ -28,6 +28,7 @@ class Dim(NamedTuple):
 
 BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
 _BY_ANNOTATION = {"dtype": torch.float32, "device": torch.device("cpu")}
+_SPECIAL = 3  # token ids, the first ones, that often stand for no word
 GRID = 4  # rows and columns of an image's patches where they come with a grid
 
 
@@ -35,8 +36,8 @@ GRID = 4  # rows and columns of an image's patches where they come with a grid
 class Slot:
     """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
 
-    Kinds: normal (random numbers), ids (integers below `limit`; first those of `places`, pairs of a token and how
-    often it stands there, which then stand nowhere else), marks (1 where the first of the `places` is, 2 for the next,
+    Kinds: normal (random numbers), ids (integers from `lowest` on, below `limit`; first those of `places`, pairs of a
+    token and how often it stands there, which then stand nowhere else), marks (1 where the first of the `places` is, 2 for the next,
     0 elsewhere), mask (ones, then zeros in the second row), additive (zeros), ones, zeros, bool, every other (true,
     false, true, ... in the last dimension), boxes (corners in the last dimension), patches (as normal, in the last
     dimension after a row and a column), range (0, 1, 2, ... in the last dimension), pair (a tuple of two like normal:
@@ -50,6 +51,7 @@ class Slot:
     limit: int = 0
     value: Any = None
     places: tuple[tuple[int, int], ...] = ()
+    lowest: int = _SPECIAL
 
 
 Spec = Mapping[str, Slot]
@@ -97,7 +99,7 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     if slot.kind == "normal":
         return torch.randn(shape, generator=generator)
     if slot.kind == "ids":
-        ids = torch.randint(min(3, slot.limit - 1), slot.limit, shape, generator=generator)
+        ids = torch.randint(min(slot.lowest, slot.limit - 1), slot.limit, shape, generator=generator)
         for token, _ in slot.places:
             ids = ids.masked_fill(ids == token, 0)
         return _filled(ids, slot.places)
@@ -172,7 +174,8 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
             if kind == "mask" and inner:
                 return Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))
             known = (BATCH, Dim(frames), *dims[1:]) if video else dims
-            return Slot(kind, tuple(sized(dim, sizes) for dim in known), _limit(name, sizes))
+            lowest = 0 if "type" in name else _SPECIAL
+            return Slot(kind, tuple(sized(dim, sizes) for dim in known), _limit(name, sizes), lowest=lowest)
     if "LongTensor" in annotation:
         return Slot("ids", (BATCH, LENGTH), 2)
     if "BoolTensor" in annotation:
