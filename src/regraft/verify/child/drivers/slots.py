@@ -37,13 +37,12 @@ class Slot:
     """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
 
     Kinds: normal (random numbers), ids (integers from `lowest` on, below `limit`; first those of `places`, pairs of a
-    token and how often it stands there, which then stand nowhere else), marks (1 where the first of the `places` is, 2 for the next,
-    0 elsewhere), mask (ones, then zeros in the second row), additive (zeros), ones, zeros, bool, every other (true,
-    false, true, ... in the last dimension), boxes (corners in the last dimension), patches (as normal, in the last
-    dimension after a row and a column), range (0, 1, 2, ... in the last dimension), pair (a tuple of two like normal:
-    keys and values), grid (rows and columns of patches, frames before them where
-    there are three), bounds (where the only sequence of a row begins and
-    ends).
+    token and how often it stands there, which then stand nowhere else), marks (1 where the first of the `places` is, 2
+    for the next, 0 elsewhere), mask (ones, then zeros in the second row), additive (zeros), ones, zeros, bool, every
+    other (true, false, true, ... in the last dimension), boxes (corners in the last dimension), patches (as normal, in
+    the last dimension after a row and a column), range (0, 1, 2, ... in the last dimension), pair (a tuple of two like
+    normal: keys and values), grid (rows and columns of patches, frames before them where there are three), bounds
+    (where the only sequence of a row begins and ends).
     """
 
     kind: str
