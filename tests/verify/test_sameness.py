@@ -244,6 +244,7 @@ def test_annotations_and_the_arguments_of_super_are_no_results(
         ("cls", "results", "proved"),
         ("cls", "strict", "unproven"),
         ("type(cls.__name__, (cls,), {})", "results", "unproven"),
+        ("None", "results", "unproven"),
     ],
 )
 def test_super_may_name_a_class_that_its_decorator_returns(
@@ -268,7 +269,7 @@ class A(B):
     path.write_text(text)
     changed = text.replace("super().__init__", "super(A, self).__init__").encode()
     (verdict,) = verify(path, changed, contract=contract)
-    assert verdict.status == status
+    assert verdict.status == status and "did not finish" not in verdict.reason
 
 
 def test_super_in_an_inner_function_keeps_its_arguments() -> None:

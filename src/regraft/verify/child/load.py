@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
-import inspect
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from regraft.target import load_source
@@ -60,17 +58,6 @@ def load_again(original: Path) -> ModuleType:
 def plain(name: str) -> str:
     """The name of a module without what tells the versions of a file apart."""
     return name.removesuffix(SUFFIX).removesuffix(AGAIN).removesuffix(ORIGINAL)
-
-
-def is_returned(name: str, modules: Iterable[ModuleType]) -> bool:
-    """Whether the name of a class means the class that its own methods know, whatever decorates it."""
-    classes = []
-    for module in modules:
-        cls = getattr(module, name, None)
-        functions = [inspect.unwrap(value) for value in vars(cls).values() if isinstance(value, FunctionType)]
-        variables = [pair for f in functions for pair in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True)]
-        classes += [(cell.cell_contents, cls) for variable, cell in variables if variable == "__class__"]
-    return bool(classes) and all(known is cls for known, cls in classes)
 
 
 def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:

@@ -17,7 +17,7 @@ import torch
 from regraft.target import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
-from regraft.verify.child.checks.declarations import undecided_declarations
+from regraft.verify.child.checks.declarations import is_returned, undecided_declarations
 from regraft.verify.child.checks.mutants import Mutants
 from regraft.verify.child.checks.options import options_with_one_value
 from regraft.verify.child.checks.surroundings import reads_of_surroundings
@@ -31,7 +31,7 @@ from regraft.verify.child.examine import examine
 from regraft.verify.child.isolated import Judge
 from regraft.verify.child.later import examine_later
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.load import is_returned, load_again, load_changed, load_original
+from regraft.verify.child.load import load_again, load_changed, load_original
 from regraft.verify.child.session import Session
 from regraft.verify.child.state import variables
 from regraft.verify.child.trace import Tracer, leave_kernels_out

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 from regraft.verify.changes import Change
-from regraft.verify.child.checks.edited import definition_node
+from regraft.verify.child.checks.edited import definition_node, functions_of
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -69,3 +69,17 @@ def _calls_with(function: ast.AST, keywords: str) -> int:
         for call in calls
         for keyword in call.keywords
     )
+
+
+def is_returned(name: str, modules: Iterable[ModuleType]) -> bool:
+    """Whether the name of a class means the class that its own methods know, whatever decorates it."""
+    pairs = []
+    for module in modules:
+        cls = getattr(module, name, None)
+        if not isinstance(cls, type):
+            return False
+        for function in functions_of(cls, str(module.__file__)):
+            variables = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+            if "__class__" in variables:
+                pairs.append((variables["__class__"].cell_contents, cls))
+    return bool(pairs) and all(known is cls for known, cls in pairs)
