@@ -79,6 +79,9 @@ def verify(
     changes = find_changes(before, changed)
     if not changes:
         return ()
+    strict = contract == "strict"
+    same = same_definitions(before, changed, messages=strict)
+    more = same if strict else same_definitions(before, changed, messages=False, return_classes=True)
     job = _Job(
         original=original.resolve(),
         changed=changed,
@@ -89,8 +92,8 @@ def verify(
         memory_limit=memory_limit,
         python=python,
         terms=Terms(effort, contract, tuple(sorted(keep))),
-        same=same_definitions(before, changed, messages=contract == "strict"),
-        same_if_returned=same_definitions(before, changed, messages=contract == "strict", return_classes=True),
+        same=same,
+        same_if_returned=more - same,
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -141,7 +144,7 @@ class _Job:
     """One verification: the request, the child runs, and who died of what.
 
     `same` names the definitions that are the same program in both versions, whatever could be run of them, and
-    `same_if_returned` those that are if their decorators return the class that they are given.
+    `same_if_returned` further ones that are if their decorators return the class that they are given.
     """
 
     original: Path
@@ -205,7 +208,7 @@ class _Job:
             "contract": self.terms.contract,
             "same": self.terms.effort != "high"
             and all(change.definition in self.same | self.same_if_returned for change in self.changes),
-            "same if returned": sorted(self.same_if_returned - self.same),
+            "same if returned": sorted(self.same_if_returned),
             "text": _text(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")

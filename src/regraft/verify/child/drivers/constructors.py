@@ -56,10 +56,10 @@ def guesses(cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str
 def _constructor(cls: type) -> list[inspect.Parameter]:
     """The parameters of a class, those that it passes on (`*args, **kwargs`) from the class above it included."""
     found: dict[str, inspect.Parameter] = {}
-    for one in cls.__mro__:
-        if "__init__" in vars(one):
-            kinds = {parameter.kind for parameter in inspect.signature(vars(one)["__init__"]).parameters.values()}
-            found = {parameter.name: parameter for parameter in inputs.parameters(inspect.signature(one))} | found
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            kinds = {parameter.kind for parameter in inspect.signature(vars(base)["__init__"]).parameters.values()}
+            found = {parameter.name: parameter for parameter in inputs.parameters(inspect.signature(base))} | found
             if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds:
                 break
     return [*found.values()]
@@ -122,4 +122,5 @@ def _config_attributes(source: str) -> tuple[str, ...]:
 
 
 def is_config(value: Any) -> bool:
+    """Whether a constructor value is a configuration, made up ones included."""
     return isinstance(value, SimpleNamespace) or hasattr(value, "to_dict")

@@ -267,7 +267,6 @@ def _first_life(name: str, cls: type, given: _Source, session: Session) -> _Life
         failures.append((life, guess))
         if time.process_time() > deadline:
             break
-    reason = max((failure for failure, _ in failures), key=lambda failure: failure.built, default=_Failure(False, ""))
     for failure, guess in sorted(failures, key=lambda pair: pair[0].progress, reverse=True):
         if time.process_time() > deadline:
             break
@@ -276,7 +275,8 @@ def _first_life(name: str, cls: type, given: _Source, session: Session) -> _Life
             life = _mended_life(name, guess, life, given, session, deadline)
         if isinstance(life, _Life):
             return life
-    session.ledger.skip(f"{name} (inference): {reason.reason}")
+    told, _ = max(failures, key=lambda pair: pair[0].built)
+    session.ledger.skip(f"{name} (inference): {told.reason}")
     return None
 
 

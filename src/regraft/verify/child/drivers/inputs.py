@@ -267,13 +267,16 @@ def _with_flags(model: Any, calls: Calls, accepted: set[str], text: str) -> Iter
     choices = [(p.name, not p.default) for p in flags] + [(name, True) for name in _ASK if name in accepted]
     every = (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False))
     for name, value in sorted(every, key=lambda one: not _mentions(text, one[0])):
+        if name not in accepted:
+            continue
         more = _with_values(calls, {name: value})
-        error = _error(model, more(0)[0]) if name in accepted else None
-        if error is not None:  # it may name the flags that this one is for
-            named = set(re.findall(r"\w+", str(error))) & accepted - {name}
-            more = _with_values(calls, {name: value, **{other: to for other, to in every if other in named}})
-            error = _error(model, more(0)[0]) if named else error
-        if name in accepted and error is None:
+        error = _error(model, more(0)[0])
+        words = set(re.findall(r"\w+", str(error))) & accepted - {name}
+        others = {flag: to for flag, to in every if flag in words}
+        if error is not None and others:  # it names flags that go with this one
+            more = _with_values(calls, {name: value, **others})
+            error = _error(model, more(0)[0])
+        if error is None:
             yield more
 
 

@@ -187,8 +187,12 @@ def _dividable(failed: Attempt) -> Spec | None:
         return None
     lengths = {slot.dims[1] for slot in failed.spec.values() if len(slot.dims) > 2}
     longer = {dim: Dim(4 * dim.factor, dim.of) for dim in lengths if 4 * dim.at(failed.size) <= _LONGEST}
-    dims = {name: tuple(longer.get(dim, dim) for dim in slot.dims) for name, slot in failed.spec.items()}
-    return {name: replace(slot, dims=dims[name]) for name, slot in failed.spec.items()} if longer else None
+    if not longer:
+        return None
+    return {
+        name: replace(slot, dims=tuple(longer.get(dim, dim) for dim in slot.dims))
+        for name, slot in failed.spec.items()
+    }
 
 
 def _with_attribute(spec: Spec, attribute: str) -> Spec | None:

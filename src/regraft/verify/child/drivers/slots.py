@@ -181,11 +181,10 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
         return Slot("bool", (BATCH, LENGTH))
     if annotation.rpartition(".")[2] == "Module":  # whose attributes a function reads; what it lacks shows
         return Slot("plain", value=SimpleNamespace(training=False))
-    for kind, value in _BY_ANNOTATION.items():
-        if annotation.removesuffix("|None") in (kind, f"torch.{kind}"):
-            return Slot("plain", value=value)
+    if _type_name(annotation) in _BY_ANNOTATION:
+        return Slot("plain", value=_BY_ANNOTATION[_type_name(annotation)])
     if is_plain(name, annotation):
-        return Slot("plain", value=-1 if name == "dim" else value_for(name, annotation.removesuffix("|None")))
+        return Slot("plain", value=-1 if name == "dim" else value_for(name, _type_name(annotation)))
     return Slot("normal", (BATCH, LENGTH, sized("hidden", sizes)))
 
 
@@ -198,10 +197,15 @@ def packed_patches(sizes: Sizes) -> Slot:
 
 def is_plain(name: str, annotation: str) -> bool:
     """Whether a parameter is no tensor."""
-    if annotation.removesuffix("|None").removeprefix("torch.") in ("int", "float", "bool", "str", *_BY_ANNOTATION):
+    if _type_name(annotation) in ("int", "float", "bool", "str", *_BY_ANNOTATION):
         return True
     names = ("eps", "epsilon", "dim", "p", "dropout", "training", "scale", "scaling", "n_rep")
     return name in names or name.startswith(("num_", "is_", "output_", "use_", "return_"))
+
+
+def _type_name(annotation: str) -> str:
+    """The name of the annotated type, without the module of torch."""
+    return annotation.removesuffix("|None").removeprefix("torch.")
 
 
 def is_named(name: str) -> bool:
