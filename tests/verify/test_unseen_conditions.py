@@ -256,5 +256,26 @@ class Embeddings(nn.Module):
 
 
 def test_padding_inside_of_a_row_is_tried(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, TOKENS, "mask.cumsum(1)", "torch.arange(1, mask.shape[1] + 1).expand_as(mask)")
+    verdict = verdict_on(tmp_path, TOKENS, "mask.cumsum(1)", "torch.ones_like(mask).cumsum(1)")
     assert (verdict.status, "padding_idx 1" in verdict.reason) == ("refuted", True), verdict
+
+
+SEGMENTS = """\
+import torch
+from torch import nn
+
+
+class Segmented(nn.Module):
+    def __init__(self, width: int = 16):
+        super().__init__()
+        self.table, self.proj = nn.Embedding(2, width), nn.Linear(width, width)
+
+    def forward(self, x: torch.FloatTensor, segments: torch.LongTensor):
+        return self.proj(x) + self.table(segments)
+"""
+
+
+def test_whole_numbers_differ_between_the_rows_of_a_call(tmp_path: Path) -> None:
+    first_row = "self.table(segments[:1].expand_as(segments))"
+    verdict = verdict_on(tmp_path, SEGMENTS, "self.table(segments)", first_row)
+    assert (verdict.status, "number 0" in verdict.reason) == ("refuted", True), verdict

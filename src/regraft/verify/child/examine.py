@@ -80,14 +80,14 @@ def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, 
 def _replay_until_refuted(
     entries: list[Recorded], done: set[int], kinds: set[str], setting: Setting, session: Session
 ) -> bool:
-    """Replay what is not done yet, innermost first; return False once something is refuted.
+    """Replay what is not done yet, innermost and largest first; return False once something is refuted.
 
     What holds an instance of it has to be built anew then, so that it is judged without the fault of another. Every
     instance is replayed as recorded (unless the setting is brief); on other inputs only the first of those with equal
-    layers, settings and shapes. What an earlier subject has replayed is not replayed once more: the heads of a family
-    hold one and the same model.
+    layers, settings and shapes. Other inputs are made from a large call, as a mix-up of rows needs more than one. What
+    an earlier subject has replayed is not replayed once more: the heads of a family hold one and the same model.
     """
-    for number, entry in sorted(enumerate(entries), key=lambda pair: -depth(pair[1])):
+    for number, entry in sorted(enumerate(entries), key=lambda pair: (-depth(pair[1]), -_elements(pair[1].call))):
         if number in done or entry.definition not in session.ledger.open():
             continue
         done.add(number)
@@ -99,6 +99,10 @@ def _replay_until_refuted(
         if entry.definition not in session.ledger.open() and session.ledger.open():
             return False
     return True
+
+
+def _elements(call: Call) -> int:
+    return sum(tensor.numel() for tensor in tree.tensors(call))
 
 
 def _kind(entry: Recorded, setting: Setting) -> str:

@@ -21,7 +21,7 @@ HUGE = (1e4, -1e4, 1e5, -1e5)
 # is saturated, and what kernels make of its gradient there is rounding.
 VALUES, EXTREME, UNDEFINED = "values", "extreme values", "values that are not finite"
 _SPECIAL = re.compile(r"(^|_)(pad|eos|bos|sep|cls|mask|unk)\w*_(id|idx|index)$|^padding_idx$")
-_TOKENS = 6  # that are tried
+_TOKENS = 6  # with a name that are tried
 NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
 
 
@@ -57,9 +57,10 @@ def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
     named = [(name, value) for place in places for name, value in place.items() if _SPECIAL.search(name)]
     whole = [(name, value) for name, value in named if type(value) is int and value >= 0]
     found: dict[int, str] = {}
-    for name, value in (*sorted(whole, key=lambda pair: "pad" not in pair[0]), *(("number", n) for n in range(3))):
+    for name, value in sorted(whole, key=lambda pair: "pad" not in pair[0]):
         found.setdefault(value, name)
     yield from ((name, value) for value, name in [*found.items()][:_TOKENS])
+    yield from (("number", value) for value in range(3) if value not in [*found][:_TOKENS])
 
 
 def _is_whole(leaf: Any) -> bool:
