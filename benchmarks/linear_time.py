@@ -10,8 +10,8 @@ from __future__ import annotations
 import time
 
 from regraft.rules import load_rules
-from regraft.scan import check_source, compile_rules
-from regraft.source import SourceFile, parse
+from regraft.scanning import check_source, compile_rules
+from regraft.source.text import SourceFile, parse
 
 HEAD = """import torch
 from torch import nn

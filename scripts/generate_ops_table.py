@@ -1,4 +1,4 @@
-"""Generate `src/regraft/ops_table.json`: the canonical tensor operations and their spellings.
+"""Generate `src/regraft/structure/ops_table.json`: the canonical tensor operations and their spellings.
 
 Run with the PyTorch whose API the table is to describe:
 
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-OUT = Path(__file__).parent.parent / "src" / "regraft" / "ops_table.json"
+OUT = Path(__file__).parent.parent / "src" / "regraft" / "structure" / "ops_table.json"
 SPACES = (
     ("torch.nn.functional", F),
     ("torch", torch),

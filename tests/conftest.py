@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.source import SourceFile, parse
+from regraft.source.text import SourceFile, parse
 from regraft.structure import Body, Module, Structure
 
 

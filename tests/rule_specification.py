@@ -33,8 +33,8 @@ from regraft.dsl.syntax import (
     Transformation,
     Var,
 )  # fmt: skip
+from regraft.matching.pattern import alternatives, variables
 from regraft.ops import rms_norm
-from regraft.pattern import alternatives, variables
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "@": operator.matmul,

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, check_file, compile_rules
-from regraft.source import Edit, SourceFile, Span, parse
+from regraft.scanning import CompiledRule, check_file, compile_rules
+from regraft.source.text import Edit, SourceFile, Span, parse
 from regraft.structure import Module
 
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "adopter199"

@@ -9,8 +9,8 @@ import pytest
 from regraft.dsl import parse_rule, print_rule
 from regraft.dsl.syntax import RuleSyntax, SyntaxProblem
 from regraft.rules import Rule
-from regraft.scan import FileReport, check_source, compile_rules, rewrite_file
-from regraft.source import SourceFile, parse
+from regraft.scanning import FileReport, check_source, compile_rules, rewrite_file
+from regraft.source.text import SourceFile, parse
 
 RULE = """
 rule scaled-sum

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from regraft import cache, parallel
-from regraft.cache import Cache
-from regraft.parallel import Task, scan_files
 from regraft.report.machine import Collector
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, FileReport, compile_rules
-from regraft.source import SourceError
+from regraft.scanning import CompiledRule, FileReport, cache, compile_rules, parallel
+from regraft.scanning.cache import Cache
+from regraft.scanning.parallel import Task, scan_files
+from regraft.source import cache_key
+from regraft.source.cache_key import cache_directory
+from regraft.source.text import SourceError
 
 Write = Callable[[str, str], Path]
 RULES, _ = compile_rules(load_rules()[0])
@@ -72,7 +73,7 @@ def test_what_a_report_depends_on_is_in_its_key(
     elif change == "package":
         write("pkg/__init__.py", "")
     else:
-        monkeypatch.setattr(cache, "PACKAGE", path.parent)
+        monkeypatch.setattr(cache_key, "PACKAGE", path.parent)
     scanned([path], Task(rules, cache=tmp_path / "kept"))
     assert scans == ["m.py", "m.py"]
 
@@ -118,11 +119,11 @@ def test_entries_that_nobody_uses_are_deleted(write: Write, tmp_path: Path) -> N
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cache.directory({"REGRAFT_CACHE_DIR": "here", "XDG_CACHE_HOME": "/x"}) == Path("here")
+    assert cache_directory({"REGRAFT_CACHE_DIR": "here", "XDG_CACHE_HOME": "/x"}) == Path("here")
     if os.name != "nt":
-        assert cache.directory({"XDG_CACHE_HOME": "/x"}) == Path("/x/regraft")
+        assert cache_directory({"XDG_CACHE_HOME": "/x"}) == Path("/x/regraft")
         monkeypatch.setenv("HOME", str(tmp_path))
-        assert cache.directory({"XDG_CACHE_HOME": "relative"}) == tmp_path / ".cache" / "regraft"
+        assert cache_directory({"XDG_CACHE_HOME": "relative"}) == tmp_path / ".cache" / "regraft"
 
 
 def test_processes_give_the_same_in_the_same_order(write: Write, tmp_path: Path) -> None:

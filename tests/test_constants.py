@@ -6,10 +6,10 @@ import pytest
 
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
-from regraft.found import Match
-from regraft.match import find
-from regraft.pattern import compile_rule
-from regraft.source import SourceFile, parse
+from regraft.matching.matcher import find
+from regraft.matching.pattern import compile_rule
+from regraft.matching.result import Match
+from regraft.source.text import SourceFile, parse
 from regraft.structure.module import Module
 
 RULE = """rule r

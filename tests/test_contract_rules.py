@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from regraft.cache import Cache
 from regraft.dsl.syntax import Need
-from regraft.lock import HEAD, pinned
-from regraft.needs import missing
 from regraft.rules import load_rules
-from regraft.scan import check_source, compile_rules, rewrite_file, withhold_contract_rules
-from regraft.source import SourceFile, parse
+from regraft.rules.lock import HEAD, pinned
+from regraft.rules.requirements import missing
+from regraft.scanning import check_source, compile_rules, rewrite_file, withhold_contract_rules
+from regraft.scanning.cache import Cache
+from regraft.source.text import SourceFile, parse
 
 OLD_TORCH = bool(missing([Need("torch", "2.13")]))
 pytestmark = pytest.mark.skipif(OLD_TORCH, reason="torch/linear-cross-entropy needs PyTorch 2.13")

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from regraft.rules import load_rules
-from regraft.scan import check_source, compile_rules, rewrite_file
-from regraft.source import SourceFile, parse
+from regraft.scanning import check_source, compile_rules, rewrite_file
+from regraft.source.text import SourceFile, parse
 
 PROGRAMS = sorted((Path(__file__).parent / "corpus_calls").glob("*.py"))
 RULES, _ = compile_rules(load_rules()[0])

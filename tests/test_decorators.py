@@ -13,8 +13,8 @@ import pytest
 from regraft.dsl import parse_rule
 from regraft.fix import proved_fix
 from regraft.rules import BUILT_IN, Rule, load_rule
-from regraft.scan import CompiledRule, FileReport, check_file, check_source, compile_rules, rewrite_file
-from regraft.source import SourceFile, parse
+from regraft.scanning import CompiledRule, FileReport, check_file, check_source, compile_rules, rewrite_file
+from regraft.source.text import SourceFile, parse
 from regraft.verify import Status, Verdict
 
 HEAD = "import torch\nfrom torch import nn\nfrom transformers.activations import ACT2FN\n\n\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from regraft.difference import DiffError, new_versions
-from regraft.source import diff
+from regraft.source.diff import DiffError, new_versions
+from regraft.source.text import diff
 
 OLD = "import torch\n\n\ndef weights(x):\n    return torch.softmax(x, -1)\n"
 NEW = OLD.replace("-1", "1")

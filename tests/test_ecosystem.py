@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from regraft.rules import load_rules
-from regraft.scan import check_file, choose, compile_rules, rewrite_file
+from regraft.scanning import check_file, choose, compile_rules, rewrite_file
 
 GOLDEN = Path(__file__).parent / "golden" / "transformers-5.23.0.json"
 

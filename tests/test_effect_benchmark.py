@@ -50,7 +50,7 @@ def test_nothing_to_rewrite_is_not_as_asked(acceptance: Any, capsys: pytest.Capt
 def test_every_case_names_a_rule_that_rewrites_its_model(acceptance: Any) -> None:
     rules, problems = acceptance.load_rules([case.rule for case in acceptance.cases(1)])
     assert not problems
-    from regraft.scan import check_file, compile_rules
+    from regraft.scanning import check_file, compile_rules
 
     report = check_file(FOLDER / "models.py", compile_rules(rules)[0])
     found = {one.rule.id for one in report.findings if one.fixable}

@@ -10,8 +10,8 @@ from pysource_codegen import generate
 
 from regraft.dsl import parse_fragment, print_fragment
 from regraft.rules import load_rules
-from regraft.scan import check_source, compile_rules, rewrite_file
-from regraft.source import SourceFile, parse
+from regraft.scanning import check_source, compile_rules, rewrite_file
+from regraft.source.text import SourceFile, parse
 from regraft.structure import Module
 from regraft.structure.show import body_nodes, layer_nodes, paths
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from regraft.rules import load_rules
-from regraft.scan import check_source, compile_rules, rewrite_file
-from regraft.source import SourceFile, parse
+from regraft.scanning import check_source, compile_rules, rewrite_file
+from regraft.source.text import SourceFile, parse
 
 RULES, _ = compile_rules(load_rules()[0])
 HEAD = """import math

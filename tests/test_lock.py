@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from regraft.cli import main
-from regraft.lock import NAME, Lock, LockError, locked_rules, nearest, notes, pinned, read, write
 from regraft.rules import BUILT_IN, load_rules
+from regraft.rules.lock import NAME, Lock, LockError, locked_rules, nearest, notes, pinned, read, write
 
 CODE = """\
 import torch

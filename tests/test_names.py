@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.names import Names, module_names, package_of
+from regraft.source.names import Names, module_names, package_of
 
 
 def names(text: str, package: str = "") -> Names:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from regraft import needs
 from regraft.cli import main
 from regraft.dsl.syntax import Need
+from regraft.rules import requirements as needs
 
 CODE = "import torch\n\n\ndef gated(gate, up):\n    return torch.nn.functional.silu(gate) * up\n"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from regraft.conditions import PREDICATES
+from regraft.matching.predicates import PREDICATES
 from regraft.rules import Rule, RuleProblem, load_rule
-from regraft.scan import check_source, compile_rules, rewrite_file
-from regraft.source import SourceFile, parse
+from regraft.scanning import check_source, compile_rules, rewrite_file
+from regraft.source.text import SourceFile, parse
 
 HEAD = 'rule mine\n  summary "Mine"\n  safety numeric\n  needs torch >= 2.4\n'
 SCALED = """\

@@ -7,10 +7,10 @@ import ast
 import pytest
 
 from conftest import source_of
-from regraft import source as text
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, check_source, compile_rules, rewrite_file
-from regraft.source import SourceFile, parse
+from regraft.scanning import CompiledRule, check_source, compile_rules, rewrite_file
+from regraft.source import text
+from regraft.source.text import SourceFile, parse
 
 HEAD = """import torch
 import torch.nn.functional as F

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from regraft import source as text
 from regraft.dsl import parse_rule, print_rule
 from regraft.rules import Example, Rule, load_rules, page_examples
-from regraft.scan import FileReport, check_source, compile_rules, rewrite_file
-from regraft.source import SourceFile, parse
+from regraft.scanning import FileReport, check_source, compile_rules, rewrite_file
+from regraft.source import text
+from regraft.source.text import SourceFile, parse
 
 RULES, PROBLEMS = load_rules(["*/*"])
 REWRITES = [(rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "rewrite"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.conditions import PREDICATES
+from regraft.matching.predicates import PREDICATES
 from regraft.rules import BUILT_IN, Rule, RuleProblem, load_rules, page_examples
 
 RULE = """\
@@ -88,13 +88,6 @@ def test_loading_imports_no_torch() -> None:
         "import sys; from regraft.rules import load_rules; assert load_rules()[0]; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_module_and_the_folder_of_one_name_live_together() -> None:
-    import regraft.rules
-
-    assert Path(regraft.rules.__file__).name == "rules.py"
-    assert Path(regraft.rules.__file__).with_name("rules") == BUILT_IN
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regraft.source import MAX_BYTES, Edit, SourceError, SourceFile, Span, apply, diff, parse, read, write
+from regraft.source.text import MAX_BYTES, Edit, SourceError, SourceFile, Span, apply, diff, parse, read, write
 
 
 def ok(data: bytes) -> SourceFile:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from regraft.target import find_function
+from regraft.source.object_reference import find_function
 
 
 @pytest.fixture

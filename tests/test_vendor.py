@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from regraft import __version__
-from regraft.kernels import OPS
-from regraft.vendor import vendor_source, vendored_names
+from regraft.rewriting.vendor import vendor_source, vendored_names
+from regraft.rules.kernels import OPS
 
 ALL = (
     "conv_batch_norm",

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from regraft.match import find
-from regraft.scan import CompiledRule
-from regraft.source import SourceError, read
+from regraft.matching.matcher import find
+from regraft.scanning import CompiledRule
+from regraft.source.text import SourceError, read
 from regraft.structure import Module, Structure
 
 

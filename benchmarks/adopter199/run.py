@@ -37,10 +37,10 @@ import soundness
 import textual
 from packages import Package, fetch
 
-from regraft.parallel import Task, scan_files
 from regraft.report import machine
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, FileReport, Finding, check_file, collected_between, compile_rules
+from regraft.scanning import CompiledRule, FileReport, Finding, check_file, collected_between, compile_rules
+from regraft.scanning.parallel import Task, scan_files
 
 
 @dataclass(frozen=True, slots=True)

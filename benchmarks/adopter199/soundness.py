@@ -8,9 +8,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from regraft.imports import Imports
-from regraft.rewrite import Patch
-from regraft.scan import (
+from regraft.rewriting.rewrite import Patch
+from regraft.scanning import (
     CompiledRule,
     FileReport,
     RuleDefect,
@@ -20,7 +19,8 @@ from regraft.scan import (
     choose,
     rewrite_file,
 )
-from regraft.source import Edit, SourceError, SourceFile, diff, parse
+from regraft.source.imports import Imports
+from regraft.source.text import Edit, SourceError, SourceFile, diff, parse
 from regraft.structure import Module
 
 HOME = "regraft.ops"

@@ -29,7 +29,7 @@ import onnxruntime
 import torch
 
 import regraft
-import regraft.dynamic
+import regraft.splitting
 
 
 def fastest(variants: dict, calls: list, repeats: int = 40) -> dict[str, float]:
@@ -49,7 +49,7 @@ def split(networks, model, calls, **options):
     return regraft.split(model, calls, unseen=getattr(networks, "UNSEEN", "refuse"), **options)
 
 
-def refusal(problem: regraft.dynamic.Unsplittable) -> str:
+def refusal(problem: regraft.Unsplittable) -> str:
     return f"refused: {pathlib.Path(problem.path).name}:{problem.line}: {problem.reason[:160]}"
 
 
@@ -57,7 +57,7 @@ def as_file(model, calls, networks):
     """The network as one ONNX file, or why it is refused."""
     try:
         return split(networks, model, calls, cache=False, single_file=True)
-    except regraft.dynamic.Unsplittable as problem:
+    except regraft.Unsplittable as problem:
         return refusal(problem)
 
 
@@ -80,7 +80,7 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
     started = time.process_time()
     try:
         made = split(networks, model, calls)
-    except regraft.dynamic.Unsplittable as problem:
+    except regraft.Unsplittable as problem:
         print(f"{name:20} {refusal(problem)}", flush=True)
         return None
     build = time.process_time() - started
@@ -96,7 +96,7 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
     for compiler in options.compiler:
         try:
             other = split(networks, model, calls, compiler=compiler, cache=False)
-        except regraft.dynamic.Unsplittable as problem:
+        except regraft.Unsplittable as problem:
             notes.append(f"{compiler} refused: {problem.reason[-160:]}")
             continue
         variants[compiler] = other
@@ -134,7 +134,7 @@ def measure_batch(name: str, networks, options) -> dict[str, float] | None:
         others = {
             one: split(networks, model, calls, cache=False, batched=True, compiler=one) for one in options.compiler
         }
-    except regraft.dynamic.Unsplittable as problem:
+    except regraft.Unsplittable as problem:
         print(f"{name:20} {refusal(problem)}", flush=True)
         return None
     calls = calls[: options.batch]

@@ -29,7 +29,7 @@ import torch
 
 from regraft.bench import Options, bench, calls_of
 from regraft.rules import load_rules
-from regraft.scan import compile_rules
+from regraft.scanning import compile_rules
 
 
 @dataclass(frozen=True, slots=True)

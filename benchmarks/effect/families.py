@@ -27,7 +27,7 @@ import transformers
 
 from regraft.bench import Goal, Options, Result, bench, calls_of
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, compile_rules
+from regraft.scanning import CompiledRule, compile_rules
 
 Made = tuple[Any, dict[str, Any]]
 BATCH, LENGTH, PIXELS = 2, 128, 224

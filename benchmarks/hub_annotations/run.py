@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "liger_coverage"))
 from run import Package, Place, annotated, fetch, missed
 
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, check_file, check_source, compile_rules, rewrite_file
-from regraft.source import SourceError, SourceFile, parse
+from regraft.scanning import CompiledRule, check_file, check_source, compile_rules, rewrite_file
+from regraft.source.text import SourceError, SourceFile, parse
 
 KERNELS = ("RMSNorm", "rotary_pos_emb")
 

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "adopter199"))
 from packages import Package, fetch
 
 from regraft.rules import load_rules
-from regraft.scan import Finding, check_file, collected_between, compile_rules
+from regraft.scanning import Finding, check_file, collected_between, compile_rules
 
 RULES = {
     "rmsnorm": "rms-norm", "swiglu_mlp": "gated-activation", "geglu_mlp": "gated-activation", "rope": "rotary",

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from regraft.source import Edit, SourceError, SourceFile, Span, apply, parse
+from regraft.source.text import Edit, SourceError, SourceFile, Span, apply, parse
 
 KINDS = {
     "syntax-tree": "generated from the syntax tree",

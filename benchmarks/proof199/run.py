@@ -33,7 +33,7 @@ import packages
 from results import Patch, Result, Store, key, rows
 
 from regraft.rules import load_rules
-from regraft.scan import CompiledRule, FileReport, Finding, RuleDefect, check_file, compile_rules, rewrite_file
+from regraft.scanning import CompiledRule, FileReport, Finding, RuleDefect, check_file, compile_rules, rewrite_file
 from regraft.verify import Verdict, VerifyError, verify
 
 STORE = environment.STORE / "results.jsonl"

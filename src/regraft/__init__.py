@@ -8,11 +8,11 @@ from typing import Any
 __version__ = "0.1.0"
 __all__ = ["Unsplittable", "load_split", "optimize", "restore", "split"]
 _ROOMS = {
-    "Unsplittable": "dynamic",
-    "load_split": "dynamic",
+    "Unsplittable": "splitting",
+    "load_split": "splitting",
     "optimize": "live",
     "restore": "live",
-    "split": "dynamic",
+    "split": "splitting",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from regraft.scan import CompiledRule, FileReport, Finding, check_source, rewrite_file
+from regraft.scanning import CompiledRule, FileReport, Finding, check_source, rewrite_file
 from regraft.verify import Verdict
 
 Verify = Callable[[bytes], tuple[Verdict, ...]]

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 
 from regraft.cli import main
-from regraft.lock import NAME, read
+from regraft.rules.lock import NAME, read
 
 MODEL = """\
 import math

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from regraft.bench import Goal, Options, as_text, bench, calls_of  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
-from regraft.scan import compile_rules  # noqa: E402
+from regraft.scanning import compile_rules  # noqa: E402
 
 MODEL = """\
 import torch

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.dsl.syntax import RuleSyntax  # noqa: E402
-from regraft.pattern import alternatives  # noqa: E402
+from regraft.matching.pattern import alternatives  # noqa: E402
 from regraft.rules import Rule, load_rules  # noqa: E402
 from rule_specification import check_rule  # noqa: E402
 

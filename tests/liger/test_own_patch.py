@@ -18,7 +18,7 @@ from transformers.models.llama import modeling_llama  # noqa: E402
 from regraft.bench import BenchError, Options, bench  # noqa: E402
 from regraft.bench.liger import liger_patched  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
-from regraft.scan import compile_rules  # noqa: E402
+from regraft.scanning import compile_rules  # noqa: E402
 
 TOKENS = torch.randint(0, 64, (1, 5), generator=torch.Generator().manual_seed(0))
 

@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from regraft.rules import load_rules  # noqa: E402
-from regraft.scan import check_source, compile_rules, rewrite_file  # noqa: E402
-from regraft.source import SourceFile, parse  # noqa: E402
+from regraft.scanning import check_source, compile_rules, rewrite_file  # noqa: E402
+from regraft.source.text import SourceFile, parse  # noqa: E402
 
 MODEL = """
 import torch

@@ -22,8 +22,8 @@ from torch import nn  # noqa: E402
 
 import regraft  # noqa: E402
 from regraft.live import NothingOptimized, OtherConditions  # noqa: E402
-from regraft.lock import NAME, Lock, pinned, write  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
+from regraft.rules.lock import NAME, Lock, pinned, write  # noqa: E402
 
 CODE = """\
 import functools

@@ -13,8 +13,8 @@ pytest.importorskip("onnxruntime")
 from torch import nn  # noqa: E402
 
 import regraft  # noqa: E402
-from regraft.dynamic import Unsplittable  # noqa: E402
-from regraft.dynamic.check import difference  # noqa: E402
+from regraft.splitting import Unsplittable  # noqa: E402
+from regraft.splitting.check import difference  # noqa: E402
 
 
 class Detector(nn.Module):

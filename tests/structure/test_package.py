@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from regraft.rules import load_rules
-from regraft.scan import check_file, compile_rules, rewrite_file
-from regraft.source import SourceFile, read
+from regraft.scanning import check_file, compile_rules, rewrite_file
+from regraft.source.text import SourceFile, read
 from regraft.structure.module import Module
 
 RULES, _ = compile_rules(load_rules(["adopter"])[0])

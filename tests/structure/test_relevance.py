@@ -9,8 +9,8 @@ import pytest
 
 from conftest import source_of
 from regraft.rules import load_rules
-from regraft.scan import Finding, check_source, compile_rules
-from regraft.source import SourceFile, parse
+from regraft.scanning import Finding, check_source, compile_rules
+from regraft.source.text import SourceFile, parse
 from regraft.structure import Module
 from regraft.structure.relevance import Need, Relevance
 from test_generated import program

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from conftest import body_of
 from regraft.dsl import parse_fragment, print_fragment, print_node
-from regraft.source import SourceFile, read
+from regraft.source.text import SourceFile, read
 from regraft.structure import Module
 from regraft.structure.show import body_nodes, layer_nodes, paths
 

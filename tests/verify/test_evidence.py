@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from regraft.target import load_source
+from regraft.source.object_reference import load_source
 from regraft.verify import Verdict, verify
 from regraft.verify.changes import find_changes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from regraft.rules import load_rules
-from regraft.scan import check_file, compile_rules, rewrite_file
+from regraft.scanning import check_file, compile_rules, rewrite_file
 from regraft.verify import verify
 from regraft.verify.types import ORDER
 

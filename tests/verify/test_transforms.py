@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from regraft.cli import main
 from regraft.report.certificate import certificate
-from regraft.verdicts import verified
 from regraft.verify import Verdict, verify
 from regraft.verify.transform_uses import uses_of
 from regraft.verify.types import Terms
+from regraft.verify.verdict_cache import verified
 
 pytest.importorskip("torch")
 

@@ -9,7 +9,7 @@ import pytest
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import RuleSyntax
 from regraft.rules import Rule
-from regraft.scan import apply_patches, check_file, choose, compile_rules, rewrite_file
+from regraft.scanning import apply_patches, check_file, choose, compile_rules, rewrite_file
 from regraft.verify import verify
 
 pytest.importorskip("torch")

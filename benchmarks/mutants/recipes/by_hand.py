@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mutants.core import Finder, Module, Recipe, Site
-from regraft.source import Edit, Span
+from regraft.source.text import Edit, Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from regraft.scan import uncollected
+from regraft.scanning import uncollected
 from regraft.verify.child import tree
 
 LEVEL = 0.95

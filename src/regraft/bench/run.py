@@ -14,8 +14,8 @@ import torch
 from regraft.bench.measure import BenchError, Call, Pair, Step, clock, compare, peak, step
 from regraft.bench.select import Choice, Goal, Worth, choose
 from regraft.bench.variants import LIGER, NONE, Rules, Variants, difference
-from regraft.lock import Lock, pinned
-from regraft.scan import CompiledRule
+from regraft.rules.lock import Lock, pinned
+from regraft.scanning import CompiledRule
 
 Say = Callable[[str], None]
 

@@ -12,7 +12,7 @@ from torch import nn
 from regraft.bench.liger import liger_patched
 from regraft.bench.measure import BenchError, Call
 from regraft.live import Optimization, rewrite
-from regraft.scan import CompiledRule
+from regraft.scanning import CompiledRule
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Largest
 from regraft.verify.child.replay import Outcome, Plan, Target, execute, judge

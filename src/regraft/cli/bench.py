@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from regraft.cli.shared import DIRECTORIES, IGNORE, PATH, as_error, is_terminal, joined, load, paint, print_error, stop
-from regraft.target import find_function
+from regraft.source.object_reference import find_function
 
 if TYPE_CHECKING:
-    from regraft.scan import CompiledRule
+    from regraft.scanning import CompiledRule
 
 
 @click.command("bench")
@@ -83,7 +83,7 @@ def bench_command(
     )  # fmt: skip
     rules = _rules(packs, ignore, directories, unsafe)
     model, calls = _subject(room, target, threads)
-    from regraft.lock import write
+    from regraft.rules.lock import write
     from regraft.verify import VerifyError
 
     try:

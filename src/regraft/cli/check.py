@@ -34,7 +34,7 @@ from regraft.cli.shared import (
 
 if TYPE_CHECKING:
     from regraft.report.machine import Collector
-    from regraft.scan import CompiledRule, FileReport
+    from regraft.scanning import CompiledRule, FileReport
 
 
 @click.command()
@@ -121,18 +121,18 @@ def check(
 def _scan(
     paths: Sequence[Path], rules: tuple[CompiledRule, ...], explain: bool, jobs: int, cached: bool
 ) -> Iterable[FileReport]:
-    from regraft import cache
-    from regraft.parallel import Task, scan_files
-    from regraft.scan import python_files
+    from regraft.scanning import python_files
+    from regraft.scanning.parallel import Task, scan_files
+    from regraft.source.cache_key import cache_directory
 
     items = list(python_files(paths))
-    task = Task(rules, explain, cache.directory() if cached else None)
+    task = Task(rules, explain, cache_directory() if cached else None)
     return _progress(scan_files(items, task, jobs), len(items))
 
 
 def _patched(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:
     """The report with its patches, which are not handed from process to process."""
-    from regraft.scan import check_file
+    from regraft.scanning import check_file
 
     if report.source is not None and not vendor:
         return report

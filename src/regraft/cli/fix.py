@@ -18,8 +18,8 @@ from regraft.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from regraft.scan import CompiledRule, FileReport, Finding
-    from regraft.source import SourceError
+    from regraft.scanning import CompiledRule, FileReport, Finding
+    from regraft.source.text import SourceError
 
 
 @dataclass(slots=True)
@@ -54,9 +54,9 @@ def rewrite(
     report: FileReport, rules: Sequence[CompiledRule], fix: bool, policy: Policy, vendor: bool, quiet: bool
 ) -> tuple[int, list[SourceError]]:
     """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
-    from regraft import source as text
-    from regraft.names import package_of
-    from regraft.scan import RuleDefect, rewrite_file
+    from regraft.scanning import RuleDefect, rewrite_file
+    from regraft.source import text
+    from regraft.source.names import package_of
 
     if report.source is None:
         return 0, list(report.errors)
@@ -89,7 +89,7 @@ def _proved_rewrite(
 ) -> tuple[bytes, tuple[Finding, ...]]:
     """What may be written of a file; vendored ops are not there yet, so the package's own stand for them."""
     from regraft.fix import in_house, proved_fix
-    from regraft.scan import check_source
+    from regraft.scanning import check_source
     from regraft.verify.types import OWN, Terms
 
     assert report.source is not None
@@ -112,8 +112,8 @@ def _proved_rewrite(
 
 def _vendor(model: Path, changed: bytes) -> SourceError | None:
     """Write the ops that the rewritten model imports beside it."""
-    from regraft.source import SourceError, write_whole
-    from regraft.vendor import vendor_source, vendored_names
+    from regraft.rewriting.vendor import vendor_source, vendored_names
+    from regraft.source.text import SourceError, write_whole
 
     target = model.with_name("regraft_ops.py")
     names = vendored_names(changed)

@@ -12,8 +12,8 @@ import click
 
 if TYPE_CHECKING:
     from regraft.rules import Rule, RuleProblem
-    from regraft.scan import CompiledRule
-    from regraft.source import SourceError
+    from regraft.scanning import CompiledRule
+    from regraft.source.text import SourceError
     from regraft.verify import Verdict
     from regraft.verify.types import Terms
 
@@ -104,7 +104,7 @@ def load(
 def _compiled(
     rules: Sequence[Rule], problems: Sequence[RuleProblem], unsafe: bool
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
-    from regraft.scan import compile_rules, withhold_contract_rules
+    from regraft.scanning import compile_rules, withhold_contract_rules
 
     compiled, more = compile_rules(rules)
     return compiled if unsafe else withhold_contract_rules(compiled, "--unsafe"), [*problems, *more]
@@ -112,7 +112,7 @@ def _compiled(
 
 def lock_file(explicit: Path | None, wanted: bool, chosen: bool) -> Path | None:
     """The lock file to read: the one that is named, or that of the working directory, unless rules are chosen."""
-    from regraft.lock import nearest
+    from regraft.rules.lock import nearest
 
     if explicit is not None and (chosen or not wanted):
         raise click.UsageError("--lock excludes --select, --ignore and --no-lock")
@@ -126,8 +126,8 @@ def load_locked(
 
     `unsafe` as in `load`: that a rule was measured does not say that callers bear the change.
     """
-    from regraft.lock import LockError, locked_rules, notes, read
     from regraft.rules import BUILT_IN
+    from regraft.rules.lock import LockError, locked_rules, notes, read
 
     try:
         lock = read(path)
@@ -156,7 +156,7 @@ def _words(text: str) -> list[str]:
 
 
 def as_error(problem: RuleProblem) -> SourceError:
-    from regraft.source import SourceError
+    from regraft.source.text import SourceError
 
     return SourceError(problem.path, problem.line, problem.column, problem.message)
 
@@ -186,12 +186,12 @@ def verdicts_of(
     cached: bool,
     terms: Terms,
 ) -> tuple[Verdict, ...]:
-    from regraft import cache
-    from regraft.verdicts import verified
+    from regraft.source.cache_key import cache_directory
     from regraft.verify import VerifyError
+    from regraft.verify.verdict_cache import verified
 
     try:
-        return verified(path, changed, driver, limit, python, cache.directory() if cached else None, terms)
+        return verified(path, changed, driver, limit, python, cache_directory() if cached else None, terms)
     except VerifyError as error:
         stop(str(error))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--paths", "by_path", is_flag=True, help="One structure for each feasible path.")
 def show(target: str, by_path: bool) -> None:
     """Print the structure of a file, a class, or a method in the DSL."""
-    from regraft.source import SourceError, read
+    from regraft.source.text import SourceError, read
     from regraft.structure import Module
 
     file, _, selector = target.partition("::")

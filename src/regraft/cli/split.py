@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from regraft.cli.shared import stop
-from regraft.target import find_function
+from regraft.source.object_reference import find_function
 
 
 @click.command("split")
@@ -42,16 +42,16 @@ def split_command(
     Exit codes: 0 written, 1 the network cannot be split, 2 error.
     """
     try:
-        dynamic = importlib.import_module("regraft.dynamic")
+        splitting = importlib.import_module("regraft.splitting")
         model, calls = find_function(target, os.getcwd())()
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
-        made = dynamic.split(
+        made = splitting.split(
             model, calls, compiler=compiler, unseen=unseen, cache=not no_cache, single_file=single_file,
             batched=batched, measure=not no_measure,
         )  # fmt: skip
-    except dynamic.Unsplittable as problem:
+    except splitting.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)
     except (ValueError, ImportError) as problem:

@@ -82,7 +82,7 @@ def verify_command(
     ORIGINAL may be a unified diff (.diff, .patch): then the files that it changes, below the current directory, are
     run against what it makes of them. Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
     """
-    from regraft.difference import DiffError, is_diff, new_versions
+    from regraft.source.diff import DiffError, is_diff, new_versions
     from regraft.verify.types import OWN, Terms
 
     if changed is not None and (select is not None or ignore or directories or unsafe):
@@ -121,7 +121,7 @@ def verify_command(
 def _changed_bytes(
     original: Path, changed: Path | None, select: str | None, ignore: str, directories: Sequence[Path], unsafe: bool
 ) -> bytes:
-    from regraft.scan import RuleDefect, check_file, rewrite_file
+    from regraft.scanning import RuleDefect, check_file, rewrite_file
 
     if changed is not None:
         try:

@@ -26,9 +26,9 @@ from regraft.live.classes import (
     restored,
     subclass,
 )
-from regraft.lock import locked_rules, nearest, notes, read
 from regraft.rules import load_rules
-from regraft.scan import (
+from regraft.rules.lock import locked_rules, nearest, notes, read
+from regraft.scanning import (
     CompiledRule,
     FileReport,
     RuleDefect,
@@ -288,12 +288,12 @@ class _File:
 
 
 def _verifier(path: str, time_limit: float) -> Verify:
-    from regraft import cache
-    from regraft.verdicts import verified
+    from regraft.source.cache_key import cache_directory
     from regraft.verify.types import OWN, Terms
+    from regraft.verify.verdict_cache import verified
 
     terms = Terms(keep=OWN)
-    return lambda data: verified(Path(path), data, time_limit=time_limit, root=cache.directory(), terms=terms)
+    return lambda data: verified(Path(path), data, time_limit=time_limit, root=cache_directory(), terms=terms)
 
 
 def _place(cls: str | None, function: str) -> str:

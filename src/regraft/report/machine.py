@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from regraft.needs import missing, requirement
-from regraft.scan import FileReport, Finding, Miss
-from regraft.source import SourceError
+from regraft.rules.requirements import missing, requirement
+from regraft.scanning import FileReport, Finding, Miss
+from regraft.source.text import SourceError
 
 
 @dataclass(slots=True)

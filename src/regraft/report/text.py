@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from regraft.report.machine import Collector
-from regraft.scan import FileReport, Finding
-from regraft.source import SourceError
+from regraft.scanning import FileReport, Finding
+from regraft.source.text import SourceError
 
 Paint = Callable[..., str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from regraft.names import dotted
+from regraft.source.names import dotted
 from regraft.structure import calls, guards
 from regraft.structure.calls import Arguments, attribute, glue
 from regraft.structure.containers import element, loop_element, unpack

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from regraft.names import walk
+from regraft.source.names import walk
 from regraft.structure.frame import Function
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from regraft.names import Names
-from regraft.source import SourceFile
+from regraft.source.names import Names
+from regraft.source.text import SourceFile
 from regraft.structure import guards
 from regraft.structure.guards import Guard
 from regraft.structure.model import MISSING, Binding, Kind, Layer, Node, Opaque, Statement, Value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 
-from regraft.names import defaults, walk
+from regraft.source.names import defaults, walk
 from regraft.structure import guards
 from regraft.structure.frame import Frame, Function, Scope
 from regraft.structure.model import Value

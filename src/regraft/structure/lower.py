@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Sequence
 
-from regraft.names import defaults, dotted, imported, walk
+from regraft.source.names import defaults, dotted, imported, walk
 from regraft.structure import calls, guards
 from regraft.structure.containers import loop_element, unpack
 from regraft.structure.expressions import captured, condition, lower

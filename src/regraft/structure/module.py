@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from regraft.names import Names, module_names, package_of, statements
-from regraft.source import SourceFile
+from regraft.source.names import Names, module_names, package_of, statements
+from regraft.source.text import SourceFile
 from regraft.structure import guards
 from regraft.structure.factories import made_by
 from regraft.structure.frame import Function, Scope

@@ -151,4 +151,4 @@ def is_dtype(qualified: str) -> bool:
 @functools.cache
 def table() -> OpTable:
     """The committed table."""
-    return OpTable(json.loads(resources.files("regraft").joinpath("ops_table.json").read_text("utf-8")))
+    return OpTable(json.loads(resources.files("regraft.structure").joinpath("ops_table.json").read_text("utf-8")))

@@ -6,16 +6,16 @@ stays unknown, as every other package does.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from regraft import source as text
-from regraft.names import Names
-from regraft.source import SourceError, SourceFile
+from regraft.source import text
+from regraft.source.cache_key import digest_of
+from regraft.source.names import Names
+from regraft.source.text import SourceError, SourceFile
 
 MAX_OPEN = 32  # parsed files that are kept for the next file of the same package
 MAX_STEPS = 6  # imports from file to file until a definition
@@ -120,7 +120,3 @@ def digest(path: Path) -> str:
         return digest_of(path.read_bytes())
     except OSError:
         return ABSENT
-
-
-def digest_of(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()

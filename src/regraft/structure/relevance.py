@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from regraft.names import defaults, walk
-from regraft.source import SourceFile
+from regraft.source.names import defaults, walk
+from regraft.source.text import SourceFile
 from regraft.structure.calls import CASTS, LIBRARY_OPS, OPERATOR_OPS, computes
 from regraft.structure.expressions import ACTIVATION_TABLES, ACTIVATIONS
 from regraft.structure.frame import Function

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from regraft.target import load_source
+from regraft.source.object_reference import load_source
 
 SUFFIX = "__regraft"
 AGAIN = "__again"

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from regraft.target import find_function
+from regraft.source.object_reference import find_function
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
 from regraft.verify.child.checks.declarations import is_returned, undecided_declarations

@@ -1,5 +1,0 @@
-"""A split network as one ONNX file: the host's program becomes `If` and `Loop` around the regions' graphs."""
-
-from regraft.dynamic.single.file import FILE, SingleFile, note, single_file
-
-__all__ = ["FILE", "SingleFile", "note", "single_file"]

@@ -1,0 +1,1 @@
+"""Matching: where the value graph of a body has the pattern of a rule, and under which conditions."""

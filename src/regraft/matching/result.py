@@ -1,0 +1,105 @@
+"""What matching gives: a match with the conditions under which it holds, or the nearest miss."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from regraft.matching.pattern import Pattern
+from regraft.structure import guards
+from regraft.structure.guards import Atom, Guard
+from regraft.structure.model import Body, Node, Structure, Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Test:
+    """A condition that only the running program can decide: `predicate` (qualified) of the `subject` module."""
+
+    predicate: str
+    subject: Value
+
+    @property
+    def guard(self) -> Atom:
+        text = f"{self.predicate}({self.subject.key()})"
+        return Atom("call", text, None, text)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holds:
+    """A condition of the source itself that only the running program can decide."""
+
+    guard: Guard
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assumes:
+    """What the source does not say for certain, and no test decides: the rewrite is withheld for this reason."""
+
+    reason: str
+    guard: Guard = guards.TRUE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Skips:
+    """A node in a branch that the kernel skips by itself, as it is given the None that the branch tests."""
+
+    node: Node
+    guard: Guard = guards.TRUE
+
+
+Condition = Test | Holds | Assumes | Skips
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """A pattern found in a body: what its variables stand for, the nodes it covers, and what must hold at run time."""
+
+    pattern: Pattern
+    structure: Structure
+    body: Body
+    bindings: Mapping[str, Value]
+    nodes: tuple[Node, ...]
+    root: Node
+    tests: tuple[Condition, ...]
+    roots: tuple[Node, ...] = ()  # the nodes of all outputs, in order of time; `root` is the last
+
+    @property
+    def condition(self) -> Guard:
+        """The conditions of the source that have to be tested when the model runs."""
+        result: Guard = guards.TRUE
+        for test in self.tests:
+            if isinstance(test, Holds):
+                result = guards.conjoin(result, test.guard)
+        return result
+
+    @property
+    def fast(self) -> Guard:
+        """The condition under which the kernel would run: the root's block is reached, and the conditions hold."""
+        return guards.conjoin(self.root.statement.entry, self.condition)
+
+    def between(self, first: int, last: int) -> Iterator[Node]:
+        """Nodes beside the matched ones that run between two times."""
+        matched = set(self.nodes)
+        return (node for node in self.body.nodes if first < node.time < last and node not in matched)
+
+    @property
+    def guard(self) -> Guard:
+        """The condition under which the matched code computes what the kernel computes."""
+        result = self.root.guard
+        for root in self.roots[:-1]:
+            result = guards.conjoin(result, root.guard)
+        for test in self.tests:
+            result = guards.conjoin(result, test.guard)
+        return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoMatch:
+    """The nearest miss at one candidate root: how many nodes fitted, why the next did not, and where."""
+
+    body: Body
+    root: Node
+    depth: int
+    reason: str
+    at: ast.AST

@@ -1,0 +1,26 @@
+"""Scanning: files to findings, and findings to a rewritten file."""
+
+from regraft.scanning.check import check_file, check_source, collected_between, failed, uncollected
+from regraft.scanning.files import python_files
+from regraft.scanning.findings import FileReport, Finding, Miss
+from regraft.scanning.fixpoint import RuleDefect, apply_patches, choose, rewrite_file
+from regraft.scanning.rules import CompiledRule, compile_rules, withhold_contract_rules
+
+__all__ = [
+    "CompiledRule",
+    "FileReport",
+    "Finding",
+    "Miss",
+    "RuleDefect",
+    "apply_patches",
+    "check_file",
+    "check_source",
+    "choose",
+    "collected_between",
+    "compile_rules",
+    "failed",
+    "python_files",
+    "rewrite_file",
+    "uncollected",
+    "withhold_contract_rules",
+]

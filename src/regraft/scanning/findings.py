@@ -1,0 +1,162 @@
+"""Findings: places where a rule's kernel applies, near misses, and the report of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from regraft.matching.bodies import BodyMatch
+from regraft.matching.definitions import definition
+from regraft.matching.result import Match
+from regraft.rewriting.bodies import rewrite_body
+from regraft.rewriting.render import Withheld
+from regraft.rewriting.rewrite import Mode, Patch, rewrite
+from regraft.rules import Rule
+from regraft.source.imports import Imports
+from regraft.source.text import SourceError, SourceFile
+from regraft.structure import guards
+from regraft.structure.model import Node, Opaque
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finding:
+    """One place where a rule's kernel applies: plain data, but for the patch.
+
+    cls     the class that it is in, None outside of classes
+    text    the source line on which it starts
+    guard   the condition under which the kernel applies
+    tests   what only the running program can decide of it
+    mode    how the place is rewritten, or would have to be
+    reason  why the rewrite is withheld; "" when it is not
+    patch   None when the rewrite is withheld, or not wanted by who reads the finding
+    also    other definitions that the patch changes
+    """
+
+    rule: Rule
+    file: str
+    cls: str | None
+    function: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+    lines: tuple[int, ...]
+    text: str
+    kernel: str
+    mode: Mode
+    guard: str
+    tests: tuple[str, ...]
+    reason: str
+    patch: Patch | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def fixable(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Miss:
+    """A place that a rule nearly matched, and why it does not."""
+
+    rule: Rule
+    file: str
+    line: int
+    column: int
+    scope: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FileReport:
+    """What a scan of one file found; `errors` instead of findings when the file cannot be read.
+
+    misses, opaque  only where the scan was asked to explain
+    nodes           of the functions that were analysed
+    followed        other files of the package whose text matters, with digests
+    """
+
+    file: str
+    source: SourceFile | None
+    findings: tuple[Finding, ...]
+    misses: tuple[Miss, ...]
+    opaque: tuple[Opaque, ...]
+    errors: tuple[SourceError, ...]
+    classes: int
+    nodes: int
+    seconds: float
+    followed: Mapping[str, str] = field(default_factory=dict)
+
+
+def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:
+    source = imports.source
+    result = rewrite(match, imports)
+    patch = None if isinstance(result, Withheld) else result
+    reason = f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else ""
+    span = source.span(match.root.expr if match.pattern.decorator is None else definition(match))
+    start = source.position(span.start)
+    return Finding(
+        rule=rule,
+        file=source.path,
+        cls=match.structure.name if match.structure.cls is not None else None,
+        function=match.body.name,
+        start=start,
+        end=source.position(span.end),
+        lines=tuple(sorted({line for node in match.nodes for line in _lines(node)})),
+        text=source.line(start[0]),
+        kernel=match.pattern.kernel,
+        mode=patch.mode if patch is not None else _mode(match),
+        guard=_guard(match),
+        tests=tuple(filter(None, (guards.text(test.guard) for test in match.tests))),
+        reason=reason,
+        patch=patch,
+        also=patch.also if patch is not None else (),
+    )
+
+
+def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
+    source = imports.source
+    result = rewrite_body(match, imports)
+    first, last = source.span(match.statements[0]), source.span(match.statements[-1])
+    start, end = source.position(first.start), source.position(last.end)
+    return Finding(
+        rule=rule,
+        file=source.path,
+        cls=match.cls.name if match.cls is not None else None,
+        function=match.function.name,
+        start=start,
+        end=end,
+        lines=tuple(range(start[0], end[0] + 1)),
+        text=source.line(start[0]),
+        kernel=getattr(match.pattern.target.apply.callee, "path", ""),
+        mode="substitute",
+        guard="",
+        tests=(),
+        reason=f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else "",
+        patch=None if isinstance(result, Withheld) else Patch(None, "substitute", (result[0],), result[1], result[2]),
+    )
+
+
+def withheld(finding: Finding, reason: str) -> Finding:
+    """The finding without its patch, unless there is no reason to withhold it; its own reason comes first."""
+    return replace(finding, reason=finding.reason or reason, patch=None, also=()) if reason else finding
+
+
+def _mode(match: Match) -> Mode:
+    """How a place would have to be rewritten."""
+    return "decorate" if match.pattern.decorator is not None else "version" if match.tests else "substitute"
+
+
+def _guard(match: Match) -> str:
+    try:
+        return guards.text(match.guard)
+    except RecursionError:
+        return "(too many conditions to print)"
+
+
+def _lines(node: Node) -> Iterator[int]:
+    """Source lines of a node and of the constructor of its layer."""
+    for expr in (node.expr, None if node.away else node.inner):
+        if expr is not None:
+            yield from range(expr.lineno, (expr.end_lineno or expr.lineno) + 1)  # type: ignore[attr-defined]
+    for layer in node.layer.layers if node.layer is not None else ():
+        if layer.lines[0]:
+            yield from range(layer.lines[0], layer.lines[1] + 1)

@@ -1,0 +1,76 @@
+"""Applying the findings of a file, in rounds until none is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from regraft.rewriting.rewrite import Patch
+from regraft.scanning.check import check_source
+from regraft.scanning.findings import FileReport, Finding
+from regraft.scanning.rules import CompiledRule
+from regraft.source import text
+from regraft.source.imports import Imports
+from regraft.source.text import SourceError, SourceFile
+from regraft.structure import Module
+
+MAX_ROUNDS = 10
+
+
+class RuleDefect(Exception):
+    """A rule rewrote a file into something that cannot stand; nothing is written."""
+
+    def __init__(self, findings: Sequence[Finding], message: str) -> None:
+        rules = ", ".join(dict.fromkeys(one.rule.id for one in findings))
+        self.error = SourceError(findings[0].file, findings[0].start[0], findings[0].start[1], f"{rules}: {message}")
+        super().__init__(self.error.message)
+
+
+def choose(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Fixable findings whose statements do not overlap: the first in the file wins, then the first rule by name."""
+    chosen: list[Finding] = []
+    end = -1
+    fixable = [(one.patch.extent, one.rule.id, one) for one in findings if one.patch is not None]
+    for extent, _, finding in sorted(fixable, key=lambda row: row[:2]):
+        if extent.start >= end:
+            chosen.append(finding)
+            end = extent.end
+    return tuple(chosen)
+
+
+def apply_patches(source: SourceFile, patches: Sequence[Patch], home: str = "regraft.ops") -> bytes:
+    """The file with the patches and the imports that they need."""
+    module = Module(source)
+    imports = Imports(source, module.names, home)
+    used: set[str] = set()
+    for patch in patches:
+        used |= patch.uses
+        for qualified in patch.uses:
+            imports.spell(qualified)
+    return text.apply(source, [*(edit for patch in patches for edit in patch.edits), *imports.edits(used)])
+
+
+def rewrite_file(
+    report: FileReport, rules: Sequence[CompiledRule], home: str = "regraft.ops",
+    wanted: Callable[[Finding], bool] = lambda _: True,
+) -> tuple[bytes, tuple[Finding, ...]]:  # fmt: skip
+    """The file with all its fixable findings applied, and the findings that were (in rounds, until none is left).
+
+    Findings that are not `wanted` are left as they are.
+    Patches that share a statement are applied in different rounds, each against the text of the round before.
+    Raises RuleDefect when a rewritten file does not parse or the rounds do not end.
+    """
+    assert report.source is not None
+    source = report.source
+    applied: list[Finding] = []
+    for _ in range(MAX_ROUNDS):
+        chosen = choose([one for one in report.findings if one.patch is not None and wanted(one)])
+        if not chosen:
+            return source.data, tuple(applied)
+        applied += chosen
+        data = apply_patches(source, [one.patch for one in chosen if one.patch is not None], home)
+        parsed = text.parse(source.path, data)
+        if isinstance(parsed, SourceError):
+            raise RuleDefect(chosen, f"the rewritten file does not parse: line {parsed.line}: {parsed.message}")
+        source = parsed
+        report = check_source(source, rules, home)
+    raise RuleDefect(applied[-1:], "rewriting does not come to an end: the target matches the source again")

@@ -1,0 +1,1 @@
+"""One Python file as text: its bytes and edits, names, imports, layout and diffs."""

@@ -1,0 +1,47 @@
+"""Where Regraft keeps what it computed before, and what all of that depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent
+
+
+def cache_directory(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Where entries are kept; None when the user has no place for them."""
+    if environment.get("REGRAFT_CACHE_DIR"):
+        return Path(environment["REGRAFT_CACHE_DIR"])
+    variable = "LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME"
+    if os.path.isabs(environment.get(variable, "")):
+        return Path(environment[variable], "regraft")
+    try:
+        return Path.home() / ".cache" / "regraft"
+    except RuntimeError:
+        return None
+
+
+def own_key() -> hashlib.blake2b:
+    """What everything that is kept depends on: Python and Regraft's own files."""
+    key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
+    add_files(key, sorted(path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}")))
+    return key
+
+
+def add_files(key: hashlib.blake2b, paths: Iterable[Path]) -> None:
+    for path in paths:
+        data = path.read_bytes()
+        key.update(f"\0{path.name}\0{len(data)}\0".encode())
+        key.update(data)
+
+
+def checksum(content: bytes) -> bytes:
+    """A check sum that stands before what is kept."""
+    return digest_of(content).encode()
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
