@@ -11,7 +11,7 @@ import pytest
 
 from regraft.report.machine import Collector
 from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, FileReport, cache, compile_rules, parallel
+from regraft.scanning import CompiledRule, FileReport, compile_rules, parallel
 from regraft.scanning.cache import Cache
 from regraft.scanning.parallel import Task, scan_files
 from regraft.source import cache_key
