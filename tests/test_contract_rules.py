@@ -12,13 +12,13 @@ import pytest
 
 from regraft.dsl.syntax import Need
 from regraft.rules import load_rules
-from regraft.rules.lock import HEAD, pinned
-from regraft.rules.requirements import missing
+from regraft.rules.lock import HEAD, pin_rule
+from regraft.rules.requirements import missing_requirements
 from regraft.scanning import check_source, compile_rules, rewrite_file, withhold_contract_rules
 from regraft.scanning.cache import Cache
 from regraft.source.text import SourceFile, parse
 
-OLD_TORCH = bool(missing([Need("torch", "2.13")]))
+OLD_TORCH = bool(missing_requirements([Need("torch", "2.13")]))
 pytestmark = pytest.mark.skipif(OLD_TORCH, reason="torch/linear-cross-entropy needs PyTorch 2.13")
 
 Write = Callable[[str, str], Path]
@@ -58,7 +58,7 @@ def locked(folder: Path) -> Path:
     import tomli_w
 
     rules = load_rules([RULE, "adopter/softmax"])[0]
-    entries = [pinned(rule, {}) for rule in rules]
+    entries = [pin_rule(rule, {}) for rule in rules]
     data = {
         **dict.fromkeys(("regraft", "torch", "device", "machine"), "x"),
         "target": "a:b", "goal": "fastest", "mode": "inference",

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from regraft.cli import main
 from regraft.rules import BUILT_IN, load_rules
-from regraft.rules.lock import NAME, Lock, LockError, locked_rules, nearest, notes, pinned, read, write
+from regraft.rules.lock import NAME, Lock, LockError, locked_rules, nearest, notes, pin_rule, read, write
 
 CODE = """\
 import torch
@@ -33,7 +33,7 @@ def lock(*names: str) -> Lock:
     return Lock(
         target='dir "a"\\b.py:build', goal="fastest", mode="training", device="cpu", machine="Prozessor™",
         torch="2.13.0",
-        rules=tuple(pinned(one, {"speed": [1.1, 1.25, 1.5], "peak_bytes": 10}) for one in rules),
+        rules=tuple(pin_rule(one, {"speed": [1.1, 1.25, 1.5], "peak_bytes": 10}) for one in rules),
         measured={"seconds": 0.5},
     )  # fmt: skip
 

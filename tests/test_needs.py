@@ -30,9 +30,9 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return known[package]
 
     monkeypatch.setattr(needs, "version", version)
-    needs._met.cache_clear()
+    needs._is_met.cache_clear()
     yield
-    needs._met.cache_clear()
+    needs._is_met.cache_clear()
 
 
 def check(path: Path, *options: str, answer: str = "") -> Result:
@@ -51,7 +51,7 @@ def test_versions_are_compared_and_nothing_is_missing_that_is_there() -> None:
         Need("gone"),
         Need("no", "1"),
     )
-    assert needs.missing(given) == ("torch>=3", "old>=0.9", "gone", "no>=1")
+    assert needs.missing_requirements(given) == ("torch>=3", "old>=0.9", "gone", "no>=1")
 
 
 def test_findings_that_wait_are_counted_with_the_command(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_they_are_installed_only_when_the_user_agrees(tmp_path: Path, monkeypatc
 
 
 def test_a_package_whose_name_is_another_one_s_is_not_taken_from_the_index() -> None:
-    assert needs.missing([Need("apex", "0.1")]) == ("apex @ git+https://github.com/NVIDIA/apex",)
+    assert needs.missing_requirements([Need("apex", "0.1")]) == ("apex @ git+https://github.com/NVIDIA/apex",)
 
 
 def test_a_rule_that_needs_a_newer_torch_is_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_rule_that_needs_a_newer_torch_is_withheld(tmp_path: Path, monkeypatch
     command = ["check", "--no-cache", "--select", "torch/rms-norm", str(path)]
     assert "+    return torch.nn.functional.rms_norm" in CliRunner().invoke(main, [*command, "--diff"]).output
     monkeypatch.setattr(needs, "version", lambda package: "2.12.1")
-    needs._met.cache_clear()
+    needs._is_met.cache_clear()
     output = CliRunner().invoke(main, command).output
     assert "needs torch>=2.13, and here is an older version" in output
     assert "rms_norm" not in CliRunner().invoke(main, [*command, "--diff"]).output

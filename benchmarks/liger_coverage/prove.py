@@ -35,7 +35,7 @@ import packages
 import results
 from run import RULES, Place, listed
 
-from regraft.fix import base, definition
+from regraft.fix import base_name, definition
 from regraft.rules import load_rules
 from regraft.scanning import CompiledRule, Finding, check_file, compile_rules, rewrite_file
 from regraft.verify import Verdict, VerifyError, verify
@@ -158,7 +158,7 @@ def _proofs(task: Task, options: argparse.Namespace) -> tuple[tuple[Proof, ...],
 
 def judged(task: Task, verdicts: Sequence[Verdict]) -> tuple[Proof, ...]:
     """Each place with the weakest verdict of the definitions that its rewritten findings are in."""
-    by_name = {base(one.definition): one for one in verdicts}
+    by_name = {base_name(one.definition): one for one in verdicts}
     proofs = []
     for known, (place, findings) in zip(_unmeasured(task), task.places, strict=True):
         mine = [by_name[definition(one)] for one in findings if one.fixable and definition(one) in by_name]

@@ -17,7 +17,7 @@ from torch import nn
 
 from regraft.verify.child import tree, weights
 from regraft.verify.child.drivers import bringup, guess, inputs, tiny
-from regraft.verify.child.session import seeded
+from regraft.verify.child.session import build_seeded
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "proof199"))
 
@@ -87,7 +87,7 @@ def built(package: ModuleType, model_class: Any) -> tuple[Any, tree.Call]:
     for build in _builds(package, model_class):
         try:
             bringup.refuse_large(build, package)
-            model = seeded(0, build, package).eval()
+            model = build_seeded(0, build, package).eval()
             weights.redraw(model, 0)
             return model, _call(package, model)
         except TimeoutError:

@@ -95,7 +95,7 @@ def examine(package: ModuleType, family: str, model_class: Any, packs: Sequence[
     before, checkpoint = _observed(model, call), {name: value.clone() for name, value in model.state_dict().items()}
     if before.error or before.backward_error:
         raise NotBuilt
-    wide = weights.copied(model).to(torch.float64)
+    wide = weights.copy_model(model).to(torch.float64)
 
     def exact() -> Outcome:
         return execute(Target(wide), call, replace(PLAN, dtype=torch.float64))

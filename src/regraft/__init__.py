@@ -7,7 +7,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Unsplittable", "load_split", "optimize", "restore", "split"]
-_ROOMS = {
+_PACKAGES = {
     "Unsplittable": "splitting",
     "load_split": "splitting",
     "optimize": "live",
@@ -17,7 +17,7 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    """What the two back ends offer in Python, read when it is asked for: scanning needs neither."""
+    """Return what one of the two back ends exports, imported on first use: scanning needs neither."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"regraft.{_ROOMS[name]}"), name)
+    return getattr(importlib.import_module(f"regraft.{_PACKAGES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Which of a file's patches may be written: those that running both versions proves."""
+"""The choice of a file's patches that may be written: those that running both versions proves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ Verify = Callable[[bytes], tuple[Verdict, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A rewritten file: its bytes, the findings that are applied, the verdicts on it, and what was left out."""
+    """A rewritten file.
+
+    data      its bytes
+    applied   the findings whose patches are in it
+    verdicts  the verdicts on its definitions
+    left_out  the verdicts because of which definitions stay as they are
+    """
 
     data: bytes
     applied: tuple[Finding, ...]
@@ -22,44 +28,48 @@ class Fix:
 
 
 def proved_fix(report: FileReport, rules: Sequence[CompiledRule], verify: Verify, *, unproven: bool = False) -> Fix:
-    """Rewrite a file, verify it as a whole, drop the definitions that are not proved, and again until all are.
+    """Rewrite and verify a file, leaving out the definitions that are not proved, until all others are.
 
-    `unproven` also takes what is neither proved nor refuted. Raises RuleDefect and VerifyError.
+    `unproven` also takes what is neither proved nor refuted. Raise RuleDefect and VerifyError.
     """
     assert report.source is not None
     allowed = ("proved", "unproven") if unproven else ("proved",)
     left_out: dict[str, Verdict] = {}
     while True:
-        data, applied = rewrite_file(report, rules, wanted=lambda one: left_out.keys().isdisjoint(touched(one)))
-        verdicts = verify(data) if applied else ()
-        bad = {base(one.definition): one for one in verdicts if one.status not in allowed}
-        if not bad:
-            return Fix(data, applied, verdicts, tuple(left_out.values()))
-        known = {name for one in applied for name in touched(one)}
-        if not bad.keys() & known:  # not the fault of one definition: a variable of the file, say
-            verdict = next(iter(bad.values()))
-            bad = {name: replace(verdict, definition=name) for name in known}
-        left_out.update({name: one for name, one in bad.items() if name in known})
+        rewritten, applied = rewrite_file(
+            report, rules, wanted=lambda finding: left_out.keys().isdisjoint(changed_definitions(finding))
+        )
+        verdicts = verify(rewritten) if applied else ()
+        rejected = {base_name(verdict.definition): verdict for verdict in verdicts if verdict.status not in allowed}
+        if not rejected:
+            return Fix(rewritten, applied, verdicts, tuple(left_out.values()))
+        applied_definitions = {name for finding in applied for name in changed_definitions(finding)}
+        if not rejected.keys() & applied_definitions:  # not the fault of one definition: a variable of the file, say
+            verdict = next(iter(rejected.values()))
+            rejected = {name: replace(verdict, definition=name) for name in applied_definitions}
+        left_out.update({name: verdict for name, verdict in rejected.items() if name in applied_definitions})
 
 
 def definition(finding: Finding) -> str:
-    """The top-level definition that a finding is in, as verdicts name it."""
+    """Return the top-level definition that a finding is in, as verdicts name it."""
     return (finding.cls or finding.function).partition(".")[0]
 
 
-def touched(finding: Finding) -> tuple[str, ...]:
-    """The definitions that the patch of a finding changes."""
+def changed_definitions(finding: Finding) -> tuple[str, ...]:
+    """Return the names of the definitions that the patch of a finding changes."""
     return (definition(finding), *finding.also)
 
 
-def base(name: str) -> str:
-    """The name of a definition without the number of those that have the same one."""
+def base_name(name: str) -> str:
+    """Return the name of a definition without the number that tells it from others of the same name."""
     return name.partition("#")[0]
 
 
-def in_house(fix: Fix, report: FileReport, rules: Sequence[CompiledRule], home: str) -> bytes:
-    """The same rewrite with the ops imported from `home`, which need not exist while it is verified."""
+def fix_with_home(fix: Fix, report: FileReport, rules: Sequence[CompiledRule], home: str) -> bytes:
+    """Return the bytes of the same rewrite with the ops imported from `home`, which need not exist yet."""
     assert report.source is not None
-    left_out = {base(one.definition) for one in fix.left_out}
-    again = check_source(report.source, rules, home)
-    return rewrite_file(again, rules, home, wanted=lambda one: left_out.isdisjoint(touched(one)))[0]
+    left_out = {base_name(verdict.definition) for verdict in fix.left_out}
+    report_with_home = check_source(report.source, rules, home)
+    return rewrite_file(
+        report_with_home, rules, home, wanted=lambda finding: left_out.isdisjoint(changed_definitions(finding))
+    )[0]

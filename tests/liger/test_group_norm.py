@@ -13,7 +13,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from regraft.ops import group_norm, implementation  # noqa: E402
-from regraft.ops.liger import liger  # noqa: E402
+from regraft.ops.liger import liger_module  # noqa: E402
 
 
 def results(run: Any, x: Any, norm: nn.GroupNorm) -> list[Any]:
@@ -96,7 +96,7 @@ def error(mean: float, function: Any) -> float:
 
 
 def test_ligers_forward_kernel_loses_digits_where_the_mean_is_large() -> None:
-    module = liger("group_norm")
+    module = liger_module("group_norm")
     assert module is not None
 
     def kernel(x: Any, weight: Any, bias: Any) -> Any:

@@ -23,7 +23,7 @@ from torch import nn  # noqa: E402
 import regraft  # noqa: E402
 from regraft.live import NothingOptimized, OtherConditions  # noqa: E402
 from regraft.rules import load_rules  # noqa: E402
-from regraft.rules.lock import NAME, Lock, pinned, write  # noqa: E402
+from regraft.rules.lock import NAME, Lock, pin_rule, write  # noqa: E402
 
 CODE = """\
 import functools
@@ -301,7 +301,7 @@ def test_real_models(name: str) -> None:
 def locked(folder: Path, *names: str, version: str = torch.__version__) -> Path:
     rules = load_rules(names)[0] if names else ()
     path = folder / NAME
-    write(path, Lock("m:f", "fastest", "inference", "cpu", "", version, tuple(pinned(one, {}) for one in rules)))
+    write(path, Lock("m:f", "fastest", "inference", "cpu", "", version, tuple(pin_rule(one, {}) for one in rules)))
     return path
 
 

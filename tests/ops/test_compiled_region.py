@@ -32,10 +32,10 @@ def forced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     for module in (norm_op, gelu_op):
         monkeypatch.setattr(module, "compiles", lambda *_: True)
     torch._dynamo.reset()
-    region._compiled.cache_clear()
+    region._compiled_function.cache_clear()
     yield
     torch._dynamo.reset()
-    region._compiled.cache_clear()
+    region._compiled_function.cache_clear()
 
 
 def derivatives(compute: Callable[[], Any], inputs: list[Any]) -> list[Any]:

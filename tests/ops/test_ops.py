@@ -201,7 +201,7 @@ def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.Mon
     from importlib import import_module
 
     region = import_module("regraft.ops.compiled_region")
-    region._compiled.cache_clear()
+    region._compiled_function.cache_clear()
     monkeypatch.setattr(
         region, "compile_region", lambda one: torch.compile(one, dynamic=True, fullgraph=True, backend="aot_eager")
     )
@@ -223,7 +223,7 @@ def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.Mon
         torch.testing.assert_close(linear_gelu(x, linear), F.gelu(linear(x)))
     dropped = dropout_add_layer_norm(torch.ones(9, 64), torch.zeros(64), nn.LayerNorm(64), p=0.5, training=True)
     assert (dropped < 0).any()
-    region._compiled.cache_clear()
+    region._compiled_function.cache_clear()
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: E402
 from regraft.ops import implementation, postponed_linear  # noqa: E402
 from regraft.ops import postponed_logits as module  # noqa: E402
 from regraft.ops.postponed import PostponedTensor  # noqa: E402
-from regraft.ops.postponed_logits import postponed, rows_at_once  # noqa: E402
+from regraft.ops.postponed_logits import postpone_logits, rows_at_once  # noqa: E402
 
 CLASSES = 37
 
@@ -130,7 +130,7 @@ def run(loss: Callable[[Any], Any], logits: Any, head: nn.Linear, x: Any) -> lis
 
 @pytest.mark.parametrize("loss", [*FUSED.values(), *COMPUTED.values()], ids=[*FUSED, *COMPUTED])
 def test_losses_and_gradients(loss: Callable[[Any], Any], head: nn.Linear, x: Any) -> None:
-    ours = run(loss, postponed(x, head.weight, head.bias), head, x)
+    ours = run(loss, postpone_logits(x, head.weight, head.bias), head, x)
     theirs = run(loss, head(x), head, x)
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, equal_nan=True)
@@ -138,7 +138,7 @@ def test_losses_and_gradients(loss: Callable[[Any], Any], head: nn.Linear, x: An
 
 @pytest.mark.parametrize("loss", FUSED.values(), ids=FUSED)
 def test_the_logits_are_never_there(loss: Callable[[Any], Any], head: nn.Linear, x: Any) -> None:
-    logits = postponed(x, head.weight, head.bias)
+    logits = postpone_logits(x, head.weight, head.bias)
     run(loss, logits, head, x)
     assert isinstance(logits, PostponedTensor)
     assert logits.record.value is None
@@ -153,13 +153,13 @@ def test_a_few_rows_at_a_time(head: nn.Linear, x: Any, monkeypatch: pytest.Monke
         return linear(rows, *parameters)
 
     monkeypatch.setattr(module.functional, "linear", counted)
-    causal(postponed(x, head.weight, head.bias))
+    causal(postpone_logits(x, head.weight, head.bias))
     assert sizes == [4, 4, 4, 4, 2]
     assert rows_at_once(16384, 4096, 32000) == 2048
 
 
 def test_it_is_a_tensor_with_the_shape_and_the_value_of_the_output(head: nn.Linear, x: Any) -> None:
-    logits, wanted = postponed(x, head.weight, head.bias), head(x)
+    logits, wanted = postpone_logits(x, head.weight, head.bias), head(x)
     assert isinstance(logits, torch.Tensor) and torch.is_tensor(logits) and logits.requires_grad
     assert (logits.shape, logits.dtype, logits.device, len(logits)) == (wanted.shape, wanted.dtype, wanted.device, 2)
     assert logits.record.value is None
@@ -181,13 +181,13 @@ class Doubled(torch.autograd.Function):
 
 
 def test_gradients_of_the_output_itself(head: nn.Linear, x: Any) -> None:
-    ours = run(lambda y: Doubled.apply(y.float()), postponed(x, head.weight, head.bias), head, x)
+    ours = run(lambda y: Doubled.apply(y.float()), postpone_logits(x, head.weight, head.bias), head, x)
     for one, other in zip(ours, run(lambda y: (y * 2).sum(), head(x), head, x), strict=True):
         torch.testing.assert_close(one, other)
 
 
 def test_what_was_changed_in_between_is_an_error(head: nn.Linear, x: Any) -> None:
-    logits = postponed(x, head.weight, head.bias)
+    logits = postpone_logits(x, head.weight, head.bias)
     causal(logits).backward()
     torch.optim.SGD(head.parameters(), 0.1).step()
     with pytest.raises(RuntimeError, match="changed in place"):
@@ -197,7 +197,7 @@ def test_what_was_changed_in_between_is_an_error(head: nn.Linear, x: Any) -> Non
 
 
 def test_what_an_optimizer_wrote_without_a_version_is_an_error(head: nn.Linear, x: Any) -> None:
-    logits = postponed(x, head.weight, head.bias)
+    logits = postpone_logits(x, head.weight, head.bias)
     causal(logits).backward()
     assert logits.record.value is None
     head.weight.data.mul_(0.5)
@@ -206,14 +206,14 @@ def test_what_an_optimizer_wrote_without_a_version_is_an_error(head: nn.Linear, 
 
 
 def test_freed_parameters_are_an_error(head: nn.Linear, x: Any) -> None:
-    logits = postponed(x, head.weight, head.bias)
+    logits = postpone_logits(x, head.weight, head.bias)
     head.weight.untyped_storage().resize_(0)
     with pytest.raises(RuntimeError, match="changed in place"):
         logits.argmax(-1)
 
 
 def test_gradients_for_the_logits_of_a_loss_that_is_there_are_an_error(head: nn.Linear, x: Any) -> None:
-    logits = postponed(x, head.weight, head.bias)
+    logits = postpone_logits(x, head.weight, head.bias)
     loss = causal(logits)
     with pytest.raises(RuntimeError, match="no gradient for logits"):
         torch.autograd.grad(loss, logits, allow_unused=True, materialize_grads=True)
@@ -223,13 +223,13 @@ def test_tied_weights_add_up() -> None:
     """The layer's input is made of its weight."""
     weight = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     x = F.embedding(LABELS.clamp(0), weight)
-    (ours,) = torch.autograd.grad(Doubled.apply(postponed(x, weight, None)), weight, retain_graph=True)
+    (ours,) = torch.autograd.grad(Doubled.apply(postpone_logits(x, weight, None)), weight, retain_graph=True)
     (theirs,) = torch.autograd.grad((F.linear(x, weight) * 2).sum(), weight)
     torch.testing.assert_close(ours, theirs)
 
 
 def test_a_tensor_that_was_read_stays(head: nn.Linear, x: Any) -> None:
-    logits = postponed(x, head.weight, head.bias)
+    logits = postpone_logits(x, head.weight, head.bias)
     kept = logits.detach().clone()
     with torch.no_grad():
         head.weight.zero_()
@@ -238,18 +238,18 @@ def test_a_tensor_that_was_read_stays(head: nn.Linear, x: Any) -> None:
 
 def test_there_is_no_second_derivative(head: nn.Linear, x: Any) -> None:
     with pytest.raises(RuntimeError, match="derivative for liger_backward is not implemented"):
-        torch.autograd.grad(causal(postponed(x, head.weight, head.bias)), x, create_graph=True)
+        torch.autograd.grad(causal(postpone_logits(x, head.weight, head.bias)), x, create_graph=True)
 
 
 def test_the_loss_can_be_differentiated_twice_over(head: nn.Linear, x: Any) -> None:
-    loss = causal(postponed(x, head.weight, head.bias))
+    loss = causal(postpone_logits(x, head.weight, head.bias))
     first, second = (torch.autograd.grad(loss, x, retain_graph=True)[0] for _ in range(2))
     assert torch.equal(first, second)
 
 
 def test_parameters_that_do_not_learn(head: nn.Linear, x: Any) -> None:
     head.requires_grad_(False)
-    (ours,) = torch.autograd.grad(causal(postponed(x, head.weight, head.bias)), x)
+    (ours,) = torch.autograd.grad(causal(postpone_logits(x, head.weight, head.bias)), x)
     (theirs,) = torch.autograd.grad(causal(head(x)), x)
     torch.testing.assert_close(ours, theirs)
 
@@ -261,7 +261,7 @@ def test_under_autocast(head: nn.Linear, x: Any, half: bool) -> None:
         x = x.detach().bfloat16().requires_grad_()
     for loss in (causal, lambda y: causal(y) + y.float().sigmoid().mean(), lambda y: y.float().sigmoid().mean()):
         found = []
-        for make in (lambda: postponed(x, head.weight, head.bias), lambda: head(x)):
+        for make in (lambda: postpone_logits(x, head.weight, head.bias), lambda: head(x)):
             with torch.autocast("cpu", torch.bfloat16):
                 logits = make()
                 assert logits.dtype == torch.bfloat16
@@ -269,11 +269,11 @@ def test_under_autocast(head: nn.Linear, x: Any, half: bool) -> None:
             found.append([result, *torch.autograd.grad(result, [x, *head.parameters()])])
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-3)
-    assert postponed(x, head.weight.bfloat16(), None).record.value is None
+    assert postpone_logits(x, head.weight.bfloat16(), None).record.value is None
 
 
 def test_a_loss_under_another_autocast(head: nn.Linear, x: Any) -> None:
-    logits = postponed(x, head.weight, head.bias)
+    logits = postpone_logits(x, head.weight, head.bias)
     with torch.autocast("cpu", torch.bfloat16):
         result = causal(logits)
     assert logits.record.value is not None
@@ -282,7 +282,7 @@ def test_a_loss_under_another_autocast(head: nn.Linear, x: Any) -> None:
 
 def test_a_class_that_is_not_there(head: nn.Linear, x: Any) -> None:
     with pytest.raises(RuntimeError, match="out of bounds"):
-        causal(postponed(x, head.weight, head.bias), torch.full_like(LABELS, CLASSES))
+        causal(postpone_logits(x, head.weight, head.bias), torch.full_like(LABELS, CLASSES))
 
 
 def test_where_no_kernel_runs_the_layer_is_called(head: nn.Linear, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:

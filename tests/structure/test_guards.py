@@ -20,9 +20,9 @@ from regraft.structure.guards import (
     conjoin,
     evaluate,
     implies,
+    merge_readings,
     negate,
     satisfiable,
-    settled,
     text,
 )
 
@@ -99,8 +99,8 @@ def test_comparisons_with_numbers_agree_with_python(chosen: list[tuple[tuple[Ato
         assert satisfiable(guard) == bool(fits)
 
 
-def test_settled_takes_readings_of_one_attribute_for_one_test() -> None:
+def test_merge_readings_takes_readings_of_one_attribute_for_one_test() -> None:
     first, later = Atom("eq", "self.kind", "a", "1"), Atom("eq", "self.kind@7", "a", "2")
     guard = conjoin(first, negate(later))
     assert satisfiable(guard)
-    assert not satisfiable(settled(guard))
+    assert not satisfiable(merge_readings(guard))

@@ -51,8 +51,8 @@ def operations(source: SourceFile) -> set[str]:
                     continue
                 relevance = filters.setdefault(op, Relevance(module, [frozenset({Need(op)})]))
                 outer = body.name.split(".")[0]
-                assert relevance.wanted(structure.cls, around[outer]), f"{structure.name}.{outer} for {op}"
-                assert body.name == outer or relevance.wanted(None, body.node), (
+                assert relevance.may_match(structure.cls, around[outer]), f"{structure.name}.{outer} for {op}"
+                assert body.name == outer or relevance.may_match(None, body.node), (
                     f"{structure.name}.{body.name} for {op}"
                 )
     return set(filters)

@@ -139,7 +139,7 @@ def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
     model = module.stages()
     vars(model).update(unread=True, many=3)
     assert list(flags.flags(model, module, "if self.fused and self.many and self.training:")) == [("fused", False)]
-    assert flags.flagged(lambda one: one.stages(), {"fused": False})(module).fused is False
+    assert flags.with_flags(lambda one: one.stages(), {"fused": False})(module).fused is False
 
 
 PLANNED = """
@@ -189,7 +189,12 @@ def test_lists_of_one_class_are_tried_for_others_and_what_is_unset_gets_a_value(
 
 def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
     values = {"base_width": 8, "depth": 2}
-    unbuilt = inference._unbuilt(values)
-    assert inference._blamed(f"{unbuilt}AssertionError: BasicBlock has no other base width", values) == "base_width"
-    assert inference._blamed(f"{unbuilt}TypeError: got multiple values for argument 'depth'", values) == "depth"
-    assert inference._blamed(f"{unbuilt}ValueError: depths differ", values) == ""
+    unbuilt = inference._not_built_message(values)
+    assert (
+        inference._blamed_parameter(f"{unbuilt}AssertionError: BasicBlock has no other base width", values)
+        == "base_width"
+    )
+    assert (
+        inference._blamed_parameter(f"{unbuilt}TypeError: got multiple values for argument 'depth'", values) == "depth"
+    )
+    assert inference._blamed_parameter(f"{unbuilt}ValueError: depths differ", values) == ""

@@ -12,18 +12,18 @@ pytest.importorskip("torch")
 
 STOPPED = """
 import time
-from regraft.verify.child.limits import limited
+from regraft.verify.child.limits import limit_time
 
 started = time.monotonic()
 try:
-    with limited(0.2, TimeoutError("late")):
+    with limit_time(0.2, TimeoutError("late")):
         time.sleep(5)
 except TimeoutError as error:
     assert str(error) == "late"
 else:
     raise AssertionError("not stopped")
 assert time.monotonic() - started < 3
-with limited(0.2, TimeoutError("late")):
+with limit_time(0.2, TimeoutError("late")):
     pass
 time.sleep(0.3)
 print("nothing is left behind")

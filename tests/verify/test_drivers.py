@@ -21,7 +21,7 @@ from regraft.verify.changes import find_changes  # noqa: E402
 from regraft.verify.child import weights  # noqa: E402
 from regraft.verify.child.drivers import constructors, fit, inputs, repair, tiny, vary, where  # noqa: E402
 from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
-from regraft.verify.child.replay import bare  # noqa: E402
+from regraft.verify.child.replay import drop_traceback  # noqa: E402
 
 
 def shapes(model, **options):
@@ -55,7 +55,7 @@ def test_what_another_model_of_the_class_takes_is_tried_without_a_search():
     spec = inputs.find(Frames().eval()).spec
     with pytest.raises(inputs.NoInputs):
         inputs.find(Frames().eval(), seconds=0)
-    assert inputs.find(Frames().eval(), seconds=0, first=spec).spec == spec
+    assert inputs.find(Frames().eval(), seconds=0, first_spec=spec).spec == spec
 
 
 class Words(nn.Module):
@@ -210,7 +210,7 @@ def test_a_model_that_keeps_a_tensor_with_its_history_is_copied() -> None:
     model(torch.ones(1, 3))
     with pytest.raises(RuntimeError, match="deepcopy"):
         copy.deepcopy(model)
-    other = weights.copied(model)
+    other = weights.copy_model(model)
     assert torch.equal(other(torch.ones(1, 3)), model(torch.ones(1, 3)))
     assert other.weight_g is not model.weight_g
 
@@ -407,7 +407,9 @@ def check(config):
     check = runpy.run_path(str(path))["check"]
     with pytest.raises(ValueError) as error:
         check(SimpleNamespace(default_language=None))
-    line = next(text for name, text in where.statements(bare(error.value), conditions=True) if name == str(path))
+    line = next(
+        text for name, text in where.statements(drop_traceback(error.value), conditions=True) if name == str(path)
+    )
     assert line.split() == path.read_text().split()[2:]
     small = {"default_language": None, "languages": ["en_XX", "de_DE"], "layers": [1, 2]}
     tried = [one["default_language"] for one in fit.repairs(small, small, str(error.value), line)]
@@ -488,7 +490,7 @@ def test_what_the_changed_lines_mention_is_varied_first() -> None:
     config = {"encoder_config": {"act": "relu"}, "scale": 0, "act": "relu", "plain": False}
     config["activation_function"] = "relu"
     hints = vary.hints("self.act_fn(x) * scale", source)
-    first = [next(iter(override)) for override in vary.mentioned(config, hints)]
+    first = [next(iter(override)) for override in vary.mentioned_variations(config, hints)]
     assert list(dict.fromkeys(first)) == ["activation_function", "act", "encoder_config", "scale"]
     assert next(iter(list(vary.variations(config, hints))[-1])) == "plain"
     assert not hints.dispatches
@@ -542,8 +544,8 @@ def test_what_a_constructor_passes_on_is_asked_for() -> None:
         def __init__(self, size):
             super().__init__(size)
 
-    assert [one.name for one in constructors._constructor(Fast)] == ["width", "depth"]
-    assert [one.name for one in constructors._constructor(Own)] == ["size"]
+    assert [one.name for one in constructors._constructor_parameters(Fast)] == ["width", "depth"]
+    assert [one.name for one in constructors._constructor_parameters(Own)] == ["size"]
 
 
 CROSS_ATTENTION = """\

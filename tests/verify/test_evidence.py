@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from regraft.verify.child.checks import mutants  # noqa: E402
 from regraft.verify.child.checks.conditions import Conditions  # noqa: E402
-from regraft.verify.child.checks.mutants import Mutants, mutants_of, planted  # noqa: E402
+from regraft.verify.child.checks.mutants import Mutants, mutant_in_place, mutants_of  # noqa: E402
 from regraft.verify.child.checks.surroundings import reads_of_surroundings  # noqa: E402
 from regraft.verify.child.compare import Largest  # noqa: E402
 from regraft.verify.child.isolated import Judge  # noqa: E402
@@ -188,7 +188,7 @@ def test_mutants_change_what_the_changed_lines_compute(tmp_path: Path) -> None:
     x = torch.tensor([0.5, -2.0])
     expected = changed.choose(x, 3, None)
     for mutant in mutants:
-        with planted(mutant):
+        with mutant_in_place(mutant):
             result = attempt(changed, x)
         assert result is None or not torch.equal(result, expected), mutant.text
         assert torch.equal(changed.choose(x, 3, None), expected)
@@ -212,7 +212,7 @@ def stop_a_mutant_that_does_not_end(folder: Path) -> bool:
     _, changed, changes = versions(folder, CHOICES, after)
     Mutants(changed, (), frozenset())
     for mutant in mutants_of(changes[0], changed):
-        with planted(mutant):
+        with mutant_in_place(mutant):
             changed.choose(1.0, 3, None)
         if mutant.killed:
             return True

@@ -15,7 +15,7 @@ from regraft.verify import Verdict, verify
 torch = pytest.importorskip("torch")
 
 from regraft.verify.child.checks import whole  # noqa: E402
-from regraft.verify.child.drivers.base import guarded  # noqa: E402
+from regraft.verify.child.drivers.base import yield_until_error  # noqa: E402
 from regraft.verify.child.ledger import Ledger  # noqa: E402
 
 NEVER = math.inf
@@ -106,7 +106,10 @@ def test_what_raises_ends_only_its_own_candidates(tmp_path: Path) -> None:
         raise ValueError("not enough values to unpack (expected 2, got 1)")
 
     ledger = Ledger(tmp_path, (), NEVER)
-    assert [*guarded(candidates(), ledger, "a model"), *guarded(iter([2]), ledger, "another")] == [1, 2]
+    assert [*yield_until_error(candidates(), ledger, "a model"), *yield_until_error(iter([2]), ledger, "another")] == [
+        1,
+        2,
+    ]
     assert ledger.skipped == ["a model stopped: ValueError: not enough values to unpack (expected 2, got 1)"]
 
 

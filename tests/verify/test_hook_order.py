@@ -13,7 +13,7 @@ from regraft.verify.types import ORDER
 
 pytest.importorskip("torch")
 
-from regraft.verify.child.observe import overtaken
+from regraft.verify.child.observe import first_reordered_pair
 
 MLP = """
 from torch import nn
@@ -56,6 +56,6 @@ def test_the_rule_of_gated_activations_keeps_the_order(tmp_path: Path, monkeypat
 
 
 def test_only_what_ran_in_both_is_ordered() -> None:
-    assert overtaken(["a", "b", "c"], ["b", "c", "a"]) == ("a", "b")
-    assert overtaken(["a", "b", "c"], ["c"]) is None
-    assert overtaken(["a", "c"], ["a", "b", "c"]) is None
+    assert first_reordered_pair(["a", "b", "c"], ["b", "c", "a"]) == ("a", "b")
+    assert first_reordered_pair(["a", "b", "c"], ["c"]) is None
+    assert first_reordered_pair(["a", "c"], ["a", "b", "c"]) is None

@@ -12,7 +12,7 @@ from regraft.verify.child.drivers import described, fit, inputs, tiny, vary  # n
 from regraft.verify.child.drivers.inference import FunctionModule  # noqa: E402
 from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot  # noqa: E402
 from regraft.verify.child.drivers.where import statements  # noqa: E402
-from regraft.verify.child.replay import bare  # noqa: E402
+from regraft.verify.child.replay import drop_traceback  # noqa: E402
 
 
 def calls(model):
@@ -81,7 +81,7 @@ def test_the_statements_that_an_error_came_through_are_given_whole():
     try:
         Layer()(torch.ones(1, 3, 32))
     except TypeError as error:
-        (_, innermost), *_ = [one for one in statements(bare(error)) if one[0] == __file__]
+        (_, innermost), *_ = [one for one in statements(drop_traceback(error)) if one[0] == __file__]
     assert innermost.split() == ["cos,", "sin", "=", "(", "position_embeddings", ")", "#", "fmt:", "skip"]
 
 
@@ -270,16 +270,18 @@ def test_what_words_stand_for():
         flag (`bool`): No tensor.
         """
 
-    found = described.documented(function, Sizes(Config()))
+    found = described.documented_slots(function, Sizes(Config()))
     assert found == {
         "x": Slot("ids", (BATCH, LENGTH), 2),
         "images": Slot("normal", (BATCH, Dim(3), Dim(8), Dim(8)), 2),
     }
     slot = Slot("ids", (BATCH, LENGTH), 5)
-    (other,) = described.asked("Expected `x` to have shape `(batch_size, 1024)`, but got torch.Size([1, 4]).", slot)
+    (other,) = described.slots_from_message(
+        "Expected `x` to have shape `(batch_size, 1024)`, but got torch.Size([1, 4]).", slot
+    )
     assert other == Slot("ids", (BATCH, Dim(1024)), 5)
-    assert not [*described.asked("argument 'shape' (position 1) must be ints; shape (3, 4)", slot)]
-    assert not [*described.asked("shape (batch_size, height)", slot)]
+    assert not [*described.slots_from_message("argument 'shape' (position 1) must be ints; shape (3, 4)", slot)]
+    assert not [*described.slots_from_message("shape (batch_size, height)", slot)]
 
 
 def test_unset_fields_that_belong_together_or_hold_lists():
@@ -350,7 +352,7 @@ class Continues(nn.Module):
 def test_a_model_that_cannot_continue_is_not_asked_to(fails):
     model = Continues(fails).eval()
     spec = {"input_ids": Slot("ids", (BATCH, LENGTH), 99)}
-    found = inputs.Found(spec, ((1, 5), (3, 8)), ())
+    found = inputs.AcceptedInputs(spec, ((1, 5), (3, 8)), ())
     labels = [call(0)[0].label for call in inputs.more_calls(model, found, "past_key_values")]
     assert any("continued" in one for one in labels) is not fails
     assert len(labels) > 1

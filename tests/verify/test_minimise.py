@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from regraft.verify.child import tree  # noqa: E402
 from regraft.verify.child.compare import Difference  # noqa: E402
 from regraft.verify.child.ledger import Ledger  # noqa: E402
-from regraft.verify.child.minimise import TRIES, smallest  # noqa: E402
+from regraft.verify.child.minimise import TRIES, minimise_call  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
 
 
@@ -28,7 +28,7 @@ def test_shared_sizes_shrink_together_as_far_as_the_difference_shows(ledger: Led
         return Difference("output", f"{tuple(hidden.shape)}") if hidden.shape[1] > 1 else None
 
     call = Call((torch.ones(3, 8, 20),), {"mask": torch.ones(3, 8)}, "as recorded")
-    found, difference = smallest(call, Difference("output", "first"), differs, ledger)
+    found, difference = minimise_call(call, Difference("output", "first"), differs, ledger)
     assert tree.shapes(found) == [[1, 2, 5], [1, 2]]
     assert (found.label, difference.sentence) == ("as recorded", "(1, 2, 5)")
 
@@ -42,5 +42,5 @@ def test_what_cannot_shrink_stays_and_the_search_ends(ledger: Ledger) -> None:
 
     call = Call((torch.ones(16, 3, 5, 7, 11, 13),), {}, "as recorded")
     first = Difference("output", "first")
-    assert smallest(call, first, differs, ledger) == (call, first)
+    assert minimise_call(call, first, differs, ledger) == (call, first)
     assert 0 < len(tried) <= TRIES

@@ -14,13 +14,13 @@ torch = pytest.importorskip("torch")
 
 from regraft.verify.child.checks.constants import Constants  # noqa: E402
 from regraft.verify.child.checks.decoding import Generating, InTurn  # noqa: E402
-from regraft.verify.child.checks.masks import biased_calls, given_masks  # noqa: E402
+from regraft.verify.child.checks.masks import added_mask_calls, biased_calls  # noqa: E402
 from regraft.verify.child.checks.parameters import ALTERATIONS  # noqa: E402
 from regraft.verify.child.checks.sizes import is_affordable, resized_calls, with_sizes  # noqa: E402
 from regraft.verify.child.drivers.vary import second_values  # noqa: E402
 from regraft.verify.child.tree import Call  # noqa: E402
 from regraft.verify.child.variants import HALF, ZERO  # noqa: E402
-from regraft.verify.child.weights import changed  # noqa: E402
+from regraft.verify.child.weights import change_parameters  # noqa: E402
 
 MODEL = """\
 import torch
@@ -132,7 +132,7 @@ def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:
 
     def attend(query: object, attention_mask: object = None) -> None: ...
 
-    made = list(given_masks(Call((query,), {}), {"query": query}, attend))
+    made = list(added_mask_calls(Call((query,), {}), {"query": query}, attend))
     assert [str(other.kwargs["attention_mask"].dtype) for other in made] == [
         "torch.float32",
         "torch.bool",
@@ -178,9 +178,9 @@ def test_a_model_is_called_in_a_row_and_generates() -> None:
 def test_parameters_take_other_values_and_come_back() -> None:
     layer = torch.nn.Linear(2, 2)
     before = layer.weight.detach().clone()
-    with changed(layer, ALTERATIONS[ZERO]):
+    with change_parameters(layer, ALTERATIONS[ZERO]):
         assert not layer.weight.any()
-    with changed(layer, ALTERATIONS[HALF]):
+    with change_parameters(layer, ALTERATIONS[HALF]):
         assert layer.weight.dtype == torch.bfloat16
     assert torch.equal(layer.weight, before)
 

@@ -12,7 +12,7 @@ from regraft.report.certificate import certificate
 from regraft.verify import Verdict, verify
 from regraft.verify.transform_uses import uses_of
 from regraft.verify.types import Terms
-from regraft.verify.verdict_cache import verified
+from regraft.verify.verdict_cache import verify_with_cache
 
 pytest.importorskip("torch")
 
@@ -138,7 +138,7 @@ def test_a_verdict_is_kept_for_what_was_to_be_kept(tmp_path: Path, monkeypatch: 
     path.write_text(SOURCE, encoding="utf-8")
     changed = SOURCE.replace(RETURN, NO_SCRIPT).encode()
     statuses = [
-        verified(path, changed, root=tmp_path / "cache", terms=Terms(keep=keep))[0].status
+        verify_with_cache(path, changed, root=tmp_path / "cache", terms=Terms(keep=keep))[0].status
         for keep in ((), ("script",), (), ("script",))
     ]
     assert statuses == ["proved", "unproven", "proved", "unproven"]

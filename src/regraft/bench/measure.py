@@ -16,8 +16,8 @@ from regraft.scanning import uncollected
 from regraft.verify.child import tree
 
 LEVEL = 0.95
-FEWEST = 6  # pairs, with fewer there is no interval of that level
-SLICE = 0.02  # seconds; shorter steps are repeated until one measurement takes as long
+FEWEST = 6  # with fewer pairs there is no interval of that level
+SLICE = 0.02  # seconds; shorter steps are repeated until a measurement takes as long
 WARM_UP = 2
 
 Step = Callable[[], None]
@@ -55,10 +55,10 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
-    """One step: all calls without gradients; with `training`, each forward and backward with fresh gradients.
+    """Return one step: all calls without gradients; with `training`, each forward and backward with fresh gradients.
 
-    Differentiated is the output's `loss`, or else the sum of the mean squares of its floating tensors. No optimizer
-    runs: what it costs does not depend on how the model computes.
+    The output's `loss` is differentiated, or else the sum of the mean squares of its floating tensors. No optimizer
+    runs, because its cost does not depend on how the model computes.
     """
     parameters = list(model.parameters())
 
@@ -70,26 +70,32 @@ def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
     def training_step() -> None:
         for args, kwargs in calls:
             _loss(model(*args, **kwargs)).backward()
-            for one in parameters:
-                one.grad = None
+            for parameter in parameters:
+                parameter.grad = None
 
     return training_step if training else inference
 
 
 def _loss(output: Any) -> torch.Tensor:
-    given = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    if isinstance(given, torch.Tensor) and given.requires_grad and given.dim() == 0:
-        return given
-    found = [one for one in tree.flatten(output).values() if isinstance(one, torch.Tensor) and one.requires_grad]
-    if not found:
+    """Return the output's `loss` where it is a differentiable scalar, else the sum of mean squares of its tensors.
+
+    Raises BenchError where no tensor in the output has a gradient.
+    """
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.dim() == 0:
+        return loss
+    differentiable = [
+        tensor for tensor in tree.flatten(output).values() if isinstance(tensor, torch.Tensor) and tensor.requires_grad
+    ]
+    if not differentiable:
         raise BenchError("nothing in the model's output has a gradient, so there is no training step to measure")
-    total: torch.Tensor = sum(one.float().square().mean() for one in found)
+    total: torch.Tensor = sum(tensor.float().square().mean() for tensor in differentiable)
     return total
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two steps, measured in turn: seconds of each, and `speed`, how many times as fast `new` is (old ÷ new)."""
+    """Two steps, measured in turn: the seconds of each, and `speed`, how many times as fast `new` is (old ÷ new)."""
 
     old: Interval
     new: Interval
@@ -97,75 +103,87 @@ class Pair:
 
 
 def compare(old: Step, new: Step, rounds: int, device: torch.device) -> Pair:
-    """Measure two steps in `rounds` pairs; who goes first alternates. Seconds are those of one step."""
-    for one in (old, new):
-        _warm(one)
-    olds: list[float] = []
-    news: list[float] = []
+    """Measure two steps in `rounds` pairs, which start with either step in turn; the seconds are those of one step."""
+    for run_step in (old, new):
+        _warm(run_step)
+    old_seconds: list[float] = []
+    new_seconds: list[float] = []
     gc.collect()
     with uncollected():
-        both = [(one, _repeats(one, device), times) for one, times in ((old, olds), (new, news))]
-        for number in range(rounds):
-            for one, repeats, times in both[:: 1 if number % 2 else -1]:
-                times.append(_seconds(one, repeats, device))
-    ratios = [before / after for before, after in zip(olds, news, strict=True)]
-    return Pair(interval(olds), interval(news), interval(ratios))
+        measurements = [
+            (run_step, _repeats(run_step, device), seconds)
+            for run_step, seconds in ((old, old_seconds), (new, new_seconds))
+        ]
+        for round_number in range(rounds):
+            for run_step, repeats, seconds in measurements[:: 1 if round_number % 2 else -1]:
+                seconds.append(_seconds(run_step, repeats, device))
+    ratios = [before / after for before, after in zip(old_seconds, new_seconds, strict=True)]
+    return Pair(interval(old_seconds), interval(new_seconds), interval(ratios))
 
 
-def _warm(one: Step) -> None:
-    """Run a step before it is measured: what is allocated or compiled once is no part of it."""
+def _warm(run_step: Step) -> None:
+    """Run a step before it is measured, so that what is allocated or compiled once is not measured.
+
+    Raises BenchError where the model does not run.
+    """
     try:
         for _ in range(WARM_UP):
-            one()
+            run_step()
     except BenchError:
         raise
     except Exception as problem:
         raise BenchError(f"the model does not run: {type(problem).__name__}: {problem}") from problem
 
 
-def _repeats(one: Step, device: torch.device) -> int:
-    return max(1, math.ceil(SLICE / max(_seconds(one, 1, device), 1e-9)))
+def _repeats(run_step: Step, device: torch.device) -> int:
+    """Return how often to repeat a step so that a measurement takes SLICE seconds."""
+    return max(1, math.ceil(SLICE / max(_seconds(run_step, 1, device), 1e-9)))
 
 
 def clock(device: torch.device) -> str:
-    """What seconds are: of the processor for one thread on CPU, where other programs then count less, else elapsed."""
+    """Return the kind of seconds that are measured.
+
+    "processor time" for one thread on CPU, where other programs then count less, else "elapsed time".
+    """
     return "processor time" if device.type == "cpu" and torch.get_num_threads() == 1 else "elapsed time"
 
 
-def _seconds(one: Step, repeats: int, device: torch.device) -> float:
+def _seconds(run_step: Step, repeats: int, device: torch.device) -> float:
+    """Return the seconds of one step, the mean of `repeats` runs."""
     now = time.process_time if clock(device) == "processor time" else time.perf_counter
     _wait(device)
     start = now()
     for _ in range(repeats):
-        one()
+        run_step()
     _wait(device)
     return (now() - start) / repeats
 
 
 def _wait(device: torch.device) -> None:
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def peak(one: Step, device: torch.device) -> int:
-    """Bytes that a step needs at most beyond what is there before it: parameters and inputs are not counted.
+def peak(run_step: Step, device: torch.device) -> int:
+    """Return the bytes that a step needs at most beyond those before it: parameters and inputs are not counted.
 
-    On CUDA as PyTorch's allocator counts. On CPU the largest running sum of all that PyTorch's allocator hands out and
-    takes back, inside operators and compiled code too, as the profiler records it; scratch space that oneDNN and
-    OpenMP take from the system themselves is not in it.
+    On CUDA they are those that PyTorch's allocator counts. On CPU they are the largest running sum of all that
+    PyTorch's allocator hands out and takes back, inside operators and compiled code too, as the profiler records it;
+    scratch space that oneDNN and OpenMP take from the system themselves is not counted.
     """
-    _warm(one)
+    _warm(run_step)
     if device.type == "cuda":
         _wait(device)
         before = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
-        one()
+        run_step()
         _wait(device)
         return int(torch.cuda.max_memory_allocated(device) - before)
     gc.collect()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        one()
-    events = [one for one in profile.profiler.kineto_results.events() if one.name() == "[memory]"]
+        run_step()
+    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
     if not events:
         raise BenchError("the profiler of this PyTorch records no memory")
     total = highest = 0

@@ -1,4 +1,4 @@
-"""Which rules to keep: the subset that is fastest under a memory limit, or smallest under a time limit."""
+"""Choice of the rules to keep: the fastest subset under a memory limit, or the smallest under a time limit."""
 
 from __future__ import annotations
 
@@ -10,43 +10,46 @@ from typing import Literal, Protocol
 from regraft.bench.measure import Pair
 from regraft.bench.variants import NONE, Rules
 
-SAVING = 0.01  # of the peak memory; less is no gain
+SAVING = 0.01  # of the peak memory; a smaller saving is no gain
 
 _UNITS = {"memory": {"B": 1, "kB": 1e3, "KB": 1e3, "KiB": 2**10, "MB": 1e6, "MiB": 2**20, "GB": 1e9, "GiB": 2**30}}
 _UNITS["time"] = {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 
 def limit(text: str, kind: Literal["memory", "time"]) -> tuple[float, bool]:
-    """A limit as written, `2GiB`, `80ms` or `90%`: in bytes or seconds, or (True) in parts of the original's.
+    """Parse a limit such as `2GiB`, `80ms` or `90%`.
 
-    Raises ValueError for anything else.
+    Returns bytes or seconds with False, or for percents the part of what the original needs with True. Raises
+    ValueError for any other text.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ%]+)\s*", text)
+    quantity = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ%]+)\s*", text)
     units = _UNITS[kind]
-    if found is None or (found[2] != "%" and found[2] not in units) or float(found[1]) == 0:
+    if quantity is None or (quantity[2] != "%" and quantity[2] not in units) or float(quantity[1]) == 0:
         raise ValueError(f"{text!r} is not a number above 0 with one of the units {', '.join(units)} or %")
-    if found[2] == "%":
-        return float(found[1]) / 100, True
-    return float(found[1]) * units[found[2]], False
+    if quantity[2] == "%":
+        return float(quantity[1]) / 100, True
+    return float(quantity[1]) * units[quantity[2]], False
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What to look for; `at_most` limits bytes where the fastest subset is asked for, seconds for the smallest."""
+    """The goal of a choice; `at_most` limits bytes where the fastest subset is asked for, seconds for the smallest."""
 
     kind: Literal["fastest", "smallest"]
     at_most: float | None = None
-    relative: bool = False  # to what the original needs
+    relative: bool = False  # whether `at_most` is a part of what the original needs
 
 
 class Meter(Protocol):
+    """Measures the model as sets of rules rewrite it: times in pairs, and peak bytes."""
+
     def pair(self, new: Rules, old: Rules) -> Pair: ...
     def bytes(self, rules: Rules) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a rule adds to other ones: timings with and without it, and the bytes of both."""
+    """The worth of rules beside other ones: timings with and without them, and the bytes of both."""
 
     pair: Pair
     bytes: int
@@ -55,7 +58,11 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen rules, what each adds to all the others, and all of them (None for none) to the original."""
+    """The chosen rules and their worth.
+
+    worth  the worth of each rule beside all the others
+    whole  the worth of all rules against the original; None for no rules
+    """
 
     rules: Rules
     worth: dict[str, Worth]
@@ -65,40 +72,44 @@ class Choice:
 def choose(
     meter: Meter, names: Sequence[str], goal: Goal, say: Callable[[str], None] = lambda _: None
 ) -> Choice | None:
-    """The rules to keep of `names`; None where no subset that was looked at keeps the limit.
+    """Return the rules to keep of `names`; None where no subset that was tried keeps the limit.
 
-    A rule is added while that is better than without it. Then each is measured anew against all the others together,
-    and those that are not better are dropped one by one, the one of least worth first. Better is: faster, with the
-    whole interval above 1; or smaller by at least SAVING; or nearer to a limit that is not kept yet. All rules
-    together are tried as well, for those that only pay in company. The search is greedy: a subset of another kind may
-    be better still.
+    A rule is added while the result is better with it than without it. Then each is measured anew against all the
+    others together, and those that are not better are dropped one by one, the one of least worth first. Better is:
+    faster, with the whole interval above 1; or smaller by at least SAVING; or nearer to a limit that is not kept yet.
+    All rules together are tried as well, for rules that only pay in company. The search is greedy: a subset of another
+    kind may be better still.
     """
     search = _Search(meter, goal)
     chosen: Rules = NONE
     added = True
     while added:
         added = False
-        for name in (one for one in names if one not in chosen):
+        for name in (candidate for candidate in names if candidate not in chosen):
             say(f"with {name}")
-            if search.better(chosen | {name}, chosen):
+            if search.is_better(chosen | {name}, chosen):
                 chosen, added = chosen | {name}, True
-    everything = frozenset(names)
-    if chosen != everything and search.better(everything, chosen):
-        chosen = everything
+    all_rules = frozenset(names)
+    if chosen != all_rules and search.is_better(all_rules, chosen):
+        chosen = all_rules
     while True:
         say(f"what each of {len(chosen)} adds")
         worth = {name: search.worth(chosen, chosen - {name}) for name in sorted(chosen)}
-        idle = [name for name, one in worth.items() if not search.better(chosen, chosen - {name}, one)]
-        if not idle:
+        useless = [
+            name for name, rule_worth in worth.items() if not search.is_better(chosen, chosen - {name}, rule_worth)
+        ]
+        if not useless:
             break
-        chosen -= {min(idle, key=lambda name: worth[name].pair.speed.median)}
-    whole = search.worth(chosen, NONE) if chosen else None
-    if whole is not None and not search.better(chosen, NONE, whole):
-        chosen, worth, whole = NONE, {}, None
-    return Choice(chosen, worth, whole) if search.kept(chosen, whole) else None
+        chosen -= {min(useless, key=lambda name: worth[name].pair.speed.median)}
+    total_worth = search.worth(chosen, NONE) if chosen else None
+    if total_worth is not None and not search.is_better(chosen, NONE, total_worth):
+        chosen, worth, total_worth = NONE, {}, None
+    return Choice(chosen, worth, total_worth) if search.keeps_limit(chosen, total_worth) else None
 
 
 class _Search:
+    """The measurements and comparisons of a search for the rules to keep."""
+
     def __init__(self, meter: Meter, goal: Goal) -> None:
         self.meter, self.goal = meter, goal
         self.at_most = goal.at_most
@@ -106,27 +117,34 @@ class _Search:
             self.at_most = goal.at_most * meter.bytes(NONE)
 
     def worth(self, new: Rules, old: Rules) -> Worth:
+        """Measure the rules `new` against the rules `old`."""
         return Worth(self.meter.pair(new, old), self.meter.bytes(new), self.meter.bytes(old))
 
-    def kept(self, rules: Rules, known: Worth | None = None) -> bool:
-        """The limit is kept, by the whole interval."""
+    def keeps_limit(self, rules: Rules, measured: Worth | None = None) -> bool:
+        """Return whether rules keep the limit, over the whole interval of a time.
+
+        measured: a comparison of the rules with the original, where there is one already.
+        """
         if self.at_most is None:
             return True
         if self.goal.kind == "fastest":
             return self.meter.bytes(rules) <= self.at_most
         if self.goal.relative and not rules:
-            return self.at_most >= 1  # of what it needs itself
-        pair = known.pair if known else self.meter.pair(rules, NONE)
+            return self.at_most >= 1  # a part of what the original itself needs
+        pair = measured.pair if measured else self.meter.pair(rules, NONE)
         return (1 / pair.speed.low if self.goal.relative else pair.new.high) <= self.at_most
 
-    def better(self, new: Rules, old: Rules, known: Worth | None = None) -> bool:
-        """Whether `new` is better than `old`, by a comparison of the two that is known already, or by a new one."""
+    def is_better(self, new: Rules, old: Rules, measured: Worth | None = None) -> bool:
+        """Return whether `new` is better than `old`.
 
-        def faster() -> bool:
-            return (known.pair if known else self.meter.pair(new, old)).speed.low > 1
+        measured: a comparison of the two, where there is one already.
+        """
 
-        def smaller() -> bool:
+        def is_faster() -> bool:
+            return (measured.pair if measured else self.meter.pair(new, old)).speed.low > 1
+
+        def is_smaller() -> bool:
             return self.meter.bytes(new) <= (1 - SAVING) * self.meter.bytes(old)
 
-        first, second = (faster, smaller) if self.goal.kind == "fastest" else (smaller, faster)
-        return first() and self.kept(new) if self.kept(old) else second()
+        first, second = (is_faster, is_smaller) if self.goal.kind == "fastest" else (is_smaller, is_faster)
+        return first() and self.keeps_limit(new) if self.keeps_limit(old) else second()

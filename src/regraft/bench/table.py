@@ -1,4 +1,4 @@
-"""What a benchmark found, for people and for machines."""
+"""Output of a benchmark's result: a table for people and JSON for machines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Paint = Callable[..., str]
 
 
 def as_text(result: Result, options: Options, paint: Paint) -> Iterator[str]:
-    """The lines of a table for each mode, the choice, and the places that stay as they are."""
+    """Yield the lines of a table for each mode, the choice, and the places that stay as they are."""
     yield (
         f"{result.model} on {result.device} ({result.machine}), {_count(torch.get_num_threads(), 'thread')}, "
         f"torch {torch.__version__}; {result.clock}, medians of {options.rounds} pairs, {LEVEL:.0%} intervals"
@@ -35,10 +35,11 @@ def as_text(result: Result, options: Options, paint: Paint) -> Iterator[str]:
         yield from _choice(result, options, paint)
     if result.left:
         yield ""
-        yield from (f"left {one}" for one in result.left)
+        yield from (f"left {place}" for place in result.left)
 
 
 def _line(row: Row, width: int, paint: Paint) -> str:
+    """Return the line of a comparison; `width` is that of the label."""
     speed = row.pair.speed
     shown = f"{speed.median:.2f} ({speed.low:.2f}-{speed.high:.2f})"
     verdict = "faster" if speed.low > 1 else "slower" if speed.high < 1 else "no difference"
@@ -49,10 +50,12 @@ def _line(row: Row, width: int, paint: Paint) -> str:
 
 
 def _label(row: Row) -> str:
+    """Return the label of a comparison, with what it is compared with unless that is the original."""
     return row.name if row.against == "original" else f"{row.name}, against {row.against}"
 
 
 def _choice(result: Result, options: Options, paint: Paint) -> Iterator[str]:
+    """Yield the lines of the choice: the chosen rules, and what each of them adds to the others."""
     choice, goal = result.chosen, options.goal
     assert goal is not None
     if choice is None:
@@ -68,26 +71,29 @@ def _choice(result: Result, options: Options, paint: Paint) -> Iterator[str]:
 
 
 def _time(interval: Interval) -> str:
+    """Return the median of an interval in s, ms or µs."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if interval.median * scale >= 1 or unit == "µs":
             return f"{interval.median * scale:.3g} {unit}"
     raise AssertionError
 
 
-def _size(number: int) -> str:
-    return f"{number / 2**20:.1f} MiB"
+def _size(size: int) -> str:
+    """Return bytes in MiB."""
+    return f"{size / 2**20:.1f} MiB"
 
 
 def _count(number: int, word: str) -> str:
+    """Return a number with a word, in the plural unless it is 1."""
     return f"{number} {word}{'s' * (number != 1)}"
 
 
 def as_json(result: Result, options: Options, target: str) -> dict[str, Any]:
-    """Everything measured: seconds, times as fast and bytes; intervals as low, median, high."""
-    data = dataclasses.asdict(result)
+    """Return all that was measured: seconds, times as fast and bytes; intervals as low, median, high."""
+    fields = dataclasses.asdict(result)
     if result.chosen is not None:
-        data["chosen"]["rules"] = sorted(result.chosen.rules)
+        fields["chosen"]["rules"] = sorted(result.chosen.rules)
     return {
         "target": target, "regraft": __version__, "torch": torch.__version__, "threads": torch.get_num_threads(),
-        "rounds": options.rounds, "level": LEVEL, "verified": options.verify, **data,
+        "rounds": options.rounds, "level": LEVEL, "verified": options.verify, **fields,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The command line: `regraft check`, `show`, `rule`, `verify`, `bench`, `split`."""
+"""The command line: `regraft check`, `show`, `rule`, `new`, `test`, `verify`, `bench`, `split`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import click
 
 from regraft import __version__
+from regraft.cli.author import new, test_command
 from regraft.cli.bench import bench_command
 from regraft.cli.check import check
 from regraft.cli.show import rule_command, show
@@ -20,12 +21,12 @@ def main() -> None:
     """Make PyTorch models faster by rewriting their source, and prove every rewrite by running it."""
 
 
-for command in (check, show, rule_command, verify_command, bench_command, split_command):
+for command in (check, show, rule_command, new, test_command, verify_command, bench_command, split_command):
     main.add_command(command)
 
 
 def entry() -> None:
-    """The command `regraft`: output that cannot be written is an error like any other."""
+    """Run the command `regraft`; output that cannot be written is an error like any other."""
     try:
         main()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`regraft bench`."""
+"""The command `regraft bench`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from regraft.cli.shared import DIRECTORIES, IGNORE, PATH, as_error, is_terminal, joined, load, paint, print_error, stop
+from regraft.cli.shared import (
+    DIRECTORIES,
+    IGNORE,
+    PATH,
+    as_error,
+    is_terminal,
+    join_values,
+    load,
+    paint,
+    print_error,
+    stop,
+)
 from regraft.source.object_reference import find_function
 
 if TYPE_CHECKING:
@@ -22,7 +33,7 @@ if TYPE_CHECKING:
 @click.command("bench")
 @click.argument("target", metavar="TARGET")
 @click.option(
-    "--packs", metavar="RULES", multiple=True, callback=joined,
+    "--packs", metavar="RULES", multiple=True, callback=join_values,
     help="Rules to measure: pack, pack/rule or rule, comma-separated; those that need only PyTorch if not given.",
 )  # fmt: skip
 @IGNORE
@@ -73,73 +84,78 @@ def bench_command(
     if importlib.util.find_spec("torch") is None:
         stop("bench needs torch, which is not installed in this environment")
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler would speak whenever it starts and stops
-    room = importlib.import_module("regraft.bench")
-    if rounds < room.FEWEST:
-        raise click.UsageError(f"--rounds: an interval needs at least {room.FEWEST} pairs")
-    options = room.Options(
+    bench_module = importlib.import_module("regraft.bench")
+    if rounds < bench_module.FEWEST:
+        raise click.UsageError(f"--rounds: an interval needs at least {bench_module.FEWEST} pairs")
+    options = bench_module.Options(
         modes=("inference", "training") if mode == "both" else (mode,), rounds=rounds, compile=compiled, liger=liger,
         verify=verify,
-        goal=_goal(room, goal, memory_limit, time_limit),
+        goal=_parse_goal(bench_module, goal, memory_limit, time_limit),
     )  # fmt: skip
-    rules = _rules(packs, ignore, directories, unsafe)
-    model, calls = _subject(room, target, threads)
+    rules = _load_rules(packs, ignore, directories, unsafe)
+    model, calls = _load_subject(bench_module, target, threads)
     from regraft.rules.lock import write
     from regraft.verify import VerifyError
 
     try:
-        result = room.bench(model, calls, rules, options, _say)
-    except (room.BenchError, VerifyError) as problem:
+        result = bench_module.bench(model, calls, rules, options, _print_progress)
+    except (bench_module.BenchError, VerifyError) as problem:
         stop(f"{target}: {problem}")
     if result.chosen is not None:
         try:
-            write(lock, room.lock_of(result, target, options, rules))
+            write(lock, bench_module.lock_of(result, target, options, rules))
         except OSError as problem:
             stop(f"{lock}: cannot be written: {problem.strerror or problem}")
     if form == "json":
-        click.echo(json.dumps(room.as_json(result, options, target), indent=1))
+        click.echo(json.dumps(bench_module.as_json(result, options, target), indent=1))
     else:
-        click.echo("\n".join(room.as_text(result, options, paint)))
+        click.echo("\n".join(bench_module.as_text(result, options, paint)))
         if result.chosen is not None:
             click.echo(f"wrote {lock}")
     sys.exit(0 if result.limit_kept else 1)
 
 
-def _goal(room: Any, kind: str | None, memory: str | None, seconds: str | None) -> Any:
+def _parse_goal(bench_module: Any, kind: str | None, memory: str | None, seconds: str | None) -> Any:
+    """Return the goal with its limit, of a kind "fastest" or "smallest"; None for no goal."""
     if kind is None:
         return None
     text, name = (memory, "memory") if kind == "fastest" else (seconds, "time")
     try:
-        return room.Goal(kind, *(room.limit(text, name) if text else ()))
+        return bench_module.Goal(kind, *(bench_module.limit(text, name) if text else ()))
     except ValueError as problem:
         raise click.UsageError(f"--{name}-limit: {problem}") from problem
 
 
-def _rules(packs: str | None, ignore: str, directories: tuple[Path, ...], unsafe: bool) -> tuple[CompiledRule, ...]:
+def _load_rules(
+    packs: str | None, ignore: str, directories: tuple[Path, ...], unsafe: bool
+) -> tuple[CompiledRule, ...]:
+    """Return the rules to measure; exit where one of them has a problem."""
     rules, problems = load(packs, ignore, directories, unsafe=unsafe, option="--packs")
-    for one in problems:
-        print_error(as_error(one))
+    for problem in problems:
+        print_error(as_error(problem))
     if problems:
         sys.exit(2)
     return rules
 
 
-def _subject(room: Any, target: str, threads: int) -> tuple[Any, Any]:
-    """The model and its calls, as the user's function gives them."""
+def _load_subject(bench_module: Any, target: str, threads: int) -> tuple[Any, Any]:
+    """Return the model and its calls, which the user's function returns; exit where it fails."""
     torch = importlib.import_module("torch")
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     try:
-        made = find_function(target, os.getcwd())()
+        returned = find_function(target, os.getcwd())()
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
-    if not isinstance(made, tuple) or len(made) != 2 or not isinstance(made[0], torch.nn.Module):
-        stop(f"{target}: returns {type(made).__name__}, not (model, inputs)")
-    calls = room.calls_of(made[1])
+    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], torch.nn.Module):
+        stop(f"{target}: returns {type(returned).__name__}, not (model, inputs)")
+    calls = bench_module.calls_of(returned[1])
     if not calls:
         stop(f"{target}: the list of inputs is empty")
-    return made[0], calls
+    return returned[0], calls
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
+    """Print a message on stderr if that is a terminal."""
     if is_terminal(sys.stderr):
         click.echo(text, err=True)

@@ -1,4 +1,4 @@
-"""`regraft check`."""
+"""The command `regraft check`."""
 
 from __future__ import annotations
 
@@ -85,15 +85,15 @@ def check(
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
-    locked = lock_file(lock, not no_lock, select is not None or bool(ignore))
+    lock_path = lock_file(lock, not no_lock, select is not None or bool(ignore))
     rules, problems = (
         load(select, ignore, directories, unsafe=unsafe)
-        if locked is None
-        else load_locked(locked, directories, unsafe=unsafe)
+        if lock_path is None
+        else load_locked(lock_path, directories, unsafe=unsafe)
     )
     total = Collector(explain)
-    total.errors += [as_error(one) for one in problems]
-    done = 0
+    total.errors += [as_error(problem) for problem in problems]
+    settled = 0
     cached = not (no_cache or show_diff or fix or explain)
     policy = chosen_policy(fix, prove, unproven, no_cache, python, out, keep)
     for report in _scan(paths, rules, explain, jobs, cached):
@@ -101,11 +101,11 @@ def check(
         if form != "json" and not show_diff:
             _print_report(report, form, explain)
         if (show_diff or fix) and report.findings:
-            rewritten, failed = rewrite(
-                _patched(report, rules, vendor), rules, fix, policy, vendor, quiet=form == "json"
+            rewritten_count, failures = rewrite(
+                _with_patches(report, rules, vendor), rules, fix, policy, vendor, quiet=form == "json"
             )
-            done += rewritten
-            total.errors += failed
+            settled += rewritten_count
+            total.errors += failures
     if form == "json":
         click.echo(json.dumps(total.data(time.perf_counter() - started), indent=1))
     else:
@@ -113,25 +113,26 @@ def check(
         if fix and policy.prove and any(policy.counts.values()):
             counts = ", ".join(f"{number} {status}" for status, number in policy.counts.items())
             click.echo(f"definitions: {counts}", err=form == "concise")
-    if install and total.missing and not _installed(sorted(total.missing)):
+    if install and total.missing and not _offer_install(sorted(total.missing)):
         sys.exit(2)
-    sys.exit(2 if total.errors else 1 if len(total.findings) > done else 0)
+    sys.exit(2 if total.errors else 1 if len(total.findings) > settled else 0)
 
 
 def _scan(
     paths: Sequence[Path], rules: tuple[CompiledRule, ...], explain: bool, jobs: int, cached: bool
 ) -> Iterable[FileReport]:
+    """Yield the reports of the Python files under the paths."""
     from regraft.scanning import python_files
     from regraft.scanning.parallel import Task, scan_files
     from regraft.source.cache_key import cache_directory
 
-    items = list(python_files(paths))
+    files = list(python_files(paths))
     task = Task(rules, explain, cache_directory() if cached else None)
-    return _progress(scan_files(items, task, jobs), len(items))
+    return _with_progress(scan_files(files, task, jobs), len(files))
 
 
-def _patched(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:
-    """The report with its patches, which are not handed from process to process."""
+def _with_patches(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) -> FileReport:
+    """Return the report with its patches, which are not handed from process to process."""
     from regraft.scanning import check_file
 
     if report.source is not None and not vendor:
@@ -139,8 +140,8 @@ def _patched(report: FileReport, rules: Sequence[CompiledRule], vendor: bool) ->
     return check_file(Path(report.file), rules, home_of(Path(report.file), vendor))
 
 
-def _progress(reports: Iterable[FileReport], number: int) -> Iterable[FileReport]:
-    """The reports, with a progress bar on a terminal when there are many."""
+def _with_progress(reports: Iterable[FileReport], number: int) -> Iterable[FileReport]:
+    """Return the reports, with a progress bar on a terminal when there are many."""
     if number < 20 or not is_terminal(sys.stderr):
         return reports
     from rich.console import Console
@@ -150,6 +151,7 @@ def _progress(reports: Iterable[FileReport], number: int) -> Iterable[FileReport
 
 
 def _print_report(report: FileReport, form: str, explain: bool) -> None:
+    """Print the findings of a file, and explanations where they are asked for."""
     from regraft.report import text
 
     for finding in report.findings:
@@ -163,25 +165,27 @@ def _print_report(report: FileReport, form: str, explain: bool) -> None:
 
 
 def _print_end(total: Collector, form: str, show_diff: bool) -> None:
+    """Print the totals, a command for each package that is missing, and the errors."""
     from regraft.report import text
 
     if not show_diff:
         click.echo(text.summary(total), err=form == "concise")
-        for one, number in sorted(total.missing.items()):
-            command = shlex.join(_installer([one]))
-            waits = "1 finding waits" if number == 1 else f"{number} findings wait"
-            click.echo(f"{waits} for {one}: {command}", err=form == "concise")
+        for requirement, number in sorted(total.missing.items()):
+            command = shlex.join(_install_command([requirement]))
+            phrase = "1 finding waits" if number == 1 else f"{number} findings wait"
+            click.echo(f"{phrase} for {requirement}: {command}", err=form == "concise")
     for error in total.errors:
         print_error(error)
 
 
-def _installer(requirements: list[str]) -> list[str]:
+def _install_command(requirements: list[str]) -> list[str]:
+    """Return the command that installs packages into this environment."""
     return [sys.executable, "-m", "pip", "install", *requirements]
 
 
-def _installed(requirements: list[str]) -> bool:
-    """Install into this environment if the user agrees; False where the installer fails."""
-    command = _installer(requirements)
+def _offer_install(requirements: list[str]) -> bool:
+    """Install packages into this environment if the user agrees; return False where the installer fails."""
+    command = _install_command(requirements)
     if not click.confirm(f"Run {shlex.join(command)}?", err=True):
         return True
     return subprocess.run(command, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""`regraft check --diff` and `--fix`: what is shown or written of a rewritten file."""
+"""The work of `regraft check --diff` and `--fix`: a rewritten file is shown or written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Policy:
-    """What may be written without being proved, where to (None: in place), and how many definitions came out how."""
+    """The conditions under which rewritten files are written.
+
+    prove     write only what running both versions proves
+    unproven  also write what is neither proved nor refuted
+    cached    take verdicts from the cache
+    python    the interpreter that runs both versions
+    out       the directory for copies; None to write in place
+    keep      losses that forbid a proof
+    counts    number of definitions by verdict so far
+    """
 
     prove: bool
     unproven: bool
@@ -44,16 +53,17 @@ def chosen_policy(
     out: Path | None,
     keep: tuple[str, ...] = (),
 ) -> Policy:
-    here = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
-    if fix and prove and not here:
+    """Return the policy that the options mean; exit where --verify is given and torch is not installed."""
+    can_verify = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
+    if fix and prove and not can_verify:
         stop("--verify needs torch, which is not installed in this environment")
-    return Policy(here if prove is None else prove, unproven, not no_cache, python, out, keep)
+    return Policy(can_verify if prove is None else prove, unproven, not no_cache, python, out, keep)
 
 
 def rewrite(
     report: FileReport, rules: Sequence[CompiledRule], fix: bool, policy: Policy, vendor: bool, quiet: bool
 ) -> tuple[int, list[SourceError]]:
-    """Show or write the rewritten file; returns how many findings are done with, and what went wrong."""
+    """Show or write the rewritten file; return the number of findings that it settles, and the errors."""
     from regraft.scanning import RuleDefect, rewrite_file
     from regraft.source import text
     from regraft.source.names import package_of
@@ -73,31 +83,34 @@ def rewrite(
     if not fix:
         click.echo(text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False)
         return 0, []
-    written = path if policy.out is None else policy.out.joinpath(*package_of(path).split("."), path.name)
-    failed = text.write(report.source, changed) if policy.out is None else text.write_copy(written, changed)
-    if failed is None and vendor:
-        failed = _vendor(written, changed)
-    if failed is None and not quiet:
+    target = path if policy.out is None else policy.out.joinpath(*package_of(path).split("."), path.name)
+    error = text.write(report.source, changed) if policy.out is None else text.write_copy(target, changed)
+    if error is None and vendor:
+        error = _write_vendored_ops(target, changed)
+    if error is None and not quiet:
         note = "" if policy.prove else "; nothing was verified: prove it with regraft verify"
-        place = "" if policy.out is None else f" in {written}"
+        place = "" if policy.out is None else f" in {target}"
         click.echo(f"{report.file}: rewrote {len(applied)} places{place}{note}")
-    return (0, [failed]) if failed else (len(applied), [])
+    return (0, [error]) if error else (len(applied), [])
 
 
 def _proved_rewrite(
     report: FileReport, rules: Sequence[CompiledRule], policy: Policy, home: str, quiet: bool
 ) -> tuple[bytes, tuple[Finding, ...]]:
-    """What may be written of a file; vendored ops are not there yet, so the package's own stand for them."""
-    from regraft.fix import in_house, proved_fix
+    """Return the bytes of a file that may be written, and the findings applied in them.
+
+    Vendored ops do not exist yet, so the package's own ops take their place in verification.
+    """
+    from regraft.fix import fix_with_home, proved_fix
     from regraft.scanning import check_source
     from regraft.verify.types import OWN, Terms
 
     assert report.source is not None
-    own = home == "regraft.ops"
+    imports_regraft = home == "regraft.ops"
     fix = proved_fix(
-        report if own else check_source(report.source, rules), rules,
-        lambda data: verdicts_of(
-            Path(report.file), data, None, 300.0, policy.python, policy.cached, Terms(keep=(*policy.keep, *OWN))
+        report if imports_regraft else check_source(report.source, rules), rules,
+        lambda changed: verdicts_of(
+            Path(report.file), changed, None, 300.0, policy.python, policy.cached, Terms(keep=(*policy.keep, *OWN))
         ),
         unproven=policy.unproven,
     )  # fmt: skip
@@ -107,10 +120,10 @@ def _proved_rewrite(
             print_verdict(verdict)
     for verdict in fix.left_out if not quiet else ():
         click.echo(f"{report.file} {verdict.definition}: left as it is")
-    return fix.data if own else in_house(fix, report, rules, home), fix.applied
+    return fix.data if imports_regraft else fix_with_home(fix, report, rules, home), fix.applied
 
 
-def _vendor(model: Path, changed: bytes) -> SourceError | None:
+def _write_vendored_ops(model: Path, changed: bytes) -> SourceError | None:
     """Write the ops that the rewritten model imports beside it."""
     from regraft.rewriting.vendor import vendor_source, vendored_names
     from regraft.source.text import SourceError, write_whole
@@ -127,7 +140,7 @@ def _vendor(model: Path, changed: bytes) -> SourceError | None:
 
 
 def home_of(path: Path, vendor: bool) -> str:
-    """Module that the rewritten file imports the ops from."""
+    """Return the module that the rewritten file imports the ops from."""
     if not vendor:
         return "regraft.ops"
     return ".regraft_ops" if (path.parent / "__init__.py").exists() else "regraft_ops"

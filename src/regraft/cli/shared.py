@@ -1,4 +1,4 @@
-"""Options that several commands take, and how commands speak."""
+"""The options that several commands take, and the output that they share."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ class PathType(click.Path):
 PATH = PathType(path_type=Path)
 
 
-def joined(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> str | None:
+def join_values(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> str | None:
+    """Join the values of an option by commas; return None for an option other than --ignore that is not given."""
     return ",".join(value) if value or parameter.name == "ignore" else None
 
 
 SELECT = click.option(
-    "--select", metavar="RULES", multiple=True, callback=joined,
+    "--select", metavar="RULES", multiple=True, callback=join_values,
     help="Only these rules: pack, pack/rule or rule, comma-separated; may be given several times.",
 )  # fmt: skip
 
@@ -57,7 +58,7 @@ IGNORE = click.option(
     "--ignore",
     metavar="RULES",
     multiple=True,
-    callback=joined,
+    callback=join_values,
     help="Leave these rules out; may be given several times.",
 )
 
@@ -67,7 +68,8 @@ UNSAFE = click.option(
 )
 
 
-def _kept(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+def _loss_words(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of `--keep`, each once; raise BadParameter for an unknown word."""
     from regraft.verify.types import LOSSES
 
     words = tuple(dict.fromkeys(word for text in value for word in _words(text)))
@@ -78,7 +80,7 @@ def _kept(context: click.Context, parameter: click.Parameter, value: tuple[str, 
 
 
 KEEP = click.option(
-    "--keep", metavar="script,fx,order", multiple=True, callback=_kept,
+    "--keep", metavar="script,fx,order", multiple=True, callback=_loss_words,
     help="Do not prove what loses torch.jit.script, torch.fx.symbolic_trace or the order of hooks; rewrites by rules "
     "keep the order anyway. May be given several times.",
 )  # fmt: skip
@@ -92,39 +94,44 @@ FORMAT = click.option(
 def load(
     select: str | None, ignore: str, directories: Sequence[Path] = (), *, unsafe: bool, option: str = "--select"
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
-    """The chosen rules; without `unsafe` the places of those of safety contract are withheld."""
+    """Return the chosen rules and their problems; without `unsafe` places of rules of safety contract are withheld."""
     from regraft.rules import BUILT_IN, load_rules
 
     if select is not None and not _words(select):
         raise click.UsageError(f"{option} names no rule")
     rules, problems = load_rules(_words(select or ""), _words(ignore), (BUILT_IN, *directories))
-    return _compiled(rules, problems, unsafe)
+    return _compile_rules(rules, problems, unsafe)
 
 
-def _compiled(
+def _compile_rules(
     rules: Sequence[Rule], problems: Sequence[RuleProblem], unsafe: bool
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    """Return the compiled rules, and the problems with those of compiling added."""
     from regraft.scanning import compile_rules, withhold_contract_rules
 
-    compiled, more = compile_rules(rules)
-    return compiled if unsafe else withhold_contract_rules(compiled, "--unsafe"), [*problems, *more]
+    compiled, compile_problems = compile_rules(rules)
+    return compiled if unsafe else withhold_contract_rules(compiled, "--unsafe"), [*problems, *compile_problems]
 
 
-def lock_file(explicit: Path | None, wanted: bool, chosen: bool) -> Path | None:
-    """The lock file to read: the one that is named, or that of the working directory, unless rules are chosen."""
+def lock_file(explicit: Path | None, may_search: bool, rules_chosen: bool) -> Path | None:
+    """Return the lock file to read: the named one, or the nearest to the working directory.
+
+    Return None where rules are chosen or no lock file is wanted; raise UsageError where that contradicts --lock.
+    """
     from regraft.rules.lock import nearest
 
-    if explicit is not None and (chosen or not wanted):
+    if explicit is not None and (rules_chosen or not may_search):
         raise click.UsageError("--lock excludes --select, --ignore and --no-lock")
-    return explicit or (nearest(Path.cwd()) if wanted and not chosen else None)
+    return explicit or (nearest(Path.cwd()) if may_search and not rules_chosen else None)
 
 
 def load_locked(
     path: Path, directories: Sequence[Path], *, unsafe: bool
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
-    """The rules of a lock file, which is named on stderr with what differs from where it was measured.
+    """Return the rules of a lock file and their problems.
 
-    `unsafe` as in `load`: that a rule was measured does not say that callers bear the change.
+    The file is named on stderr, with differences from where it was measured. `unsafe` is that of `load`: a rule that
+    was measured may still change what callers cannot bear.
     """
     from regraft.rules import BUILT_IN
     from regraft.rules.lock import LockError, locked_rules, notes, read
@@ -136,13 +143,14 @@ def load_locked(
         stop(str(error))
     number = "no rule" if not rules else f"{len(rules)} rule{'s' * (len(rules) > 1)}"
     click.echo(
-        "; ".join((f"{path}: {number}, {lock.goal} in {lock.mode}", *notes(lock, _installed("torch")))), err=True
+        "; ".join((f"{path}: {number}, {lock.goal} in {lock.mode}", *notes(lock, _installed_version("torch")))),
+        err=True,
     )
-    return _compiled(rules, problems, unsafe)
+    return _compile_rules(rules, problems, unsafe)
 
 
-def _installed(package: str) -> str:
-    """The version that is installed here; "" where none is."""
+def _installed_version(package: str) -> str:
+    """Return the installed version of a package; "" where there is none."""
     from importlib import metadata
 
     try:
@@ -152,6 +160,7 @@ def _installed(package: str) -> str:
 
 
 def _words(text: str) -> list[str]:
+    """Return the words of a text that is separated by commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
@@ -166,6 +175,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def paint(text: str, **style: object) -> str:
+    """Return a text with colours, or as it is where the output is no terminal or colours are not wanted."""
     if not is_terminal(sys.stdout) or os.environ.get("NO_COLOR"):
         return text
     return click.style(text, **style)  # type: ignore[arg-type]
@@ -186,17 +196,19 @@ def verdicts_of(
     cached: bool,
     terms: Terms,
 ) -> tuple[Verdict, ...]:
+    """Return the verdicts on a changed version of a file, from the cache where possible; exit on an error."""
     from regraft.source.cache_key import cache_directory
     from regraft.verify import VerifyError
-    from regraft.verify.verdict_cache import verified
+    from regraft.verify.verdict_cache import verify_with_cache
 
     try:
-        return verified(path, changed, driver, limit, python, cache_directory() if cached else None, terms)
+        return verify_with_cache(path, changed, driver, limit, python, cache_directory() if cached else None, terms)
     except VerifyError as error:
         stop(str(error))
 
 
 def print_verdict(verdict: Verdict) -> None:
+    """Print a verdict with its losses and a summary of its evidence."""
     from regraft.report.certificate import domain_summary, kills_summary, loss_lines
 
     colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
@@ -214,6 +226,12 @@ def print_verdict(verdict: Verdict) -> None:
         click.echo(f"  kills {kills}")
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 rule, 2 rules."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def stop(message: str) -> NoReturn:
+    """Print an error and exit with status 2."""
     click.echo(f"error: {message}", err=True)
     sys.exit(2)

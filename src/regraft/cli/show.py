@@ -1,4 +1,4 @@
-"""`regraft show` and `regraft rule`."""
+"""The commands `regraft show` and `regraft rule`."""
 
 from __future__ import annotations
 
@@ -37,23 +37,24 @@ def show(target: str, by_path: bool) -> None:
         print_error(source)
         sys.exit(2)
     name, _, method = selector.partition(".")
-    found = False
+    is_found = False
     try:
         for structure in Module(source).structures():
             for body in structure.bodies if name in ("", structure.name) else ():
                 if method in ("", body.name) and (method or body.name != "__init__"):
-                    found = True
+                    is_found = True
                     scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
-                    click.echo("\n".join(_shown(scope, structure, body, by_path)) + "\n")
+                    click.echo("\n".join(_structure_lines(scope, structure, body, by_path)) + "\n")
     except RecursionError:
         stop(f"{file}: nested too deeply to show")
     except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
         stop(f"{file}: cannot be shown: {problem}")
-    if not found:
+    if not is_found:
         stop(f"{file}: there is no {selector}" if selector else f"{file}: there is no class or function")
 
 
-def _shown(scope: str, structure: object, body: object, by_path: bool) -> Iterator[str]:
+def _structure_lines(scope: str, structure: object, body: object, by_path: bool) -> Iterator[str]:
+    """Yield the lines of a body and of its layers in the DSL, for each feasible path if `by_path`."""
     from regraft.dsl import print_node
     from regraft.structure.model import Body, Structure
     from regraft.structure.show import body_nodes, layer_nodes, paths
@@ -65,12 +66,14 @@ def _shown(scope: str, structure: object, body: object, by_path: bool) -> Iterat
     if not by_path:
         yield from (print_node(node) for node in body_nodes(body))
         return
-    found = paths(body)
-    if found is None:
+    body_paths = paths(body)
+    if body_paths is None:
         yield "# more paths than can be listed; without --paths the structure shows the guards"
         return
-    for number, path in enumerate(found, 1):
-        yield paint(f"# path {number} of {len(found)}" + (f": {path.condition}" if path.condition else ""), dim=True)
+    for number, path in enumerate(body_paths, 1):
+        yield paint(
+            f"# path {number} of {len(body_paths)}" + (f": {path.condition}" if path.condition else ""), dim=True
+        )
         yield from (print_node(node) for node in path.nodes)
 
 
@@ -85,9 +88,9 @@ def rule_command(name: str) -> None:
         print_error(as_error(problem))
     if not rules:
         sys.exit(2)
-    for one in rules:
-        text = one.path.read_text("utf-8")
-        page = f"{one.page.rstrip()}\n\n## Rule\n\n```\n{text.rstrip()}\n```"
+    for rule in rules:
+        text = rule.path.read_text("utf-8")
+        page = f"{rule.page.rstrip()}\n\n## Rule\n\n```\n{text.rstrip()}\n```"
         if is_terminal(sys.stdout):
             from rich.console import Console
             from rich.markdown import Markdown

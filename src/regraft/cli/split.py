@@ -1,4 +1,4 @@
-"""`regraft split`."""
+"""The command `regraft split`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def split_command(
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
-        made = splitting.split(
+        result = splitting.split(
             model, calls, compiler=compiler, unseen=unseen, cache=not no_cache, single_file=single_file,
             batched=batched, measure=not no_measure,
         )  # fmt: skip
@@ -56,8 +56,8 @@ def split_command(
         sys.exit(1)
     except (ValueError, ImportError) as problem:
         stop(str(problem))
-    made.save(output)
-    report = dataclasses.asdict(made.report)
+    result.save(output)
+    report = dataclasses.asdict(result.report)
     if form == "json":
         click.echo(json.dumps(report))
     else:
@@ -66,9 +66,9 @@ def split_command(
             f"{report['sides_run']} of {report['sides']} sides of branches run, "
             f"equal on {report['inputs_checked']} inputs, {report['seconds']} s"
         )
-        for island in made.report.islands:
+        for island in result.report.islands:
             click.echo(f"stays eager, so the host needs torch: {island}")
-        for side in made.report.unseen:
+        for side in result.report.unseen:
             click.echo(f"raises an error, never checked: {side}")
-        for attribute in made.report.not_left:
+        for attribute in result.report.not_left:
             click.echo(f"a variable of the call only: {attribute}")

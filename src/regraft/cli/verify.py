@@ -1,4 +1,4 @@
-"""`regraft verify`."""
+"""The command `regraft verify`."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def verify_command(
     terms = Terms(effort, contract, keep if changed is not None or is_diff(original) else (*keep, *OWN))
     verdicts = tuple(
         verdict
-        for file, data in versions.items()
-        for verdict in verdicts_of(file, data, driver, time_limit, python, not no_cache, terms)
+        for file, changed_bytes in versions.items()
+        for verdict in verdicts_of(file, changed_bytes, driver, time_limit, python, not no_cache, terms)
     )
     if form == "json":
         from regraft.verify import to_json
@@ -121,6 +121,7 @@ def verify_command(
 def _changed_bytes(
     original: Path, changed: Path | None, select: str | None, ignore: str, directories: Sequence[Path], unsafe: bool
 ) -> bytes:
+    """Return the changed version: that of the second file, else the original with its fixable findings applied."""
     from regraft.scanning import RuleDefect, check_file, rewrite_file
 
     if changed is not None:
@@ -130,10 +131,10 @@ def _changed_bytes(
             stop(f"{changed}: {error.strerror}")
     rules, problems = load(select, ignore, directories, unsafe=unsafe)
     report = check_file(original, rules)
-    errors = [*(as_error(one) for one in problems), *report.errors]
+    errors = [*(as_error(problem) for problem in problems), *report.errors]
     if errors:
-        for one in errors:
-            print_error(one)
+        for source_error in errors:
+            print_error(source_error)
         sys.exit(2)
     try:
         return rewrite_file(report, rules)[0]

@@ -1,4 +1,4 @@
-"""The notation of structures and rules: parsing and printing; `syntax` is what stands between."""
+"""The notation of structures and rules: `parser` turns text into the types of `syntax`, `printer` the reverse."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The parsing functions, imported when first asked for: printing needs no Lark."""
+    """Return a parsing function, which is imported on first use because printing needs no Lark."""
     if name in ("parse_fragment", "parse_rule", "parse_transformation"):
         from regraft.dsl import parser
 

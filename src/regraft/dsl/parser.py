@@ -1,4 +1,4 @@
-"""Text to syntax: the Lark parser around `grammar.lark`, and its complaints in words."""
+"""Parsing of text into syntax with Lark and `grammar.lark`, and the wording of its error messages."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 from lark.lark import PostLex
 
 from regraft.dsl.build import Builder
-from regraft.dsl.sections import Culprit
+from regraft.dsl.sections import NotationError
 from regraft.dsl.syntax import Fragment, RuleSyntax, SyntaxProblem, Transformation
 
 _OPENERS = frozenset(("LPAR", "LSQB"))
 _CLOSERS = frozenset(("RPAR", "RSQB"))
 _UNFINISHED = frozenset(("COMMA", "ARROW", "FAT", "SUM", "SIGN", "POWER", "NOT", "COMPARE", "IF", "AND", "OR"))
 
-# What a terminal is called in a message; terminals of one name are mentioned once.
+# The names of terminals in error messages; terminals with the same name are mentioned once.
 _WORDS = {
     **dict.fromkeys(
         ("VAR", "WILDCARD", "REF", "NUMBER", "NEGATIVE", "STRING", "SINGLETON", "ELLIPSIS", "SIGN", "LPAR"), "a value"
@@ -44,29 +44,30 @@ _WORDS = {
     "MORETHAN": "`>=`",
     "$END": "the end",
 }
-# The order in which a message lists what it expected.
+# The order in which a message lists the expected terminals.
 _ORDER = tuple(dict.fromkeys(word for word in _WORDS.values() if word))
-_FOUND = re.compile(r"\w+|.", re.DOTALL)
+_WORD_OR_CHARACTER = re.compile(r"\w+|.", re.DOTALL)
 _SCAN = re.compile(r"""#[^\n]*|\$\w+'*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[()\[\]]""")
 
 
 class _Newlines(PostLex):
-    """Drops the newlines that do not end a node: inside brackets, and after what cannot end one."""
+    """A filter that drops newlines inside brackets and after tokens that cannot end a node."""
 
     always_accept = ("NL",)
 
     def process(self, stream: Iterator[Token]) -> Iterator[Token]:
-        depth, last = 0, ""
+        depth, previous = 0, ""
         for token in stream:
-            if token.type == "NL" and (depth > 0 or last in _UNFINISHED):
+            if token.type == "NL" and (depth > 0 or previous in _UNFINISHED):
                 continue
             depth += (token.type in _OPENERS) - (token.type in _CLOSERS)
-            last = token.type
+            previous = token.type
             yield token
 
 
 @cache
 def _parser() -> Lark:
+    """Return the parser of the grammar, which is built once."""
     return Lark(
         Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8"),
         parser="lalr",
@@ -79,19 +80,19 @@ def _parser() -> Lark:
 
 
 def parse_fragment(text: str) -> Fragment | SyntaxProblem:
-    """Nodes separated by `;` or newlines; the empty text is the empty fragment."""
+    """Parse nodes separated by `;` or newlines; the empty text is the empty fragment."""
     result: Fragment | SyntaxProblem = _parse(text, "fragment")
     return result
 
 
 def parse_transformation(text: str) -> Transformation | SyntaxProblem:
-    """One `source => target`."""
+    """Parse one `source => target`."""
     result: Transformation | SyntaxProblem = _parse(text, "transformation")
     return result
 
 
 def parse_rule(text: str) -> RuleSyntax | SyntaxProblem:
-    """A whole `.rule` file."""
+    """Parse the text of a `.rule` file."""
     result: RuleSyntax | SyntaxProblem = _parse(text, "rule")
     return result
 
@@ -102,46 +103,48 @@ def _parse(text: str, start: Literal["fragment", "transformation", "rule"]) -> A
         return _problem("a NUL character: this is not a text file", text, text.index("\0"))
     try:
         return _parser().parse(text, start=start)
-    except Culprit as culprit:
-        return SyntaxProblem(culprit.message, culprit.line, culprit.column)
+    except NotationError as notation_error:
+        return SyntaxProblem(notation_error.message, notation_error.line, notation_error.column)
     except UnexpectedToken as error:
-        end = error.token.type == "$END"
-        offset = len(text.rstrip()) if end else int(error.token.start_pos or 0)
-        return _unexpected(text, offset, str(error.token), error.accepts or error.expected, end)
+        at_end = error.token.type == "$END"
+        offset = len(text.rstrip()) if at_end else int(error.token.start_pos or 0)
+        return _unexpected(text, offset, str(error.token), error.accepts or error.expected, at_end)
     except UnexpectedCharacters as error:
         return _unexpected(text, error.pos_in_stream or 0, "", error.allowed or ())
 
 
-def _unexpected(text: str, offset: int, found: str, expected: Iterable[str], end: bool = False) -> SyntaxProblem:
+def _unexpected(text: str, offset: int, token: str, expected: Iterable[str], at_end: bool = False) -> SyntaxProblem:
+    """Return the problem of a token that the grammar does not allow at an offset; `token` is "" when unknown."""
     bracket = _open_bracket(text, offset)
-    if end and bracket is not None:
+    if at_end and bracket is not None:
         return _problem(f"`{text[bracket]}` is never closed", text, bracket)
-    wanted = _wanted(expected)
-    if end:
-        return _problem(f"the text ends too early; expected {wanted}", text, offset)
-    found = found or _FOUND.findall(text, offset)[0]
-    if found == "$":
+    expectation = _list_expected(expected)
+    if at_end:
+        return _problem(f"the text ends too early; expected {expectation}", text, offset)
+    token = token or _WORD_OR_CHARACTER.findall(text, offset)[0]
+    if token == "$":
         return _problem("`$` needs a name after it", text, offset)
-    if found in ('"', "'"):
+    if token in ('"', "'"):
         return _problem("this string does not end on its line", text, offset)
-    if found.startswith("\n"):
-        return _problem(f"the line ends too early; expected {wanted}", text, offset)
-    shown = f"`{found}`" if found.isprintable() else f"the character {found!r}"
-    message = f"unexpected {shown}; expected {wanted}"
-    if bracket is not None and ("`)`" in wanted or "`]`" in wanted):
+    if token.startswith("\n"):
+        return _problem(f"the line ends too early; expected {expectation}", text, offset)
+    shown = f"`{token}`" if token.isprintable() else f"the character {token!r}"
+    message = f"unexpected {shown}; expected {expectation}"
+    if bracket is not None and ("`)`" in expectation or "`]`" in expectation):
         opened = _problem("", text, bracket)
         message += f" (`{text[bracket]}` opened at {opened.line}:{opened.column})"
     return _problem(message, text, offset)
 
 
-def _wanted(expected: Iterable[str]) -> str:
+def _list_expected(expected: Iterable[str]) -> str:
+    """Return the names of the expected terminals as an enumeration with `or`."""
     words = {_WORDS.get(terminal, "") for terminal in expected}
     listed = [word for word in _ORDER if word in words]
     return " or ".join(filter(None, (", ".join(listed[:-1]), *listed[-1:]))) or "something else"
 
 
 def _open_bracket(text: str, offset: int) -> int | None:
-    """Offset of the innermost bracket that is still open at `offset`."""
+    """Return the offset of the innermost bracket that is still open at `offset`; None when all are closed."""
     stack: list[int] = []
     for token in _SCAN.finditer(text, 0, offset):
         if token.group() in "([":
@@ -152,5 +155,6 @@ def _open_bracket(text: str, offset: int) -> int | None:
 
 
 def _problem(message: str, text: str, offset: int) -> SyntaxProblem:
+    """Return a problem at an offset of the text."""
     before = text[:offset]
     return SyntaxProblem(message, before.count("\n") + 1, offset - before.rfind("\n"))

@@ -1,4 +1,4 @@
-"""Bodies and rule files: puts nodes and sections together once the grammar has recognised them."""
+"""Construction of fragments, transformations and rule files from the nodes and sections of the grammar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regraft.dsl.syntax import Fragment, Node, Position, RuleSyntax, Safety, Tra
 
 
 class Place(Protocol):
-    """Anything that stands somewhere in the text, 1-based."""
+    """An object with a position in the text, counted from 1."""
 
     @property
     def line(self) -> int: ...
@@ -21,13 +21,13 @@ class Place(Protocol):
 
 
 class Token(Place, Protocol):
-    """What is used here of the parser's tokens, which are strings."""
+    """The part of the interface of the parser's tokens, which are strings, that this package uses."""
 
     def __str__(self) -> str: ...
 
 
-class Culprit(Exception):
-    """A text that the grammar takes and the language does not; the parser turns it into a `SyntaxProblem`."""
+class NotationError(Exception):
+    """An error in a text that the grammar accepts; the parser converts the exception into a `SyntaxProblem`."""
 
     def __init__(self, message: str, at: Place) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Culprit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One node of a body, or `keep` (`node` None); `underscore` tells `_` from `*`."""
+    """One node of a body, or `keep` (`node` is None); `underscore` distinguishes the wildcard `_` from `*`."""
 
     node: Node | Wildcard | None
     line: int
@@ -57,49 +57,50 @@ class Section:
 
 
 def pieces(side: Side) -> tuple[Piece, ...]:
+    """Return the nodes and `keep` marks of a side without the separators."""
     return tuple(piece for piece in side if isinstance(piece, Piece))
 
 
 def start(side: Side) -> Position:
-    """Where the first node stands."""
+    """Return the position of the first node, or that of the start of the text when there is no node."""
     return next((Position(piece.line, piece.column) for piece in pieces(side)), Position(1, 1))
 
 
 def fragment(side: Side) -> Fragment:
-    """The nodes without their separators."""
+    """Return the nodes of a side without the separators; raise NotationError for `keep`."""
     nodes: list[Node | Wildcard] = []
     for piece in pieces(side):
         if piece.node is None:
-            raise Culprit("`keep` stands alone, after `=>`", piece)
+            raise NotationError("`keep` stands alone, after `=>`", piece)
         nodes.append(piece.node)
     return tuple(nodes)
 
 
 def transformation(parts: Sequence[Any]) -> Transformation:
-    """Source, `=>`, target; `keep` and a lone `_` are the empty target."""
-    source, arrow, target, *more = parts
-    if more:
-        raise Culprit("a second `=>`: one transformation is `source => target`", more[0])
+    """Return the transformation of the parts source, `=>`, target; `keep` and a single `_` are the empty target."""
+    source, arrow, target, *extra_parts = parts
+    if extra_parts:
+        raise NotationError("a second `=>`: one transformation is `source => target`", extra_parts[0])
     if not pieces(source):
-        raise Culprit("nothing before `=>`: write the fragment to be replaced", arrow)
+        raise NotationError("nothing before `=>`: write the fragment to be replaced", arrow)
     replacement = pieces(target)
     if not replacement:
-        raise Culprit("nothing after `=>`: write the replacement, or `keep`", arrow)
-    keep = len(replacement) == 1 and _is_keep(replacement[0])
-    return Transformation(fragment(source), () if keep else fragment(target), start(source))
+        raise NotationError("nothing after `=>`: write the replacement, or `keep`", arrow)
+    is_keep = len(replacement) == 1 and _is_keep(replacement[0])
+    return Transformation(fragment(source), () if is_keep else fragment(target), start(source))
 
 
 def transformations(heading: Token, parts: Sequence[Any]) -> tuple[Transformation, ...]:
-    """The transformations of one section; `parts` are sides with the `=>` between them."""
+    """Return the transformations of one section; `parts` are sides with the `=>` between them."""
     if str(heading) == "forward" and len(parts) > 3:
-        raise Culprit("a second `=>`: `forward` holds one transformation; start another `forward`", parts[3])
+        raise NotationError("a second `=>`: `forward` holds one transformation; start another `forward`", parts[3])
     result: list[Transformation] = []
-    source, *rest = parts
-    while rest:
-        arrow, side, *rest = rest
-        cut = _target_end(side, rest[0]) if rest else len(side)
-        result.append(transformation((source, arrow, side[:cut])))
-        source = side[cut:]
+    source, *following_parts = parts
+    while following_parts:
+        arrow, side, *following_parts = following_parts
+        target_end = _target_end(side, following_parts[0]) if following_parts else len(side)
+        result.append(transformation((source, arrow, side[:target_end])))
+        source = side[target_end:]
     return tuple(result)
 
 
@@ -108,49 +109,56 @@ def _is_keep(piece: Piece) -> bool:
 
 
 def _target_end(side: Side, arrow: Token) -> int:
-    """Where a target ends and the next source starts: after `keep`, at the only blank line or the only newline."""
+    """Return the index in `side` at which the target ends and the next source starts.
+
+    This is after `keep`, at the only blank line, or else at the only newline. `arrow` is the position for an error.
+    """
     for index, piece in enumerate(side):
         if isinstance(piece, Piece) and _is_keep(piece):
             return index + 1
-    inner = [i for i, token in enumerate(side) if not isinstance(token, Piece) and _separates(side, i)]
-    blank = [i for i in inner if re.search(r"\n[ \t\r]*\n", str(side[i]))]
-    cuts = blank or inner
-    if len(cuts) != 1:
-        raise Culprit("a second `=>`, and it is not clear where the first replacement ends: start a new `init`", arrow)
-    return cuts[0]
+    newlines = [
+        index for index, part in enumerate(side) if not isinstance(part, Piece) and _is_line_separator(side, index)
+    ]
+    blank_lines = [index for index in newlines if re.search(r"\n[ \t\r]*\n", str(side[index]))]
+    ends = blank_lines or newlines
+    if len(ends) != 1:
+        raise NotationError(
+            "a second `=>`, and it is not clear where the first replacement ends: start a new `init`", arrow
+        )
+    return ends[0]
 
 
-def _separates(side: Side, index: int) -> bool:
-    """Whether only a newline stands between two nodes, without a `;`."""
+def _is_line_separator(side: Side, index: int) -> bool:
+    """Return whether the separator at an index is a newline between two nodes, without a `;`."""
     if str(side[index]) == ";":
         return False
-    around = side[index - 1 : index] + side[index + 1 : index + 2]
-    return len(around) == 2 and all(isinstance(piece, Piece) for piece in around)
+    neighbours = side[index - 1 : index] + side[index + 1 : index + 2]
+    return len(neighbours) == 2 and all(isinstance(piece, Piece) for piece in neighbours)
 
 
 def rule(sections: Sequence[Section]) -> RuleSyntax:
-    """The whole file from its sections, which may come in any order after the name."""
-    top: Place = sections[0].heading if sections else Position(1, 1)
+    """Return the rule of a file from its sections, which may come in any order after the name."""
+    start_place: Place = sections[0].heading if sections else Position(1, 1)
     if not sections or str(sections[0].heading) != "rule":
-        raise Culprit("a rule file starts with `rule NAME`", top)
-    found: dict[str, Any] = {}
+        raise NotationError("a rule file starts with `rule NAME`", start_place)
+    content_by_heading: dict[str, Any] = {}
     for section in sections:
         heading = str(section.heading)
-        if heading in found and heading not in _REPEATED:
-            raise Culprit(f"a second `{heading}`", section.heading)
-        repeated = found.get(heading, ()) if heading in _REPEATED else None
-        found[heading] = section.content if repeated is None else repeated + section.content
+        if heading in content_by_heading and heading not in _REPEATED:
+            raise NotationError(f"a second `{heading}`", section.heading)
+        earlier_content = content_by_heading.get(heading, ()) if heading in _REPEATED else None
+        content_by_heading[heading] = section.content if earlier_content is None else earlier_content + section.content
     for required in ("summary", "safety", "forward"):
-        if required not in found and (required != "forward" or "body" not in found):
-            raise Culprit(f"rule `{found['rule']}` has no `{required}`", top)
+        if required not in content_by_heading and (required != "forward" or "body" not in content_by_heading):
+            raise NotationError(f"rule `{content_by_heading['rule']}` has no `{required}`", start_place)
     return RuleSyntax(
-        str(found["rule"]),
-        found["summary"],
-        cast(Safety, str(found["safety"])),
-        found.get("needs", ()),
-        found.get("init", ()),
-        found.get("forward", ()),
-        found.get("where", ()),
-        found.get("body", ()),
-        "default" in found,
+        str(content_by_heading["rule"]),
+        content_by_heading["summary"],
+        cast(Safety, str(content_by_heading["safety"])),
+        content_by_heading.get("needs", ()),
+        content_by_heading.get("init", ()),
+        content_by_heading.get("forward", ()),
+        content_by_heading.get("where", ()),
+        content_by_heading.get("body", ()),
+        "default" in content_by_heading,
     )

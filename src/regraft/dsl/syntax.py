@@ -1,8 +1,8 @@
 """Syntax of the DSL: Adopter's notation (ISSTA 2024, Figure 2) plus guards, rule headers and conditions.
 
 A *fragment* is a sequence of nodes. A *rule* pairs fragments (source => target) for the constructor
-(`init`) and for the computation (`forward`). Everything here is data; the parser builds it from text
-and the printer writes it back.
+(`init`) and for the computation (`forward`). The types only hold data; the parser builds them from text
+and the printer writes them as text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SAFETIES: tuple[Safety, ...] = ("exact", "numeric", "stochastic", "contract")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a piece of syntax starts; 1-based. Never part of equality."""
+    """The start of a piece of syntax, counted from 1; syntax trees are equal whatever their positions."""
 
     line: int
     column: int
@@ -24,14 +24,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """`$x`: matches any value, and the same value wherever it stands."""
+    """A variable `$x`, which matches any value, but the same value at all its occurrences."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """`*` or `_`: matches anything and binds nothing."""
+    """A wildcard `*` or `_`, which matches anything and binds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Attr:
-    """`$norm.weight`, `$x.shape`: an attribute of an operand."""
+    """An attribute of an operand: `$norm.weight`, `$x.shape`."""
 
     base: Operand
     name: str
@@ -65,7 +65,7 @@ class Attr:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`$x.shape[-1:]`, `ACT2FN[config.act]`: a subscript. A slice is a `Slice` index."""
+    """A subscript: `$x.shape[-1:]`, `ACT2FN[config.act]`. A slice is a `Slice` index."""
 
     base: Operand
     index: Operand | Slice
@@ -73,7 +73,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """`start:stop`, either may be absent."""
+    """A slice `start:stop` as an index; either bound may be absent."""
 
     start: Operand | None
     stop: Operand | None
@@ -81,7 +81,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`(a, b)`: a tuple of operands."""
+    """A tuple of operands: `(a, b)`."""
 
     items: tuple[Operand, ...]
 
@@ -133,11 +133,11 @@ Condition: TypeAlias = Test | Not | And | Or
 class Node:
     """One DL node: `callee(args, key=value) -> outputs [if guard]`, or `left + right -> out`.
 
-    `apply` is the computation; `outputs` the values it makes (several for `-> $q, $k, $v`; empty when the text
-    has no arrow). `layer` is set by the prefix `@`, Adopter's mark for a layer's construction, `optional` by `opt`:
-    the node may be missing, its output then is the first operand that another node makes. `alternatives` are further
-    computations that may stand in the place of `apply` (`alt`). `skip` names operations any number of which, also
-    none, may stand between `apply`'s one operand and the output, whatever their other arguments are.
+    `apply` is the computation; `outputs` are its results (several for `-> $q, $k, $v`; empty when the text has no
+    arrow). `layer` is set by the prefix `@`, Adopter's mark for a layer's construction. `optional` is set by `opt`:
+    the node may be missing, and its output is then the first operand that is the output of another node.
+    `alternatives` are further computations that may replace `apply` (`alt`). `skip` names operations of which any
+    number, also none, may stand between the only operand of `apply` and the output, with any other arguments.
     """
 
     apply: Apply
@@ -155,7 +155,7 @@ Fragment: TypeAlias = tuple[Node | Wildcard, ...]
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """`source => target`. An empty target means `keep` (or Adopter's `_`): nothing is constructed or replaced."""
+    """A pair `source => target`; an empty target is `keep` (or Adopter's `_`): nothing is constructed or replaced."""
 
     source: Fragment
     target: Fragment
@@ -163,8 +163,8 @@ class Transformation:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """`body => kernel`: the whole body of a function, as lines of Python in which `$x` are variables."""
+class WholeBody:
+    """A pair `body => kernel`; `code` is the body of a function, lines of Python in which `$x` are variables."""
 
     code: str
     target: Node
@@ -173,7 +173,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """`torch >= 2.4`: a package that the rewritten code needs, with its lowest version ("" for any)."""
+    """A package that the rewritten code needs, with its lowest version ("" for any): `torch >= 2.4`."""
 
     package: str
     version: str = ""
@@ -190,9 +190,9 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class RuleSyntax:
-    """A whole `.rule` file. Several `forward` or `body` sections are alternatives, tried in the order of the text.
+    """The content of a `.rule` file. Several `forward` or `body` sections are alternatives, tried in the text's order.
 
-    One that is `off` (`default off`) is not selected by the name of its pack.
+    A rule that is `off` (`default off`) is not selected by the name of its pack.
     """
 
     name: str
@@ -202,13 +202,13 @@ class RuleSyntax:
     init: tuple[Transformation, ...]
     forward: tuple[Transformation, ...]
     where: tuple[Predicate, ...]
-    bodies: tuple[Whole, ...] = ()
+    bodies: tuple[WholeBody, ...] = ()
     off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SyntaxProblem:
-    """Why a text is not a fragment or a rule, and where (1-based)."""
+    """The reason why a text is not a fragment or a rule, with its position, counted from 1."""
 
     message: str
     line: int

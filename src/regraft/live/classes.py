@@ -1,8 +1,8 @@
 """Classes with rewritten methods: subclasses of the originals that carry their names.
 
-An instance gets such a class in place of its own (`instance.__class__ = ...`): parameters, buffers, hooks and every
-reference to it stay. The class keeps the original's name; a copy of an instance has it, too. A pickle holds the
-original class, and loading it warns that nothing of it is rewritten.
+An instance gets such a class in place of its own (`instance.__class__ = ...`), so its parameters, its buffers, its
+hooks and every reference to it stay. The class keeps the original's name, and a copy of an instance has the same
+class. A pickle holds the original class; loading the pickle warns that nothing of the instance is rewritten.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ ORIGINAL = "__regraft_original__"
 Name = tuple[str, str]  # (class, method), or ("", function)
 
 
-def original(cls: type) -> type:
-    """The class that a rewritten one stands for; any other class itself."""
-    found: type = cls.__dict__.get(ORIGINAL, cls)
-    return found
+def original_class(cls: type) -> type:
+    """Return the class that a rewritten class stands for, and any other class itself."""
+    stood_for: type = cls.__dict__.get(ORIGINAL, cls)
+    return stood_for
 
 
-def restored(cls: type) -> type:
-    """The class without rewritten methods, also where a library has put a class of its own above a rewritten one."""
+def restore_class(cls: type) -> type:
+    """Return the class without rewritten methods, also where a library has put its own class above a rewritten one."""
     if ORIGINAL in vars(cls) or not any(ORIGINAL in vars(base) for base in cls.__mro__):
-        return original(cls)
-    return rebased(cls, tuple(restored(base) for base in cls.__bases__))
+        return original_class(cls)
+    return rebase_class(cls, tuple(restore_class(base) for base in cls.__bases__))
 
 
-def rebased(cls: type, bases: tuple[type, ...]) -> type:
-    """A class with the same namespace over other bases."""
+def rebase_class(cls: type, bases: tuple[type, ...]) -> type:
+    """Return a class with the namespace of `cls` over other bases."""
     namespace = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
     if is_parametrized(cls) and not any(hasattr(base, "__deepcopy__") for base in bases):
         namespace.setdefault("__deepcopy__", _deep_copy)
@@ -44,38 +44,42 @@ def rebased(cls: type, bases: tuple[type, ...]) -> type:
 
 
 def is_parametrized(cls: type) -> bool:
-    """Whether `torch.nn.utils.parametrize` has put this class on an instance, to take it off again."""
+    """Return whether `torch.nn.utils.parametrize` has put the class on an instance and will take it off again."""
     return cls.__module__ == "torch.nn.utils.parametrize" and len(cls.__bases__) == 1
 
 
 def definitions(tree: ast.Module) -> dict[Name, ast.AST]:
-    """Functions at the top level, and methods of classes there, that are defined once."""
-    found: dict[Name, ast.AST] = {}
-    twice: set[Name] = set()
+    """Return the functions at the top level and the methods of the classes there that are defined exactly once."""
+    node_by_name: dict[Name, ast.AST] = {}
+    duplicates: set[Name] = set()
     for node in tree.body:
         members = node.body if isinstance(node, ast.ClassDef) else [node]
         owner = node.name if isinstance(node, ast.ClassDef) else ""
-        for one in members:
-            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-                name = (owner, one.name)
-                twice.update({name} & found.keys())
-                found[name] = one
-    return {name: node for name, node in found.items() if name not in twice}
+        for member in members:
+            if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = (owner, member.name)
+                duplicates.update({name} & node_by_name.keys())
+                node_by_name[name] = member
+    return {name: node for name, node in node_by_name.items() if name not in duplicates}
 
 
-def changed(before: ast.Module, after: ast.Module) -> set[Name] | None:
-    """Which functions and methods differ; None when anything else does, imports aside."""
-    rest = [ast.unparse(_without_bodies(tree)) for tree in (before, after)]
-    if rest[0] != rest[1]:
+def changed_definitions(before: ast.Module, after: ast.Module) -> set[Name] | None:
+    """Return the functions and methods that differ; None if anything but these and the imports differs."""
+    outlines = [ast.unparse(_without_bodies(tree)) for tree in (before, after)]
+    if outlines[0] != outlines[1]:
         return None
-    old, new = definitions(before), definitions(after)
-    return {name for name, node in new.items() if name in old and ast.dump(node) != ast.dump(old[name])}
+    nodes_before, nodes_after = definitions(before), definitions(after)
+    return {
+        name
+        for name, node in nodes_after.items()
+        if name in nodes_before and ast.dump(node) != ast.dump(nodes_before[name])
+    }
 
 
 def _without_bodies(tree: ast.Module) -> ast.Module:
-    """A file without its imports and the bodies of its functions."""
+    """Return a copy of the file without its imports and without the bodies of its functions."""
 
-    class Strip(ast.NodeTransformer):
+    class BodyStripper(ast.NodeTransformer):
         def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
             node.body = [ast.Pass()]
             return node
@@ -88,36 +92,47 @@ def _without_bodies(tree: ast.Module) -> ast.Module:
         visit_ImportFrom = visit_Import  # type: ignore[assignment]
 
     tree = copy.deepcopy(tree)
-    kept = [one for one in tree.body if not isinstance(one, ast.Import | ast.ImportFrom)]
-    body = [Strip().visit(one) if isinstance(one, ast.ClassDef | ast.FunctionDef) else one for one in kept]
+    statements = [statement for statement in tree.body if not isinstance(statement, ast.Import | ast.ImportFrom)]
+    body = [
+        BodyStripper().visit(statement) if isinstance(statement, ast.ClassDef | ast.FunctionDef) else statement
+        for statement in statements
+    ]
     return ast.Module(body, [])
 
 
-def reaching(tree: ast.Module, functions: Collection[str]) -> set[Name]:
-    """Functions and methods of a file that name one of the functions, or one that does."""
-    names = {
-        name: {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+def definitions_reaching(tree: ast.Module, functions: Collection[str]) -> set[Name]:
+    """Return the functions and methods of the file that name one of `functions`, also through other functions."""
+    names_by_definition = {
+        name: {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
         for name, node in definitions(tree).items()
     }
-    found: set[Name] = set()
-    wanted = set(functions)
+    callers: set[Name] = set()
+    targets = set(functions)
     while True:
-        more = {name for name, used in names.items() if name not in found and not wanted.isdisjoint(used)}
-        if not more:
-            return found
-        found |= more
-        wanted |= {function for owner, function in more if not owner}
+        new_callers = {
+            name
+            for name, used_names in names_by_definition.items()
+            if name not in callers and not targets.isdisjoint(used_names)
+        }
+        if not new_callers:
+            return callers
+        callers |= new_callers
+        targets |= {function for owner, function in new_callers if not owner}
 
 
 _NUMBERS = itertools.count(1)
 
 
-class Rewritten:
+class RewrittenMethods:
     """The rewritten methods of one file, in a namespace of their own over that of the original module.
 
-    text      the rewritten file, whose lines tracebacks show
-    imports   statements that the original does not have
-    methods   what to make anew: everything that changed, and everything that calls a function that did
+    text        the rewritten file, whose lines appear in tracebacks
+    imports     the import statements that the original file does not have
+    methods     the definitions to execute anew: the changed ones, and all that call a changed function
+    shown_name  the file name that tracebacks show
+    globals     the namespace in which the definitions run
+    nodes       the definitions of the rewritten file by name
+    future      the imports from `__future__` of the rewritten file
     """
 
     def __init__(
@@ -128,68 +143,76 @@ class Rewritten:
         imports: Collection[ast.stmt],
         methods: Collection[Name],
     ) -> None:
-        self.shown = f"<regraft {file}>"
+        self.shown_name = f"<regraft {file}>"
         source = text.decode()
-        linecache.cache[self.shown] = (len(source), None, source.splitlines(keepends=True), self.shown)
-        # a module of its own, because torch.compile looks global names up by their module's name
-        space = types.ModuleType(f"{module.__name__}__regraft{next(_NUMBERS)}")
-        space.__dict__.update({**vars(module), "__name__": space.__name__})
-        sys.modules[space.__name__] = space
-        self.globals = vars(space)
+        linecache.cache[self.shown_name] = (len(source), None, source.splitlines(keepends=True), self.shown_name)
+        # torch.compile looks global names up by their module's name, so the namespace is a module of its own
+        namespace_module = types.ModuleType(f"{module.__name__}__regraft{next(_NUMBERS)}")
+        namespace_module.__dict__.update({**vars(module), "__name__": namespace_module.__name__})
+        sys.modules[namespace_module.__name__] = namespace_module
+        self.globals = vars(namespace_module)
         tree = ast.parse(text)
         self.nodes = definitions(tree)
-        self.future = [one for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+        self.future = [
+            statement
+            for statement in tree.body
+            if isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        ]
         self._execute(list(imports))
-        functions = [self.nodes[one] for one in methods if not one[0]]
-        self._execute([one for one in functions if isinstance(one, ast.stmt)])
+        functions = [self.nodes[name] for name in methods if not name[0]]
+        self._execute([node for node in functions if isinstance(node, ast.stmt)])
         self.methods: dict[str, dict[str, Any]] = {}
         for owner in dict.fromkeys(owner for owner, _ in methods if owner):
-            self.methods[owner] = dict(self._methods(owner, {name for one, name in methods if one == owner}))
+            self.methods[owner] = dict(
+                self._methods(owner, {name for class_name, name in methods if class_name == owner})
+            )
 
     def _execute(self, body: list[ast.stmt]) -> None:
-        exec(compile(ast.Module([*self.future, *body], []), self.shown, "exec", dont_inherit=True), self.globals)
+        """Run statements of the rewritten file in the namespace."""
+        exec(compile(ast.Module([*self.future, *body], []), self.shown_name, "exec", dont_inherit=True), self.globals)
 
     def _methods(self, owner: str, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """The methods, decorated as in the class; `super()` in them is that of the original class."""
-        nodes = [node for (one, name), node in self.nodes.items() if one == owner and name in names]
-        cls = self.globals[owner]
-        head = ast.ClassDef(owner, [], [], [one for one in nodes if isinstance(one, ast.stmt)], [])
+        """Yield methods by name, decorated as in their class; `super()` in them is that of the original class."""
+        nodes = [node for (class_name, name), node in self.nodes.items() if class_name == owner and name in names]
+        original_cls = self.globals[owner]
+        class_node = ast.ClassDef(owner, [], [], [node for node in nodes if isinstance(node, ast.stmt)], [])
         if "type_params" in ast.ClassDef._fields:
-            head.type_params = []  # type: ignore[attr-defined]
-        self._execute([ast.fix_missing_locations(head)])
-        made = self.globals[owner]
-        self.globals[owner] = cls
+            class_node.type_params = []  # type: ignore[attr-defined]
+        self._execute([ast.fix_missing_locations(class_node)])
+        rewritten_class = self.globals[owner]
+        self.globals[owner] = original_cls
         for name in names:
-            for function in functions_of(vars(made)[name]):
+            for function in functions_of(vars(rewritten_class)[name]):
                 for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
                     if variable == "__class__":
-                        cell.cell_contents = cls
-            yield name, vars(made)[name]
+                        cell.cell_contents = original_cls
+            yield name, vars(rewritten_class)[name]
 
 
 def functions_of(method: object) -> Iterator[types.FunctionType]:
-    """The plain functions in a method: below `staticmethod`, `property`, and decorators that say what they wrap."""
-    pending, seen = [method], set()
+    """Yield the plain functions in a method, below `staticmethod`, `property`, `__wrapped__` and in closures."""
+    pending, seen_ids = [method], set()
     while pending:
-        one = pending.pop()
-        if one is None or id(one) in seen:
+        candidate = pending.pop()
+        if candidate is None or id(candidate) in seen_ids:
             continue
-        seen.add(id(one))
-        if isinstance(one, types.FunctionType):
-            yield one
-            pending += [cell.cell_contents for cell in one.__closure__ or () if _is_function(cell)]
-        pending += [getattr(one, name, None) for name in ("__wrapped__", "__func__", "fget", "fset", "fdel")]
+        seen_ids.add(id(candidate))
+        if isinstance(candidate, types.FunctionType):
+            yield candidate
+            pending += [cell.cell_contents for cell in candidate.__closure__ or () if _is_function(cell)]
+        pending += [getattr(candidate, name, None) for name in ("__wrapped__", "__func__", "fget", "fset", "fdel")]
 
 
 def _is_function(cell: types.CellType) -> bool:
+    """Return whether a closure's cell holds a plain function; an empty cell holds none."""
     try:
         return isinstance(cell.cell_contents, types.FunctionType)
-    except ValueError:  # empty
+    except ValueError:  # the cell is empty
         return False
 
 
 def subclass(cls: type, methods: Mapping[str, Any]) -> type:
-    """A class that stands for `cls` with other methods."""
+    """Return a class that stands for `cls` with other methods."""
     namespace = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
@@ -206,7 +229,7 @@ def subclass(cls: type, methods: Mapping[str, Any]) -> type:
 
 
 class _Notice:
-    """Stands in a pickle for a warning: whoever loads it calls `warnings.warn`, and gets None in its place."""
+    """A pickle's stand-in for a warning: loading the pickle calls `warnings.warn` and gives None in its place."""
 
     TEXT = (
         "the model was pickled after regraft.optimize(model), and a pickle holds the original classes: "
@@ -221,35 +244,38 @@ _NOTICE = _Notice()  # a pickler writes one object once, for however many module
 
 
 def _reduce(self: Any, protocol: Any) -> Any:
-    """A pickle holds the original class, which loads anywhere, and a notice that says so."""
+    """Reduce an instance for a pickle with its original class, which loads anywhere, and a notice that says so."""
     cls = type(self)
     rewritten = next(base for base in cls.__mro__ if ORIGINAL in vars(base))
-    stands_for: Any = original(rewritten)
-    if cls is not rewritten:  # a library's class above it decides
+    stands_for: Any = original_class(rewritten)
+    if cls is not rewritten:  # the class that a library has put above the rewritten one decides
         return stands_for.__reduce_ex__(self, protocol)
-    function, arguments, *rest = stands_for.__reduce_ex__(self, protocol)
-    newly: Any = copyreg._reconstructor  # type: ignore[attr-defined]
-    # copyreg.__newobj__ wants the very class of the instance; the other ignores its last argument for plain objects
-    if getattr(function, "__name__", "") == "__newobj__" or (function is newly and arguments[1] is object):
-        return (newly, (stands_for, object, _NOTICE), *rest)
-    return (function, tuple(stands_for if one is cls else one for one in arguments), *rest)
+    function, arguments, *state_parts = stands_for.__reduce_ex__(self, protocol)
+    reconstructor: Any = copyreg._reconstructor  # type: ignore[attr-defined]
+    # copyreg.__newobj__ wants the class of the instance; _reconstructor ignores its last argument for plain objects
+    if getattr(function, "__name__", "") == "__newobj__" or (function is reconstructor and arguments[1] is object):
+        return (reconstructor, (stands_for, object, _NOTICE), *state_parts)
+    return (function, tuple(stands_for if argument is cls else argument for argument in arguments), *state_parts)
 
 
 def _shallow_copy(self: Any) -> Any:
+    """Return a shallow copy with the instance's own, rewritten class."""
     state = self.__getstate__() if hasattr(self, "__getstate__") else self.__dict__
     cls: Any = type(self)
-    return _restored(cls.__new__(cls), self.__dict__ if state is None else state)
+    return _restore_state(cls.__new__(cls), self.__dict__ if state is None else state)
 
 
 def _deep_copy(self: Any, memo: dict[int, Any]) -> Any:
+    """Return a deep copy with the instance's own, rewritten class."""
     cls: Any = type(self)
     copied = cls.__new__(cls)
     memo[id(self)] = copied
     state = self.__getstate__() if hasattr(cls, "__getstate__") and not is_parametrized(cls) else self.__dict__
-    return _restored(copied, copy.deepcopy(self.__dict__ if state is None else state, memo))
+    return _restore_state(copied, copy.deepcopy(self.__dict__ if state is None else state, memo))
 
 
-def _restored(copied: Any, state: Any) -> Any:
+def _restore_state(copied: Any, state: Any) -> Any:
+    """Give a new instance its state, by its `__setstate__` where there is one, and return the instance."""
     if hasattr(copied, "__setstate__"):
         copied.__setstate__(state)
     else:

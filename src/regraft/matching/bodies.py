@@ -1,7 +1,8 @@
-"""Functions whose whole body is that of a rule, up to names: for loops and masks, which no data flow shows.
+"""The search for functions whose whole body is that of a rule, up to names.
 
-Names of the body's own stand for any names, one for one; other names mean what they do where the function stands, so
-`nn.functional.linear` is `F.linear`. A variable is a parameter that stays as it is, or an attribute of the instance.
+It serves loops and masks, which no data flow shows. Names that the rule's body binds stand for any names, one for one;
+other names mean what they mean where the function stands, so that `nn.functional.linear` is `F.linear`. A variable is
+a parameter that the body does not bind anew, or an attribute of the instance.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from regraft.dsl.syntax import Const, Node, Position, Var, Whole
+from regraft.dsl.syntax import Const, Node, Position, Var, WholeBody
 from regraft.matching.pattern import PatternProblem
 from regraft.source.names import Names
 from regraft.structure.frame import Function
@@ -22,21 +23,21 @@ _VARIABLE = "regraft_variable_"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BodyPattern:
-    """The statements of a rule's body, and the kernel call that does what they do.
+    """The statements of a rule's body, and the kernel call that replaces them.
 
-    own    names that the statements bind
-    words  attributes of these and of the variables, which a function has to contain
+    local_names  names that the statements bind
+    words        attributes of local names and of variables, all of which a function with this body contains
     """
 
     statements: tuple[ast.stmt, ...]
     target: Node
-    own: frozenset[str]
+    local_names: frozenset[str]
     words: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BodyMatch:
-    """A function with the body of a rule: what the variables are there."""
+    """A function with the body of a rule; `bindings` maps the rule's variables to expressions of the function."""
 
     pattern: BodyPattern
     cls: ast.ClassDef | None
@@ -45,48 +46,56 @@ class BodyMatch:
     bindings: dict[str, ast.expr]
 
 
-def compile_body(whole: Whole) -> BodyPattern:
-    """The pattern of a rule's body; raises PatternProblem."""
+def compile_body(rule_body: WholeBody) -> BodyPattern:
+    """Return the pattern of a rule's body; raise PatternProblem."""
     try:
-        tree = ast.parse(whole.code.replace("$", _VARIABLE))
+        tree = ast.parse(rule_body.code.replace("$", _VARIABLE))
     except SyntaxError as error:
-        at = whole.at
+        at = rule_body.at
         place = Position(at.line + (error.lineno or 1), 1) if at else None
         raise PatternProblem(f"the body is not Python: {error.msg}", place) from None
     if not tree.body or not isinstance(tree.body[-1], ast.Return):
-        raise PatternProblem("a body ends with `return`", whole.at)
-    names = [one for one in ast.walk(tree) if isinstance(one, ast.Name)]
-    own = frozenset(one.id for one in names if isinstance(one.ctx, ast.Store))
-    bound = {one.id.removeprefix(_VARIABLE) for one in names if one.id.startswith(_VARIABLE)}
-    for operand in (*whole.target.apply.args, *(value for _, value in whole.target.apply.keywords)):
+        raise PatternProblem("a body ends with `return`", rule_body.at)
+    names = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Name)]
+    local_names = frozenset(name.id for name in names if isinstance(name.ctx, ast.Store))
+    bound = {name.id.removeprefix(_VARIABLE) for name in names if name.id.startswith(_VARIABLE)}
+    for operand in (*rule_body.target.apply.args, *(value for _, value in rule_body.target.apply.keywords)):
         if not isinstance(operand, Const) and not (isinstance(operand, Var) and operand.name in bound):
-            raise PatternProblem("the kernel of a body takes its variables and constants", whole.target.at)
-    attributes = [one for one in ast.walk(tree) if isinstance(one, ast.Attribute)]
-    words = {one.attr.encode() for one in attributes if _root(one) in own or _root(one).startswith(_VARIABLE)}
-    return BodyPattern(tuple(tree.body), whole.target, own, frozenset(words))
+            raise PatternProblem("the kernel of a body takes its variables and constants", rule_body.target.at)
+    attributes = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Attribute)]
+    words = {
+        attribute.attr.encode()
+        for attribute in attributes
+        if _root(attribute) in local_names or _root(attribute).startswith(_VARIABLE)
+    }
+    return BodyPattern(tuple(tree.body), rule_body.target, local_names, frozenset(words))
 
 
 def find_bodies(patterns: tuple[BodyPattern, ...], module: Module) -> Iterator[BodyMatch]:
-    """Functions of a file with the body of one of the patterns, the first that fits."""
-    patterns = tuple(one for one in patterns if all(word in module.source.text for word in one.words))
-    for cls, function in _functions(module) if patterns else ():
+    """Yield a match for each function of a file with the body of one of the patterns, the first one that fits."""
+    patterns = tuple(pattern for pattern in patterns if all(word in module.source.text for word in pattern.words))
+    for cls, function in _all_functions(module) if patterns else ():
         words = module.words(function)
         for pattern in patterns:
-            found = _match(pattern, module.names, cls, function) if words >= pattern.words else None
-            if found is not None:
-                yield found
+            match = _match_function(pattern, module.names, cls, function) if words >= pattern.words else None
+            if match is not None:
+                yield match
                 break
 
 
-def _functions(module: Module) -> Iterator[tuple[ast.ClassDef | None, Function]]:
+def _all_functions(module: Module) -> Iterator[tuple[ast.ClassDef | None, Function]]:
+    """Yield the methods of the file's classes with their class, and the functions at its top level with None."""
     for cls in module.classes.values():
-        yield from ((cls, one) for one in module.methods(cls).values())
-    for one in module.source.tree.body:
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield None, one
+        yield from ((cls, method) for method in module.methods(cls).values())
+    for statement in module.source.tree.body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield None, statement
 
 
-def _match(pattern: BodyPattern, names: Names, cls: ast.ClassDef | None, function: Function) -> BodyMatch | None:
+def _match_function(
+    pattern: BodyPattern, names: Names, cls: ast.ClassDef | None, function: Function
+) -> BodyMatch | None:
+    """Return the match of a function's body, less its docstring, with a pattern; None where they differ."""
     body = function.body
     if (
         isinstance(body[0], ast.Expr)
@@ -97,69 +106,84 @@ def _match(pattern: BodyPattern, names: Names, cls: ast.ClassDef | None, functio
     if len(body) != len(pattern.statements) or isinstance(function, ast.AsyncFunctionDef):
         return None
     arguments = function.args
-    parameters = [one.arg for one in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    parameters = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
     receiver = parameters[0] if cls is not None and parameters else ""
     unifier = _Unifier(pattern, names, frozenset(parameters), receiver)
-    several = {one.arg for one in (arguments.vararg, arguments.kwarg) if one is not None}
-    if not all(unifier.same(*pair) for pair in zip(pattern.statements, body, strict=True)):
+    starred = {parameter.arg for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None}
+    if not all(unifier.unify(*pair) for pair in zip(pattern.statements, body, strict=True)):
         return None
-    taken = set(unifier.own.values())
-    if len(taken) < len(unifier.own) or taken & {*parameters, *dir(builtins)} or taken & unifier.used:
+    local_names = set(unifier.renaming.values())
+    if (
+        len(local_names) < len(unifier.renaming)
+        or local_names & {*parameters, *dir(builtins)}
+        or local_names & unifier.global_roots
+    ):
         return None
-    if several & (taken | unifier.used):
+    if starred & (local_names | unifier.global_roots):
         return None
     return BodyMatch(pattern, cls, function, tuple(body), unifier.bindings)
 
 
 @dataclass(slots=True)
 class _Unifier:
-    """One comparison of a pattern with a body.
+    """The state of one comparison of a pattern with a body.
 
-    own       the pattern's own names with those of the body
-    bindings  the variables with what they are
-    used      names of the body that mean something of the file
+    renaming      the pattern's local names with those of the body
+    bindings      the variables with the expressions that they stand for
+    global_roots  first parts of the names in the body that the file, not the body, gives their meaning
     """
 
     pattern: BodyPattern
     names: Names
     parameters: frozenset[str]
     receiver: str
-    own: dict[str, str] = field(default_factory=dict)
+    renaming: dict[str, str] = field(default_factory=dict)
     bindings: dict[str, ast.expr] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
+    global_roots: set[str] = field(default_factory=set)
 
-    def same(self, wanted: object, found: object) -> bool:
-        if isinstance(wanted, ast.Name) and wanted.id.startswith(_VARIABLE):
-            return isinstance(found, ast.expr) and self._bind(wanted.id.removeprefix(_VARIABLE), found)
-        if isinstance(wanted, ast.Name) and wanted.id in self.pattern.own:
-            return isinstance(found, ast.Name) and self.own.setdefault(wanted.id, found.id) == found.id
-        name = _dotted(wanted)
-        if name and _root(wanted) not in self.pattern.own and not name.startswith(_VARIABLE):
-            return isinstance(found, ast.expr) and self._means(found, name)
-        if isinstance(wanted, ast.AST):
-            if type(wanted) is not type(found):
+    def unify(self, pattern_node: object, node: object) -> bool:
+        """Return whether two nodes, lists of nodes or constants are equal under the renaming and the bindings."""
+        if isinstance(pattern_node, ast.Name) and pattern_node.id.startswith(_VARIABLE):
+            return isinstance(node, ast.expr) and self._bind(pattern_node.id.removeprefix(_VARIABLE), node)
+        if isinstance(pattern_node, ast.Name) and pattern_node.id in self.pattern.local_names:
+            return isinstance(node, ast.Name) and self.renaming.setdefault(pattern_node.id, node.id) == node.id
+        name = _dotted(pattern_node)
+        if name and _root(pattern_node) not in self.pattern.local_names and not name.startswith(_VARIABLE):
+            return isinstance(node, ast.expr) and self._refers_to(node, name)
+        if isinstance(pattern_node, ast.AST):
+            if type(pattern_node) is not type(node):
                 return False
-            return all(self.same(getattr(wanted, one, None), getattr(found, one, None)) for one in wanted._fields)
-        if isinstance(wanted, list):
-            many = isinstance(found, list) and len(found) == len(wanted)
-            return many and all(self.same(*pair) for pair in zip(wanted, found, strict=True))  # type: ignore[call-overload]
-        return type(wanted) is type(found) and wanted == found
+            return all(
+                self.unify(getattr(pattern_node, field_name, None), getattr(node, field_name, None))
+                for field_name in pattern_node._fields
+            )
+        if isinstance(pattern_node, list):
+            is_same_length = isinstance(node, list) and len(node) == len(pattern_node)
+            return is_same_length and all(self.unify(*pair) for pair in zip(pattern_node, node, strict=True))  # type: ignore[call-overload]
+        return type(pattern_node) is type(node) and pattern_node == node
 
-    def _bind(self, name: str, found: ast.expr) -> bool:
-        path = _dotted(found)
+    def _bind(self, name: str, node: ast.expr) -> bool:
+        """Bind a variable to a parameter or an attribute of the instance.
+
+        Return whether that is possible and consistent.
+        """
+        path = _dotted(node)
         if path in self.parameters or path.startswith(f"{self.receiver}." if self.receiver else "?"):
-            return ast.dump(self.bindings.setdefault(name, found)) == ast.dump(found)
+            return ast.dump(self.bindings.setdefault(name, node)) == ast.dump(node)
         return False
 
-    def _means(self, found: ast.expr, name: str) -> bool:
-        root = _root(found)
-        self.used.add(root)
-        own = isinstance(found, ast.Name) and found.id not in self.names.bound and found.id in dir(builtins)
-        return root not in self.parameters and (name if own and root == name else self.names.resolve(found)) == name
+    def _refers_to(self, node: ast.expr, name: str) -> bool:
+        """Return whether an expression of the body is the qualified name `name`."""
+        root = _root(node)
+        self.global_roots.add(root)
+        is_builtin = isinstance(node, ast.Name) and node.id not in self.names.bound and node.id in dir(builtins)
+        return (
+            root not in self.parameters and (name if is_builtin and root == name else self.names.resolve(node)) == name
+        )
 
 
 def _dotted(node: object) -> str:
-    """`a.b.c` of names and attributes, "" for anything else."""
+    """Return the text `a.b.c` of a name or a chain of attributes; "" for another node."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -169,4 +193,5 @@ def _dotted(node: object) -> str:
 
 
 def _root(node: object) -> str:
+    """Return the first part of a dotted name; "" for another node."""
     return _dotted(node).partition(".")[0]

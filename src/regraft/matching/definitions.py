@@ -1,4 +1,4 @@
-"""Whether a definition as a whole computes what a pattern does, so that a decorator may say so.
+"""The test whether a definition as a whole computes what a pattern does, so that a decorator may mark it.
 
 A decorated definition is replaced as a whole by a layer of another library: with all its parameters, all its results,
 and nothing besides.
@@ -22,20 +22,23 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def definition(match: Match) -> Definition:
-    """What a decorator of this match stands above: the class of a method, or the function."""
+    """Return the definition that a decorator of this match stands above: the class of a method, or the function."""
     return match.structure.cls or match.body.node
 
 
 def misfit(match: Match, module: Module) -> tuple[str, ast.AST] | None:
-    """Why the definition around a match of a decorator's pattern is not to be marked, and where; None when it is."""
+    """Return why the definition around a match of a decorator's pattern is not to be marked, and the node to blame.
+
+    Return None where it may be marked, and for a pattern without a decorator.
+    """
     decorator = match.pattern.decorator
     if decorator is None:
         return None
     function, owner = match.body.node, definition(match)
     cls = match.structure.cls
-    for one in module.bases(cls) if cls is not None else (owner,):
-        if one.decorator_list:
-            return f"{one.name} has a decorator already", one
+    for base in module.bases(cls) if cls is not None else (owner,):
+        if base.decorator_list:
+            return f"{base.name} has a decorator already", base
     if function.decorator_list:
         return f"{function.name} has a decorator already", function
     if cls is None and function not in module.source.tree.body:
@@ -45,55 +48,60 @@ def misfit(match: Match, module: Module) -> tuple[str, ast.AST] | None:
     for sub in module.subclasses.get(cls.name, ()) if cls is not None else ():
         if "forward" in module.methods(sub):
             return f"subclass {sub.name} has a forward of its own, and would inherit the decorator", sub
-    reason = _signature(match, decorator, function, method=cls is not None)
-    return (reason, function) if reason else _besides(match, function)
+    reason = _signature_misfit(match, decorator, function, method=cls is not None)
+    return (reason, function) if reason else _surplus(match, function)
 
 
-def _signature(match: Match, decorator: Decorator, function: Function, *, method: bool) -> str:
-    """Why the parameters are not those of the layer, by name, order and default."""
+def _signature_misfit(match: Match, decorator: Decorator, function: Function, *, method: bool) -> str:
+    """Return why the parameters are not those of the layer by name, order and default; "" when they are."""
     arguments = function.args
-    names = [one.arg for one in arguments.args][int(method) :]
+    names = [parameter.arg for parameter in arguments.args][int(method) :]
     defaults: list[ast.expr | None] = [None] * (len(names) - len(arguments.defaults))
-    found = list(zip(names, (*defaults, *arguments.defaults), strict=False))
-    others = (*arguments.posonlyargs, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
-    wanted = decorator.parameters
-    same = len(found) == len(wanted) and all(
-        name == given[0] and _equal(default, given[1]) for given, (name, default) in zip(found, wanted, strict=True)
+    parameters = list(zip(names, (*defaults, *arguments.defaults), strict=False))
+    unsupported = (*arguments.posonlyargs, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+    expected = decorator.parameters
+    is_same = len(parameters) == len(expected) and all(
+        name == actual[0] and _is_default(default, actual[1])
+        for actual, (name, default) in zip(parameters, expected, strict=True)
     )
-    if any(others) or not same or isinstance(function, ast.AsyncFunctionDef):
-        shown = (name if default is None else f"{name}={default.value!r}" for name, default in wanted)
-        return f"the parameters of {function.name} are not ({', '.join(shown)})"
-    for name, _ in wanted:
+    if any(unsupported) or not is_same or isinstance(function, ast.AsyncFunctionDef):
+        parameter_texts = (name if default is None else f"{name}={default.value!r}" for name, default in expected)
+        return f"the parameters of {function.name} are not ({', '.join(parameter_texts)})"
+    for name, _ in expected:
         value = match.bindings[name]
         if value.origin != "param" or value.name != name:
             return f"${name} is not the parameter {name}"
     return ""
 
 
-def _equal(wanted: Const | None, given: ast.expr | None) -> bool:
-    if given is None:
-        return wanted is None
-    return isinstance(given, ast.Constant) and Const(given.value) == wanted  # type: ignore[arg-type]
+def _is_default(expected: Const | None, actual: ast.expr | None) -> bool:
+    """Return whether the default of a parameter is the expected constant; None stands for no default."""
+    if actual is None:
+        return expected is None
+    return isinstance(actual, ast.Constant) and Const(actual.value) == expected  # type: ignore[arg-type]
 
 
-def _besides(match: Match, function: Function) -> tuple[str, ast.AST] | None:
-    """What the function does beside the match, and returns beside its outputs."""
+def _surplus(match: Match, function: Function) -> tuple[str, ast.AST] | None:
+    """Return what a function does besides the match, or returns besides its outputs, and the node.
+
+    None for nothing.
+    """
     for statement in function.body:
-        plain = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return)
-        if not plain and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+        is_plain = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return)
+        if not is_plain and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
             return "the function does more than to assign and to return", statement
     if match.body.opaque or match.body.stores or match.tests or match.guard != guards.TRUE:
         return "the function does not always do the same, or does more", function
     outputs = [match.bindings[name] for name in match.pattern.outputs]
-    matched = {*match.nodes, *_glue(match, outputs)}
+    matched = {*match.nodes, *_glue_nodes(match, outputs)}
     for node in match.body.nodes:
         if node not in matched:
             return "the function computes something beside what the layer computes", node.expr
     return None
 
 
-def _glue(match: Match, outputs: list[Value]) -> Iterator[Node]:
-    """The return of the outputs, and what has no effect: attributes that are read, tuples, constants."""
+def _glue_nodes(match: Match, outputs: list[Value]) -> Iterator[Node]:
+    """Yield the nodes that need no match: the return of the outputs, attribute reads, tuples, numbers."""
     for node in match.body.nodes:
         if (node.op in ("py.attr", "py.tuple") and not node.effect) or number_of(node.output) is not None:
             yield node

@@ -1,4 +1,4 @@
-"""Matching: unification of a rule's pattern with the value graph of one body."""
+"""Matching: the unification of a rule's pattern with the value graph of one body."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import replace
 from regraft.dsl.syntax import Attr, Const, Operand, Predicate, Var, Wildcard
 from regraft.matching.definitions import misfit
 from regraft.matching.pattern import OWN_CLASS, RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode, variables
-from regraft.matching.predicates import fixed, show, unmet
+from regraft.matching.predicates import is_certainly, operand_text, unmet_reason
 from regraft.matching.result import Assumes, Condition, Holds, Match, NoMatch, Skips, Test
-from regraft.matching.uses import is_branching, is_metadata, is_private, only_shapes, uses, uses_under
+from regraft.matching.uses import is_branching, is_metadata, only_reads_shapes, uses, uses_under, writes_privately
 from regraft.structure import guards
-from regraft.structure.calls import changes_input, computes
+from regraft.structure.calls import changes_input, computed_op
 from regraft.structure.guards import Atom
 from regraft.structure.model import MISSING, Body, Layer, Node, Structure, Value
 from regraft.structure.module import Module
@@ -26,58 +26,68 @@ State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
 def find(
     pattern: Pattern, where: tuple[Predicate, ...], module: Module, structure: Structure, body: Body
 ) -> Iterator[Match | NoMatch]:
-    """Every match of the pattern in a body, and the nearest miss of each root that is not one."""
+    """Yield every match of the pattern in a body, and the nearest miss at each candidate root without a match."""
     if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
         return
-    known = {node.spelling for node in body.index.get("call", ())}
-    if any(name not in known for name in called(pattern, where)):
+    called_names = {node.spelling for node in body.index.get("call", ())}
+    if any(name not in called_names for name in required_calls(pattern, where)):
         return
     for root in _candidates(pattern, body):
         yield _Matcher(pattern, where, module, structure, body, root).run()
 
 
-def called(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
-    """Functions that have to be called for the conditions `feeds` on outputs of a pattern to hold."""
+def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
+    """Yield the functions that a body must call for the conditions `feeds` on outputs of a pattern to hold."""
     for predicate in where:
-        if predicate.name == "feeds" and any(one in pattern.producers for one in variables(predicate.args[0])):
-            yield show(predicate.args[1])
+        if predicate.name == "feeds" and any(
+            variable in pattern.producers for variable in variables(predicate.args[0])
+        ):
+            yield operand_text(predicate.args[1])
 
 
-def layers_of(where: tuple[Predicate, ...]) -> tuple[str, ...]:
-    """Norms that layers of the model's own classes have to be for the conditions on them to hold."""
+def required_classes(where: tuple[Predicate, ...]) -> tuple[str, ...]:
+    """Return the kinds of layers of the model's own classes that the conditions need: "rms_norm" or none."""
     return ("rms_norm",) if any(predicate.name == "rms_norm" for predicate in where) else ()
 
 
-def led_to(where: tuple[Predicate, ...]) -> tuple[str, ...]:
-    """Operations that have to be there for the conditions `attends` to hold."""
+def required_operations(where: tuple[Predicate, ...]) -> tuple[str, ...]:
+    """Return the operations that a body must contain for the conditions `attends` to hold."""
     return ("softmax",) if any(predicate.name == "attends" for predicate in where) else ()
 
 
 def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
-    found = body.index.get(pattern.anchor.op, ())
+    """Return the nodes of a body that the first output of a pattern may match."""
+    candidates = body.index.get(pattern.anchor.op, ())
     if pattern.anchor.op in RUN_TIME_TESTS:
-        found = tuple(sorted((*found, *body.index.get("call", ())), key=lambda node: node.time))
-    if pattern.anchor.layer in pattern.whole:
-        found += tuple(node for node in body.index.get("call", ()) if _may_be(node, pattern.anchor))
-    return found
+        candidates = tuple(sorted((*candidates, *body.index.get("call", ())), key=lambda node: node.time))
+    if pattern.anchor.layer in pattern.passed_whole:
+        candidates += tuple(node for node in body.index.get("call", ()) if _can_be_layer(node, pattern.anchor))
+    return candidates
 
 
-def _may_be(node: Node, wanted: PatternNode) -> bool:
-    """A call of a layer that is of this type or another one of `torch.nn`, or replaced later: the op looks at it.
+def _can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
+    """Return whether a call is one of a layer that an op of Regraft can look at when the model runs.
 
-    Where the rule names several types, the configuration may choose the layer, too.
+    The layer is of one of several types of `torch.nn`, that of the pattern among them, or is replaced later. Where the
+    rule names several types, the configuration may choose the layer, too.
     """
     if node.layer is None or node.args.keys() != {"0"}:
         return False
-    known = [layer for layer in node.layer.layers if not layer.choice]
-    if len(known) < len(node.layer.layers):
-        return wanted.chosen and all(table().layer(layer.type) is not None for layer in known if layer.type)
-    types = {layer.type for layer in known if layer.type}
-    return len(known) > 1 and wanted.name in types and all(table().layer(one) is not None for one in types)
+    certain_layers = [layer for layer in node.layer.layers if not layer.choice]
+    if len(certain_layers) < len(node.layer.layers):
+        return pattern_node.chosen and all(
+            table().layer(layer.type) is not None for layer in certain_layers if layer.type
+        )
+    types = {layer.type for layer in certain_layers if layer.type}
+    return (
+        len(certain_layers) > 1
+        and pattern_node.name in types
+        and all(table().layer(layer_type) is not None for layer_type in types)
+    )
 
 
 class _Matcher:
-    """One attempt at one root; keeps the nearest miss."""
+    """An attempt at one root; `miss` is the nearest miss so far."""
 
     def __init__(
         self,
@@ -94,220 +104,277 @@ class _Matcher:
         self.miss = NoMatch(body, root, -1, "the operation is another one", root.expr)
 
     def run(self) -> Match | NoMatch:
-        for bindings, nodes, tests in self._outputs(self.pattern.outputs, (self.root,), ({}, {}, ())):
-            plain = self._match(bindings, nodes, tests)
-            for match in dict.fromkeys((plain, self._conditioned(plain))):
-                reason = self._sound(match) or next(
-                    filter(None, (*(self._holds(one, match) for one in self.where), misfit(match, self.module))), None
+        """Return the first match that is sound and meets the rule's conditions, else the nearest miss."""
+        for bindings, nodes, tests in self._match_outputs(self.pattern.outputs, (self.root,), ({}, {}, ())):
+            unconditional = self._as_match(bindings, nodes, tests)
+            for match in dict.fromkeys((unconditional, self._with_conditions(unconditional))):
+                reason = self._unsoundness(match) or next(
+                    filter(
+                        None,
+                        (
+                            *(self._unmet_condition(predicate, match) for predicate in self.where),
+                            misfit(match, self.module),
+                        ),
+                    ),
+                    None,
                 )
                 if reason is None:
                     return match
-                self._fail(len(nodes) + 1, reason[0], reason[1])
+                self._record_miss(len(nodes) + 1, reason[0], reason[1])
         return self.miss
 
-    def _match(self, bindings: Mapping[str, Value], nodes: Mapping[str, Node], tests: tuple[Condition, ...]) -> Match:
+    def _as_match(
+        self, bindings: Mapping[str, Value], nodes: Mapping[str, Node], tests: tuple[Condition, ...]
+    ) -> Match:
+        """Return the match of a complete state, with its nodes in order of time."""
         ordered = tuple(sorted(nodes.values(), key=lambda node: node.time))
         roots = tuple(nodes[name] for name in self.pattern.outputs)
         return Match(self.pattern, self.structure, self.body, bindings, ordered, roots[-1], tests, roots)
 
-    def _fail(self, depth: int, reason: str, at: ast.AST) -> None:
+    def _record_miss(self, depth: int, reason: str, at: ast.AST) -> None:
+        """Keep a miss if more nodes fitted than in the nearest one so far."""
         if depth > self.miss.depth:
             self.miss = NoMatch(self.body, self.root, depth, reason, at)
 
     # unification
 
-    def _outputs(self, left: tuple[str, ...], candidates: Sequence[Node], state: State) -> Iterator[State]:
-        """The nodes of the outputs, one after the other in the order of time; the first is the anchor."""
-        if not left:
+    def _match_outputs(self, outputs: tuple[str, ...], candidates: Sequence[Node], state: State) -> Iterator[State]:
+        """Yield the states in which the outputs are matched, one after the other in order of time."""
+        if not outputs:
             yield state
             return
-        wanted = self.pattern.producers[left[0]]
+        pattern_node = self.pattern.producers[outputs[0]]
         for node in candidates:
-            for after in self._node(wanted, node, state):
-                yield from self._outputs(left[1:], self._further(left[1:], node, after), after)
+            for next_state in self._match_node(pattern_node, node, state):
+                yield from self._match_outputs(
+                    outputs[1:], self._next_candidates(outputs[1:], node, next_state), next_state
+                )
 
-    def _further(self, left: tuple[str, ...], last: Node, state: State) -> Sequence[Node]:
-        """Candidates for the next output: nodes after the last that take a value which is bound already, if one is."""
-        if not left:
+    def _next_candidates(self, outputs: tuple[str, ...], last: Node, state: State) -> Sequence[Node]:
+        """Return candidates for the next output, all after the node `last`.
+
+        They take a value that a variable is bound to already; where there is none, all nodes of the operation will do.
+        """
+        if not outputs:
             return ()
-        wanted = self.pattern.producers[left[0]]
-        known = [state[0].get(operand.name) for _, operand in wanted.args if isinstance(operand, Var)]
-        if not any(known):
-            return [node for node in self.body.index.get(wanted.op, ()) if node.time > last.time]
-        uses = dict.fromkeys(use for value in known if value is not None for use in value.uses)
-        whole = wanted.layer in self.pattern.whole
+        pattern_node = self.pattern.producers[outputs[0]]
+        bound_values = [state[0].get(operand.name) for _, operand in pattern_node.args if isinstance(operand, Var)]
+        if not any(bound_values):
+            return [node for node in self.body.index.get(pattern_node.op, ()) if node.time > last.time]
+        candidates = dict.fromkeys(use for value in bound_values if value is not None for use in value.uses)
+        is_passed_whole = pattern_node.layer in self.pattern.passed_whole
         return [
-            use for use in uses
-            if use.time > last.time and (use.op == wanted.op or (whole and _may_be(use, wanted)))
+            use for use in candidates
+            if use.time > last.time
+            and (use.op == pattern_node.op or (is_passed_whole and _can_be_layer(use, pattern_node)))
         ]  # fmt: skip
 
-    def _node(self, wanted: PatternNode, node: Node, state: State) -> Iterator[State]:
+    def _match_node(self, pattern_node: PatternNode, node: Node, state: State) -> Iterator[State]:
+        """Yield the states in which a node of the pattern is matched by `node`."""
         bindings, nodes, tests = state
-        if wanted.output in nodes:
-            if nodes[wanted.output] is node:
+        if pattern_node.output in nodes:
+            if nodes[pattern_node.output] is node:
                 yield state
             return
         depth = len(nodes)
         args: Mapping[str, Value] = node.args
-        private = node.op == f"{wanted.op}_" and is_private(node)
-        if (node.op != wanted.op and not private) or not _named(node, wanted):
-            predicate = RUN_TIME_TESTS.get(wanted.op)
-            if wanted.layer in self.pattern.whole and _may_be(node, wanted):
+        is_private_write = node.op == f"{pattern_node.op}_" and writes_privately(node)
+        if (node.op != pattern_node.op and not is_private_write) or not _has_wanted_name(node, pattern_node):
+            predicate = RUN_TIME_TESTS.get(pattern_node.op)
+            if pattern_node.layer in self.pattern.passed_whole and _can_be_layer(node, pattern_node):
                 args = {"input": node.args["0"]}
-            elif predicate is None or not _chosen(node, wanted.op):
-                self._fail(depth, f"{describe(node)} where {wanted.op} is wanted", node.expr)
+            elif predicate is None or not _can_compute(node, pattern_node.op):
+                self._record_miss(depth, f"{describe(node)} where {pattern_node.op} is wanted", node.expr)
                 return
             else:
                 assert node.layer is not None
                 tests = (*tests, Test(predicate, node.layer))
-                args = {"input": node.args["0"], **_default_arguments(wanted.op)}
-        if node.op != "call" and not private and changes_input(node.op, node.args):
-            self._fail(depth, f"{describe(node)} changes its input in place", node.expr)
+                args = {"input": node.args["0"], **_default_arguments(pattern_node.op)}
+        if node.op != "call" and not is_private_write and changes_input(node.op, node.args):
+            self._record_miss(depth, f"{describe(node)} changes its input in place", node.expr)
             return
-        if wanted.name and not wanted.is_glue and (wanted.op != "call" or wanted.name == OWN_CLASS):
-            reason, bindings = self._layer(wanted, node, bindings)
+        if (
+            pattern_node.name
+            and not pattern_node.is_glue
+            and (pattern_node.op != "call" or pattern_node.name == OWN_CLASS)
+        ):
+            reason, bindings = self._bind_layer(pattern_node, node, bindings)
             if reason:
-                self._fail(depth, reason, node.expr)
+                self._record_miss(depth, reason, node.expr)
                 return
-        reason = "" if wanted.open else _unmentioned(wanted, node, args)
+        reason = "" if pattern_node.any_settings else _unmentioned_argument(pattern_node, node, args)
         if reason:
-            self._fail(depth, reason, node.expr)
+            self._record_miss(depth, reason, node.expr)
             return
-        nodes = {**nodes, wanted.output: node}
-        bindings = {**bindings, wanted.output: node.output}
-        for order in _orders(wanted, args):
-            yield from self._arguments(list(wanted.args), order, (bindings, nodes, tests), node)
+        nodes = {**nodes, pattern_node.output: node}
+        bindings = {**bindings, pattern_node.output: node.output}
+        for order in _argument_orders(pattern_node, args):
+            yield from self._match_arguments(list(pattern_node.args), order, (bindings, nodes, tests), node)
 
-    def _dimension(self, operand: Operand, name: str, args: Mapping[str, Value]) -> tuple[Condition, ...] | None:
-        """Conditions under which an argument is the dimension of the pattern, counted from the other end."""
+    def _dimension_conditions(
+        self, operand: Operand, name: str, args: Mapping[str, Value]
+    ) -> tuple[Condition, ...] | None:
+        """Return the conditions under which an argument is the pattern's dimension, counted from the other end.
+
+        Return None where the argument is no such dimension.
+        """
         if not name.startswith("dim") or not isinstance(operand, Const) or "input" not in args:
             return None
-        found = same_dimension(args["input"], operand.value, args[name].const)
-        if found is None:
+        input_rank = same_dimension(args["input"], operand.value, args[name].const)
+        if input_rank is None:
             return None
-        return () if found.certain else (Assumes(f"it is not certain that the tensor has {found.number} dimensions"),)
+        return (
+            ()
+            if input_rank.certain
+            else (Assumes(f"it is not certain that the tensor has {input_rank.number} dimensions"),)
+        )
 
-    def _layer(
-        self, wanted: PatternNode, node: Node, bindings: Mapping[str, Value]
+    def _bind_layer(
+        self, pattern_node: PatternNode, node: Node, bindings: Mapping[str, Value]
     ) -> tuple[str, Mapping[str, Value]]:
-        """Check the type (and constructor) of a layer's node; binds the layer variable."""
+        """Check the type and the constructor's arguments of a layer, and bind the layer variable.
+
+        Return why the layer does not fit, "" where it does, and the bindings.
+        """
         if node.layer is None:
-            return f"{describe(node)} is a function where a {wanted.name} layer is wanted", bindings
-        found = {layer.type for layer in node.layer.layers}
-        fits = found == {wanted.name} or wanted.name == OWN_CLASS
-        if not fits and not (wanted.layer in self.pattern.whole and _may_be(node, wanted)):
-            return f"the layer is {', '.join(sorted(found))} where {wanted.name} is wanted", bindings
-        if not wanted.layer:
+            return f"{describe(node)} is a function where a {pattern_node.name} layer is wanted", bindings
+        types = {layer.type for layer in node.layer.layers}
+        is_exact = types == {pattern_node.name} or pattern_node.name == OWN_CLASS
+        if not is_exact and not (
+            pattern_node.layer in self.pattern.passed_whole and _can_be_layer(node, pattern_node)
+        ):
+            return f"the layer is {', '.join(sorted(types))} where {pattern_node.name} is wanted", bindings
+        if not pattern_node.layer:
             return "", bindings
-        other = bindings.get(wanted.layer)
-        if other is not None and not same(other, node.layer):
-            return f"${wanted.layer} would be two layers", bindings
-        bindings = {**bindings, wanted.layer: node.layer}
-        for layer in (one for one in node.layer.layers if one.type == wanted.name):
-            bound = _constructor(self.pattern.layers[wanted.layer], layer, bindings)
-            if isinstance(bound, str):
-                return bound, bindings
-            bindings = bound
+        bound_layer = bindings.get(pattern_node.layer)
+        if bound_layer is not None and not is_same_value(bound_layer, node.layer):
+            return f"${pattern_node.layer} would be two layers", bindings
+        bindings = {**bindings, pattern_node.layer: node.layer}
+        for layer in (candidate for candidate in node.layer.layers if candidate.type == pattern_node.name):
+            extended = _bind_constructor(self.pattern.layers[pattern_node.layer], layer, bindings)
+            if isinstance(extended, str):
+                return extended, bindings
+            bindings = extended
         return "", bindings
 
-    def _arguments(
-        self, left: list[tuple[str, Operand]], args: Mapping[str, Value], state: State, node: Node
+    def _match_arguments(
+        self, operands: list[tuple[str, Operand]], args: Mapping[str, Value], state: State, node: Node
     ) -> Iterator[State]:
-        if not left:
+        """Yield the states in which the arguments of a node match the operands, one after the other."""
+        if not operands:
             yield state
             return
-        (name, operand), *rest = left
+        (name, operand), *later_operands = operands
         if name not in args:
-            self._fail(len(state[1]), f"{describe(node)} has no argument {name}", node.expr)
+            self._record_miss(len(state[1]), f"{describe(node)} has no argument {name}", node.expr)
             return
-        conditions = self._dimension(operand, name, args)
+        conditions = self._dimension_conditions(operand, name, args)
         if conditions is not None:
             bindings, nodes, tests = state
-            yield from self._arguments(rest, args, (bindings, nodes, (*tests, *conditions)), node)
+            yield from self._match_arguments(later_operands, args, (bindings, nodes, (*tests, *conditions)), node)
             return
-        for after in self._operand(operand, args[name], state, node):
-            yield from self._arguments(rest, args, after, node)
+        for next_state in self._match_operand(operand, args[name], state, node):
+            yield from self._match_arguments(later_operands, args, next_state, node)
 
-    def _operand(self, operand: Operand, value: Value, state: State, node: Node) -> Iterator[State]:
+    def _match_operand(self, operand: Operand, value: Value, state: State, node: Node) -> Iterator[State]:
+        """Yield the states in which a value, an argument of `node`, matches an operand."""
         bindings, nodes, tests = state
         if isinstance(operand, Wildcard):
             yield state
         elif isinstance(operand, Var) and operand.name in self.pattern.producers:
-            yield from self._made(self.pattern.producers[operand.name], value, state, node)
+            yield from self._match_producer(self.pattern.producers[operand.name], value, state, node)
         elif isinstance(operand, Var):
-            bound = bindings.get(operand.name)
-            if bound is None:
+            bound_value = bindings.get(operand.name)
+            if bound_value is None:
                 yield {**bindings, operand.name: value}, nodes, tests
-            elif same(bound, value):
+            elif is_same_value(bound_value, value):
                 yield state
             else:
-                self._fail(len(nodes), f"${operand.name} would be two different values", node.expr)
+                self._record_miss(len(nodes), f"${operand.name} would be two different values", node.expr)
         elif isinstance(operand, Attr):
-            base = _base(operand, value)
+            base = _attribute_base(operand, value)
             if base is None:
-                self._fail(len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr)
+                self._record_miss(len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr)
             else:
-                yield from self._operand(operand.base, base, state, node)
-        elif fixed(operand, value):
+                yield from self._match_operand(operand.base, base, state, node)
+        elif is_certainly(operand, value):
             yield state
         else:
-            self._fail(len(nodes), f"an argument of {describe(node)} is not {show(operand)}", node.expr)
+            self._record_miss(len(nodes), f"an argument of {describe(node)} is not {operand_text(operand)}", node.expr)
 
-    def _made(self, wanted: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
-        """The value as the output of a pattern's node: directly, in one branch of several, or passed on without it."""
+    def _match_producer(self, pattern_node: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
+        """Yield the states in which a value matches the output of a pattern's node.
+
+        The value is the node's output directly or in one branch of several, or bypasses an optional node.
+        """
         bindings, nodes, tests = state
-        if wanted.skip:
-            yield from self._skipping(wanted, value, state, user)
+        if pattern_node.skip:
+            yield from self._match_skip(pattern_node, value, state, user)
             return
         if value.origin == "phi" and is_branching(value):
-            yield from self._skipped_where_none(wanted, value, state)
+            yield from self._match_none_branch(pattern_node, value, state)
             for guard, option in value.options:
-                yield from self._made(wanted, option, (bindings, nodes, (*tests, Holds(guard))), user)
+                yield from self._match_producer(pattern_node, option, (bindings, nodes, (*tests, Holds(guard))), user)
         elif value.node is None or value.origin == "phi":
-            why = "depends on which branch was taken" if value.origin == "phi" else "is not computed here"
-            self._fail(len(nodes), f"the input of {describe(user)} {why}", user.expr)
+            reason = "depends on which branch was taken" if value.origin == "phi" else "is not computed here"
+            self._record_miss(len(nodes), f"the input of {describe(user)} {reason}", user.expr)
         else:
-            yield from self._node(wanted, value.node, state)
-        if wanted.through:
-            operand = dict(wanted.args)[wanted.through]
-            yield from self._operand(operand, value, ({**bindings, wanted.output: value}, nodes, tests), user)
+            yield from self._match_node(pattern_node, value.node, state)
+        if pattern_node.bypass:
+            operand = dict(pattern_node.args)[pattern_node.bypass]
+            yield from self._match_operand(
+                operand, value, ({**bindings, pattern_node.output: value}, nodes, tests), user
+            )
 
-    def _skipping(self, wanted: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
-        """The value with any number of the operations in between that the pattern passes over, the most first."""
+    def _match_skip(self, pattern_node: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
+        """Yield the states in which a value is reached through operations that `skip` names, the most first."""
         bindings, nodes, tests = state
-        steps, made = [], value
-        while made.node is not None and made.node.op in wanted.skip and "input" in made.node.args:
-            steps.append(made.node)
-            made = made.node.args["input"]
-        operand = wanted.args[0][1]
-        for number in range(len(steps), -1, -1):
-            passed = {f"{wanted.output}'{index}": step for index, step in enumerate(steps[:number])}
-            start = steps[number - 1].args["input"] if number else value
-            after = {**bindings, wanted.output: value}, {**nodes, **passed}, tests
-            yield from self._operand(operand, start, after, user)
+        steps, source = [], value
+        while source.node is not None and source.node.op in pattern_node.skip and "input" in source.node.args:
+            steps.append(source.node)
+            source = source.node.args["input"]
+        operand = pattern_node.args[0][1]
+        for count in range(len(steps), -1, -1):
+            passed_nodes = {f"{pattern_node.output}'{index}": step for index, step in enumerate(steps[:count])}
+            start = steps[count - 1].args["input"] if count else value
+            next_state = {**bindings, pattern_node.output: value}, {**nodes, **passed_nodes}, tests
+            yield from self._match_operand(operand, start, next_state, user)
 
-    def _skipped_where_none(self, wanted: PatternNode, value: Value, state: State) -> Iterator[State]:
-        """`if mask is not None: s = s + mask`: the kernel takes the mask, None included, so no condition is left."""
-        if not wanted.through or len(value.options) != 2:
+    def _match_none_branch(self, pattern_node: PatternNode, value: Value, state: State) -> Iterator[State]:
+        """Yield the states in which an optional node is skipped where its operand is None.
+
+        That is `if mask is not None: s = s + mask`. The kernel takes the mask, None included, so no condition is left.
+        """
+        if not pattern_node.bypass or len(value.options) != 2:
             return
-        for (guard, option), (_, other) in (value.options, value.options[::-1]):
-            tested = guard.operand if isinstance(guard, guards.Not) else None
-            if option.node is None or not isinstance(tested, Atom) or tested.kind != "none":
+        for (guard, option), (_, bypassing_option) in (value.options, value.options[::-1]):
+            none_test = guard.operand if isinstance(guard, guards.Not) else None
+            if option.node is None or not isinstance(none_test, Atom) or none_test.kind != "none":
                 continue
-            for after in self._node(wanted, option.node, state):
-                names = [one.name for name, one in wanted.args if isinstance(one, Var) and name != wanted.through]
-                passed = dict(wanted.args)[wanted.through]
-                through = [one for one in option.node.args.values() if one is other]
-                if [after[0][one].key() for one in names] == [tested.subject] and through and isinstance(passed, Var):
-                    yield after[0], after[1], (*after[2], Skips(option.node))
+            for next_state in self._match_node(pattern_node, option.node, state):
+                names = [
+                    operand.name
+                    for name, operand in pattern_node.args
+                    if isinstance(operand, Var) and name != pattern_node.bypass
+                ]
+                bypassing_operand = dict(pattern_node.args)[pattern_node.bypass]
+                bypassing_arguments = [
+                    argument for argument in option.node.args.values() if argument is bypassing_option
+                ]
+                if (
+                    [next_state[0][name].key() for name in names] == [none_test.subject]
+                    and bypassing_arguments
+                    and isinstance(bypassing_operand, Var)
+                ):
+                    yield next_state[0], next_state[1], (*next_state[2], Skips(option.node))
 
     # conditions that hold for every rule
 
-    def _conditioned(self, match: Match) -> Match:
-        """With a condition for each use of an inner value elsewhere that only some branch makes.
+    def _with_conditions(self, match: Match) -> Match:
+        """Return the match with a condition for each use of an inner value elsewhere that only some branch makes.
 
-        Only for matches that need a condition anyway, or whose other uses all are under conditions: the original code
-        stays as the other branch.
+        It is for matches that need a condition anyway, or whose other uses all are under conditions: the original code
+        stays as the other branch. Return the match unchanged where a use is not under a condition.
         """
         matched, tests = set(match.nodes), list(match.tests)
         base = match.fast
@@ -315,39 +382,43 @@ class _Matcher:
             for guard, use in uses(node.output) if node not in match.roots else ():
                 if use in matched or is_metadata(use) or not guards.satisfiable(guards.conjoin(base, guard)):
                     continue
-                needed = [one for one in guards.conjuncts(guard) if not guards.implies(base, one)]
-                if not needed:
+                unimplied = [conjunct for conjunct in guards.conjuncts(guard) if not guards.implies(base, conjunct)]
+                if not unimplied:
                     return match  # used wherever the root is
-                condition = guards.negate(needed[0] if len(needed) == 1 else guards.And(tuple(needed)))
+                condition = guards.negate(unimplied[0] if len(unimplied) == 1 else guards.And(tuple(unimplied)))
                 tests.append(Holds(condition))
                 base = guards.conjoin(base, condition)
         return replace(match, tests=tuple(tests)) if len(tests) > len(match.tests) else match
 
-    def _sound(self, match: Match) -> tuple[str, ast.AST] | None:
+    def _unsoundness(self, match: Match) -> tuple[str, ast.AST] | None:
+        """Return why the kernel may not replace the match, and the syntax node to blame; None where it may."""
         matched = set(match.nodes)
         for node in match.nodes:
             if node in match.roots:
                 continue
-            for use in self._other_uses(match, node):
-                if use not in matched and not only_shapes(use, matched):
+            for use in self._forbidding_uses(match, node):
+                if use not in matched and not only_reads_shapes(use, matched):
                     line = getattr(use.expr, "lineno", use.statement.node.lineno)
                     return f"the result of {describe(node)} is also used at line {line}", use.expr
         if any(node.loop != match.root.loop for node in match.nodes):
             return "the nodes are not in the same loop", match.root.expr
-        if not guards.satisfiable(guards.settled(match.guard)):
+        if not guards.satisfiable(guards.merge_readings(match.guard)):
             return "the code runs only where the kernel does not apply", match.root.expr
-        return self._overridden(match)
+        return self._override_reason(match)
 
-    def _other_uses(self, match: Match, node: Node) -> tuple[Node, ...]:
-        """Uses of an inner value that forbid the match, those of the match itself among them."""
+    def _forbidding_uses(self, match: Match, node: Node) -> tuple[Node, ...]:
+        """Return the uses of an inner value that forbid the match, with those by the match itself."""
         if match.condition is not guards.TRUE:
             base = match.fast
             return tuple(use for use in uses_under(base, node.output) if not is_metadata(use))
         same_block = node.statement.block == match.root.statement.block
         return node.output.every_use() if same_block else uses_under(match.guard, node.output)
 
-    def _overridden(self, match: Match) -> tuple[str, ast.AST] | None:
-        """A subclass that inherits the method but builds another layer would get the kernel, too."""
+    def _override_reason(self, match: Match) -> tuple[str, ast.AST] | None:
+        """Return a reason and a node where a subclass that inherits the method builds another layer, else None.
+
+        The subclass would get the kernel, too.
+        """
         cls = self.structure.cls
         if cls is None:
             return None
@@ -355,32 +426,33 @@ class _Matcher:
             if node.layer is None or node.layer.origin != "path":
                 continue
             root = ".".join(node.layer.name.split("[")[0].split(".")[:2])
-            own = _types(self.structure.layers.get(root, ()))
-            for sub in self.module.subclasses.get(cls.name, ()):
+            own_types = _layer_types(self.structure.layers.get(root, ()))
+            for subclass in self.module.subclasses.get(cls.name, ()):
                 if (
-                    match.body.name not in self.module.methods(sub)
-                    and _types(self.module.layers(sub).get(root, ())) != own
+                    match.body.name not in self.module.methods(subclass)
+                    and _layer_types(self.module.layers(subclass).get(root, ())) != own_types
                 ):
-                    return f"subclass {sub.name} builds {root} as another layer", node.expr
+                    return f"subclass {subclass.name} builds {root} as another layer", node.expr
         return None
 
-    def _holds(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
+    def _unmet_condition(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
+        """Return why a condition does not hold, and the root; None where it holds or its variables are unbound."""
         names = [name for operand in predicate.args for name in variables(operand)]
         if names and match.bindings.keys().isdisjoint(names):
             return None  # it speaks of another alternative, or of a node that is not there
-        reason = unmet(predicate, match.bindings, self.structure, self.module)
+        reason = unmet_reason(predicate, match.bindings, self.structure, self.module)
         return (reason, match.root.expr) if reason else None
 
 
 def describe(node: Node) -> str:
-    """A node in words for messages."""
+    """Return a name of a node for messages: its layer, its spelling, or its operation."""
     if node.layer is not None and node.layer.name:
         return node.layer.name
     return node.spelling or node.op
 
 
-def same(left: Value, right: Value) -> bool:
-    """True when two values are certainly equal: one value, one constant, or one attribute path."""
+def is_same_value(left: Value, right: Value) -> bool:
+    """Return whether two values are certainly equal: one value, one constant, or one path to a layer or global."""
     if left is right:
         return True
     if left.const is not MISSING and right.const is not MISSING:
@@ -389,66 +461,75 @@ def same(left: Value, right: Value) -> bool:
     return left.origin == right.origin and (fixed_path or left.origin == "global") and left.name == right.name
 
 
-def _types(layers: tuple[Layer, ...]) -> frozenset[str]:
+def _layer_types(layers: tuple[Layer, ...]) -> frozenset[str]:
+    """Return the classes or types of layers, to compare two constructors."""
     return frozenset(layer.source or layer.type for layer in layers)
 
 
-def _named(node: Node, wanted: PatternNode) -> bool:
-    """Whether a call is of the function or layer that the pattern names, and glue of the operator."""
-    if wanted.op != "call":
-        return not wanted.is_glue or not wanted.name or node.spelling == wanted.name
-    name = wanted.name
+def _has_wanted_name(node: Node, pattern_node: PatternNode) -> bool:
+    """Return whether a node's function, layer or operator is the one that the pattern names."""
+    if pattern_node.op != "call":
+        return not pattern_node.is_glue or not pattern_node.name or node.spelling == pattern_node.name
+    name = pattern_node.name
     if name == OWN_CLASS:
         return node.layer is not None and node.args.keys() == {"0"} and all(map(_is_own, node.layer.layers))
-    return node.spelling == name or (node.layer is not None and any(one.type == name for one in node.layer.layers))
+    return node.spelling == name or (node.layer is not None and any(layer.type == name for layer in node.layer.layers))
 
 
 def _is_own(layer: Layer) -> bool:
-    """Whether a layer is of a class that PyTorch does not have."""
+    """Return whether a layer is of a class that PyTorch does not have."""
     return bool(layer.type) and not layer.choice and table().layer(layer.type) is None
 
 
-def _chosen(node: Node, op: str) -> bool:
-    """A call with one argument of a layer or function that may turn out to compute `op` at run time."""
+def _can_compute(node: Node, op: str) -> bool:
+    """Return whether a call with one argument is of a layer that may turn out to compute `op` at run time."""
     if node.op != "call" or node.layer is None or set(node.args) != {"0"}:
         return False
     layers = node.layer.layers
-    return any(_may_choose(layer, op) if layer.choice else computes(layer.type) == op for layer in layers)
+    return any(_can_choose(layer, op) if layer.choice else computed_op(layer.type) == op for layer in layers)
 
 
-def _may_choose(layer: Layer, op: str) -> bool:
-    """Whether a table may give the operation, or a variant of it, for one of the keys that it may be asked for."""
-    return any(_may_mean(key.const, op) for key in layer.args["key"].alternatives())
+def _can_choose(layer: Layer, op: str) -> bool:
+    """Return whether a table may give the operation, or a variant of it, for a key that it may be asked for."""
+    return any(_can_mean(key.const, op) for key in layer.args["key"].alternatives())
 
 
-def _may_mean(key: object, op: str) -> bool:
-    """Whether what stands under a constant in a table may be the operation, by its name; any other key may."""
+def _can_mean(key: object, op: str) -> bool:
+    """Return whether the entry under a key of a table may be the operation.
+
+    A text has to contain a name of the operation; any other key may stand for it.
+    """
     names = ("silu", "swish") if op == "silu" else (op,)
     return not isinstance(key, str) or (any(name in key for name in names) and key != f"quick_{op}")
 
 
 def _default_arguments(op: str) -> dict[str, Value]:
+    """Return the defaults of an operation's optional parameters, as constant values."""
     signature = table().operation(op).signatures[0]
     return {
         parameter.name: Value(0, "const", const=parameter.default) for parameter in signature if parameter.optional
     }
 
 
-def _unmentioned(wanted: PatternNode, node: Node, args: Mapping[str, Value]) -> str:
-    """Nothing is dropped silently: an argument the pattern does not mention must have its default."""
-    mentioned = {name for name, _ in wanted.args}
-    if wanted.is_glue:
+def _unmentioned_argument(pattern_node: PatternNode, node: Node, args: Mapping[str, Value]) -> str:
+    """Return why an argument that the pattern does not mention forbids a match; "" where none does.
+
+    Nothing is dropped silently: such an argument must have its default.
+    """
+    mentioned = {name for name, _ in pattern_node.args}
+    if pattern_node.is_glue:
         return "" if mentioned == args.keys() else f"{describe(node)} has another number of parts"
     for name, value in args.items():
         if name in mentioned or name in node.defaults or name.isdigit():
             continue
-        default = _default(wanted.op, name)
+        default = _default_of(pattern_node.op, name)
         if value.const is MISSING or value.const != default:
             return f"{describe(node)} also has {name}"
     return ""
 
 
-def _default(op: str, name: str) -> object:
+def _default_of(op: str, name: str) -> object:
+    """Return the default of an operation's parameter; MISSING where it has none."""
     for signature in table().operation(op).signatures:
         for parameter in signature:
             if parameter.name == name and parameter.optional:
@@ -456,32 +537,39 @@ def _default(op: str, name: str) -> object:
     return MISSING
 
 
-def _orders(wanted: PatternNode, args: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
+def _argument_orders(pattern_node: PatternNode, args: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
+    """Yield the arguments in each order that means the same: operands of commutative operations, transposed dims."""
     yield args
-    if wanted.op in COMMUTATIVE and "input" in args and "other" in args:
+    if pattern_node.op in COMMUTATIVE and "input" in args and "other" in args:
         yield {**args, "input": args["other"], "other": args["input"]}
-    if wanted.op == "transpose" and "dim0" in args and "dim1" in args:
+    if pattern_node.op == "transpose" and "dim0" in args and "dim1" in args:
         yield {**args, "dim0": args["dim1"], "dim1": args["dim0"]}
 
 
-def _constructor(wanted: LayerPattern, layer: Layer, bindings: Mapping[str, Value]) -> Mapping[str, Value] | str:
-    """Bind the constructor's arguments; a reason when one does not fit."""
-    layer_type = table().layer(wanted.type)
-    defaults = {one.name: one.default for one in layer_type.init if one.optional} if layer_type else {}
-    for name, operand in wanted.args:
+def _bind_constructor(
+    layer_pattern: LayerPattern, layer: Layer, bindings: Mapping[str, Value]
+) -> Mapping[str, Value] | str:
+    """Return the bindings with a constructor's arguments, or why an argument does not fit."""
+    layer_type = table().layer(layer_pattern.type)
+    defaults = (
+        {parameter.name: parameter.default for parameter in layer_type.init if parameter.optional}
+        if layer_type
+        else {}
+    )
+    for name, operand in layer_pattern.args:
         value = layer.args.get(name)
         if value is None:
             value = Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
         if isinstance(operand, Var):
             bindings = {**bindings, operand.name: value}
-        elif not isinstance(operand, Wildcard) and not fixed(operand, value):
+        elif not isinstance(operand, Wildcard) and not is_certainly(operand, value):
             return f"{layer.path or layer.type} is built with another {name}"
     return bindings
 
 
-def _base(operand: Attr, value: Value) -> Value | None:
-    """The value whose attribute `value` is, when it is the attribute that the operand names."""
-    found = value.attribute()
-    if found is not None and found[1] == operand.name:
-        return found[0]
+def _attribute_base(operand: Attr, value: Value) -> Value | None:
+    """Return the value of which `value` is the attribute that the operand names; None where it is none."""
+    attribute = value.attribute()
+    if attribute is not None and attribute[1] == operand.name:
+        return attribute[0]
     return None

@@ -1,4 +1,4 @@
-"""Conditions of a rule's `where`: each gives a reason why it does not hold, or nothing."""
+"""The conditions of a rule's `where`: each function returns a reason why the condition does not hold, or ""."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from regraft.structure.rank import rank
 
 Arguments = tuple[Operand, ...]
 
-_VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")  # what the width of a model's head is named after
-_COMPARABLE = 16  # times as wide: the query of 16 heads beside a key of one
+_VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")  # parts of names for the width of a model's head
+_MAX_WIDTH_RATIO = 16  # as for the query of 16 heads beside a key of one
 
 ONE_ROUNDING = 2.0**-23  # of float32, relative
 LARGEST = 1e300  # integers beyond it have no float
-_ARITHMETIC: Mapping[str, Callable[..., float]] = {
+_ARITHMETIC_FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow,
     "math.sqrt": math.sqrt,
 }  # fmt: skip
 # Operations on a parameter before it is used: casts and arithmetic.
-_ELEMENTWISE = frozenset({*_ARITHMETIC, "to", "neg", "py.attr"})
+_ELEMENTWISE_OPS = frozenset({*_ARITHMETIC_FUNCTIONS, "to", "neg", "py.attr"})
 _OPERATORS: Mapping[type[ast.operator], str] = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow",
 }  # fmt: skip
@@ -39,23 +39,24 @@ _OPERATORS: Mapping[type[ast.operator], str] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """What conditions are asked of: the values of a match's variables, and the structure and file they are in."""
+    """The values of a match's variables that conditions are about, and the structure and file that hold the values."""
 
     bindings: Mapping[str, Value]
     structure: Structure
     module: Module
 
     def value(self, operand: Operand) -> Value | None:
+        """Return the value of a variable; None for another operand and for a variable that is not bound."""
         return self.bindings.get(operand.name) if isinstance(operand, Var) else None
 
 
-def unmet(predicate: Predicate, bindings: Mapping[str, Value], structure: Structure, module: Module) -> str:
-    """Why the condition does not hold; "" when it does."""
+def unmet_reason(predicate: Predicate, bindings: Mapping[str, Value], structure: Structure, module: Module) -> str:
+    """Return why the condition does not hold; "" when it does."""
     return PREDICATES[predicate.name][2](predicate.args, Scope(bindings, structure, module))
 
 
-def fixed(operand: Operand, value: Value) -> bool:
-    """True when a value is certainly the constant or name that the operand is.
+def is_certainly(operand: Operand, value: Value) -> bool:
+    """Return whether a value is certainly the constant or name that the operand is.
 
     A number with a decimal point is any number that is equal to it in float32, however it is written: `1`, `1.0`,
     `math.sqrt(2.0)`. Other constants must have the same type: `1` is not `True`.
@@ -73,7 +74,7 @@ def fixed(operand: Operand, value: Value) -> bool:
 
 
 def number_of(value: Value) -> float | None:
-    """The number that a value certainly is, computed from constants of the source; None where it is not known."""
+    """Return the number that a value certainly is, computed from constants of the source; None if it is unknown."""
     if isinstance(value.const, int | float) and not isinstance(value.const, bool):
         return value.const if abs(value.const) < LARGEST else None
     if value.origin == "global" and value.name == "math.pi":
@@ -81,30 +82,30 @@ def number_of(value: Value) -> float | None:
     node = value.node
     if node is None or value.origin == "phi":
         return None
-    computed = _ARITHMETIC.get(_operation(node))
-    if computed is None:
+    function = _ARITHMETIC_FUNCTIONS.get(_operation_name(node))
+    if function is None:
         return None
-    numbers = [number_of(one) for name, one in node.args.items() if name not in node.defaults]
-    known = [float(one) for one in numbers if one is not None]  # powers of integers can be endless
-    if len(known) < len(numbers):
+    numbers = [number_of(argument) for name, argument in node.args.items() if name not in node.defaults]
+    operands = [float(number) for number in numbers if number is not None]  # powers of integers can be endless
+    if len(operands) < len(numbers):
         return None
     try:
-        made = computed(*known)
+        result = function(*operands)
     except (ArithmeticError, ValueError, TypeError):
         return None
-    return made if isinstance(made, float) else None
+    return result if isinstance(result, float) else None
 
 
-def _operation(node: Node) -> str:
-    """What a node computes: an operator of two numbers by its name, a function by its spelling."""
+def _operation_name(node: Node) -> str:
+    """Return the name of a node's computation: an operator of two numbers by name, a function by its spelling."""
     if node.op == "py.binary":
         expr = node.inner or node.expr
         return _OPERATORS.get(type(expr.op), "") if isinstance(expr, ast.BinOp) else ""
     return node.spelling if node.op == "py.call" else node.op
 
 
-def show(operand: Operand) -> str:
-    """An operand in words for messages."""
+def operand_text(operand: Operand) -> str:
+    """Return an operand in words for messages."""
     if isinstance(operand, Const):
         return repr(operand.value)
     if isinstance(operand, Ref):
@@ -113,199 +114,221 @@ def show(operand: Operand) -> str:
 
 
 def _used_once(args: Arguments, scope: Scope) -> str:
+    """Require that each value has exactly one use."""
     for operand in args:
         value = scope.value(operand)
         if value is not None and len(value.uses) != 1:
-            return f"{_show_var(operand)} is used {len(value.uses)} times"
+            return f"{_variable_text(operand)} is used {len(value.uses)} times"
     return ""
 
 
 def _called_once(args: Arguments, scope: Scope) -> str:
-    """A layer that the function calls at one place; variables of other alternatives are not bound."""
+    """Require that the function calls each layer at one place; variables of other alternatives are not bound."""
     for operand in args:
         value = scope.value(operand)
         calls = [use for use in value.uses if use.layer is value] if value is not None else []
         if len(calls) > 1:
-            return f"{_show_var(operand)} is called {len(calls)} times"
+            return f"{_variable_text(operand)} is called {len(calls)} times"
     return ""
 
 
 def _distinct(args: Arguments, scope: Scope) -> str:
-    """The variables stand for different values."""
+    """Require that the variables stand for different values."""
     for number, operand in enumerate(args):
-        for other in args[:number]:
-            left, right = scope.value(operand), scope.value(other)
+        for earlier in args[:number]:
+            left, right = scope.value(operand), scope.value(earlier)
             if left is not None and right is not None and (left is right or left.key() == right.key()):
-                return f"{_show_var(operand)} is {_show_var(other)}"
+                return f"{_variable_text(operand)} is {_variable_text(earlier)}"
     return ""
 
 
 def _comparable_widths(args: Arguments, scope: Scope) -> str:
-    """No layer's output is much wider than another's, as far as numbers and names say.
+    """Require that no layer's output is much wider than another's, as far as numbers and names say.
 
-    One product of layers that differ so is as wide as the widest: it saves nothing.
+    One product of layers that differ so much would be as wide as the widest, and save nothing.
     """
     widths = {}
     for operand in args:
         value = scope.value(operand)
         for layer in value.layers if value is not None else ():
             if "out_features" in layer.args:
-                widths[_show_var(operand)] = layer.args["out_features"]
-    words = [name for name, width in widths.items() if _VOCABULARY.search(_spelled(width))]
-    if words and len(words) < len(widths):
-        return f"{words[0]} is as wide as a vocabulary or a list of classes, and others are not"
+                widths[_variable_text(operand)] = layer.args["out_features"]
+    vocabulary_wide = [name for name, width in widths.items() if _VOCABULARY.search(_describing_names(width))]
+    if vocabulary_wide and len(vocabulary_wide) < len(widths):
+        return f"{vocabulary_wide[0]} is as wide as a vocabulary or a list of classes, and others are not"
     numbers = {name: width.const for name, width in widths.items() if isinstance(width.const, int)}
-    widest, least = max(numbers, key=numbers.__getitem__, default=""), min(numbers.values(), default=0)
-    if widest and numbers[widest] > _COMPARABLE * least:
-        return f"{widest} is {numbers[widest]} wide, another layer {least}"
+    widest, narrowest = max(numbers, key=numbers.__getitem__, default=""), min(numbers.values(), default=0)
+    if widest and numbers[widest] > _MAX_WIDTH_RATIO * narrowest:
+        return f"{widest} is {numbers[widest]} wide, another layer {narrowest}"
     return ""
 
 
-def _spelled(value: Value) -> str:
-    """The names that a value is computed from, and what it is called."""
+def _describing_names(value: Value) -> str:
+    """Return the names of a value and of the values that it is computed from, joined by blanks."""
     parts = [value.name, *value.names]
     if value.node is not None:
-        parts += [value.node.spelling, *map(_spelled, value.node.args.values())]
+        parts += [value.node.spelling, *map(_describing_names, value.node.args.values())]
     return " ".join(parts)
 
 
 def _constant(args: Arguments, scope: Scope) -> str:
+    """Require that the value is a constant."""
     value = scope.value(args[0])
-    return "" if value is not None and value.const is not MISSING else f"{_show_var(args[0])} is not a constant"
+    return "" if value is not None and value.const is not MISSING else f"{_variable_text(args[0])} is not a constant"
 
 
 def _equals(args: Arguments, scope: Scope) -> str:
+    """Require that the value is the constant or name of the second argument."""
     value = scope.value(args[0])
-    return "" if value is not None and fixed(args[1], value) else f"{_show_var(args[0])} is not {show(args[1])}"
+    return (
+        ""
+        if value is not None and is_certainly(args[1], value)
+        else f"{_variable_text(args[0])} is not {operand_text(args[1])}"
+    )
 
 
 def _tensor(args: Arguments, scope: Scope) -> str:
+    """Require that the value is not known to be anything but a tensor."""
     value = scope.value(args[0])
-    known = value is not None and value.kind in ("tensor", "unknown")
-    return "" if known else f"{_show_var(args[0])} is not a tensor"
+    can_be_tensor = value is not None and value.kind in ("tensor", "unknown")
+    return "" if can_be_tensor else f"{_variable_text(args[0])} is not a tensor"
 
 
 def _scalar(args: Arguments, scope: Scope) -> str:
-    """A number: a constant, an annotated parameter, or an attribute that the constructor sets from its arguments."""
+    """Require that the value is certainly a number.
+
+    That is a constant, an annotated parameter, or an attribute that the constructor sets from its arguments.
+    """
     value = scope.value(args[0])
     if value is None or (value.const is not MISSING and not isinstance(value.const, int | float)):
-        return f"{_show_var(args[0])} is not a number"
+        return f"{_variable_text(args[0])} is not a number"
     if value.const is not MISSING or value.kind in ("int", "scalar"):
         return ""
     stored = [layer.args.get("value") for layer in scope.structure.layers.get(value.name, ())]
-    if value.origin == "path" and stored and all(_number_like(one) for one in stored):
+    if value.origin == "path" and stored and all(_is_number_like(argument) for argument in stored):
         return ""
-    return f"{_show_var(args[0])} is not known to be a number"
+    return f"{_variable_text(args[0])} is not known to be a number"
 
 
-def _number_like(value: Value | None) -> bool:
+def _is_number_like(value: Value | None) -> bool:
+    """Return whether a value that a constructor stores is a number, a parameter or an attribute."""
     if value is None:
         return False
     return isinstance(value.const, int | float) or value.origin == "param" or value.attribute() is not None
 
 
 def _present(args: Arguments, scope: Scope) -> str:
+    """Require that the value is bound and neither False nor None."""
     value = scope.value(args[0])
-    return f"{_show_var(args[0])} is None" if value is None or value.const in (None, False) else ""
+    return f"{_variable_text(args[0])} is None" if value is None or value.const in (None, False) else ""
 
 
 def _stored(args: Arguments, scope: Scope) -> str:
-    """Made of attributes of the instance and of constants alone."""
+    """Require that the value is made of attributes of the instance and of constants alone."""
     value = scope.value(args[0])
-    return "" if value is not None and _is_stored(value) else f"{_show_var(args[0])} is not an attribute"
+    return "" if value is not None and _is_stored(value) else f"{_variable_text(args[0])} is not an attribute"
 
 
 def _is_stored(value: Value) -> bool:
+    """Return whether a value is a constant, an attribute, a global, or elementwise arithmetic of such values."""
     if value.const is not MISSING or value.origin in ("path", "global"):
         return True
     node = value.node
-    return node is not None and node.op in _ELEMENTWISE and all(_is_stored(one) for one in node.args.values())
+    return (
+        node is not None
+        and node.op in _ELEMENTWISE_OPS
+        and all(_is_stored(argument) for argument in node.args.values())
+    )
 
 
 def _feeds(args: Arguments, scope: Scope) -> str:
-    """The value, or what operations on tensors make of it, is an argument of a call of the named function."""
+    """Require that the value, or what tensor operations make of it, is an argument of a call of the named function."""
     value = scope.value(args[0])
-    seen, pending = {value}, [value] if value is not None else []
+    visited, pending = {value}, [value] if value is not None else []
     while pending:
-        one = pending.pop()
-        for use in one.every_use():
+        current = pending.pop()
+        for use in current.every_use():
             # arguments of a call with a star are gathered by a node of their own
-            nodes = (use, *(more for more in use.output.uses if more.expr is use.expr))
-            if use.op == "call" and any(each.op == "call" and each.spelling == show(args[1]) for each in nodes):
+            nodes = (use, *(gathering for gathering in use.output.uses if gathering.expr is use.expr))
+            if use.op == "call" and any(
+                call.op == "call" and call.spelling == operand_text(args[1]) for call in nodes
+            ):
                 return ""
-            if use.op != "call" and not use.op.startswith("py.") and use.output not in seen:
-                seen.add(use.output)
+            if use.op != "call" and not use.op.startswith("py.") and use.output not in visited:
+                visited.add(use.output)
                 pending.append(use.output)
-    return f"{_show_var(args[0])} is not given to {show(args[1])}"
+    return f"{_variable_text(args[0])} is not given to {operand_text(args[1])}"
 
 
 def _rms_norm(args: Arguments, scope: Scope) -> str:
-    """A layer of the model's own class that is an RMSNorm by its `forward`, however it is called."""
+    """Require that the layer is an RMSNorm by the `forward` of its class in the model's code, whatever its name."""
     value = scope.value(args[0])
     layers = value.layers if value is not None else ()
-    norms = bool(layers) and all(is_rms_norm(scope.module, one.type) for one in layers)
-    return "" if norms else f"{_show_var(args[0])} is no RMSNorm"
+    are_norms = bool(layers) and all(is_rms_norm(scope.module, layer.type) for layer in layers)
+    return "" if are_norms else f"{_variable_text(args[0])} is no RMSNorm"
 
 
 # Steps from scores to weights that a postponed tensor follows without its elements, in place or not.
-_POSTPONED = frozenset({
+_POSTPONED_OPS = frozenset({
     "add", "sub", "mul", "div", "masked_fill", "where", "to", "type", "view", "reshape", "flatten", "unflatten",
     "squeeze", "unsqueeze", "contiguous", "dropout", "identity", "softmax",
 })  # fmt: skip
 
 
 def _attends(args: Arguments, scope: Scope) -> str:
-    """Scores become weights by softmax over the last dimension, and these are multiplied by a value.
+    """Require that scores become weights by softmax over the last dimension, and that a value is multiplied by these.
 
-    What else uses them on the way, and needs their elements, must be in branches.
+    Other uses on the way that need the elements must be in branches.
     """
     value = scope.value(args[0])
     pending = [(value, False)] if value is not None else []
-    seen: set[tuple[Value, bool]] = set(pending)
-    attended, reason = False, f"{_show_var(args[0])} does not become the weights of attention"
+    visited: set[tuple[Value, bool]] = set(pending)
+    is_attended, reason = False, f"{_variable_text(args[0])} does not become the weights of attention"
     while pending:
-        one, soft = pending.pop()
-        for use in one.every_use():
+        current, is_softmaxed = pending.pop()
+        for use in current.every_use():
             op = "softmax" if own_op(use.spelling) == "regraft.ops.softmax" else use.op.removesuffix("_")
-            if soft and (op == "einsum" or (op == "matmul" and use.args["input"] is one)):
-                attended = True
-            elif op in _POSTPONED and not (op == "softmax" and (soft or not _is_last(use))):
-                after = (use.output, soft or op == "softmax")
-                pending += [after] if after not in seen else []
-                seen.add(after)
-            elif _needs_elements(use) and guards.implies(_guard(value), use.guard):
+            if is_softmaxed and (op == "einsum" or (op == "matmul" and use.args["input"] is current)):
+                is_attended = True
+            elif op in _POSTPONED_OPS and not (op == "softmax" and (is_softmaxed or not _can_be_last_dimension(use))):
+                following = (use.output, is_softmaxed or op == "softmax")
+                pending += [following] if following not in visited else []
+                visited.add(following)
+            elif _needs_elements(use) and guards.implies(_guard_of(value), use.guard):
                 line = getattr(use.expr, "lineno", use.statement.node.lineno)
-                return f"{use.spelling or use.op} at line {line} needs the elements of {_show_var(args[0])}"
-    return "" if attended else reason
+                return f"{use.spelling or use.op} at line {line} needs the elements of {_variable_text(args[0])}"
+    return "" if is_attended else reason
 
 
-def _guard(value: Value | None) -> guards.Guard:
+def _guard_of(value: Value | None) -> guards.Guard:
+    """Return the guard of the node that makes a value; TRUE where no node does."""
     return guards.TRUE if value is None or value.node is None else value.node.guard
 
 
-def _is_last(softmax: Node) -> bool:
-    """Whether a softmax may be over the last dimension."""
+def _can_be_last_dimension(softmax: Node) -> bool:
+    """Return whether a softmax may be over the last dimension."""
     if softmax.op == "call":
         return True  # an op of Regraft, which is over the last one
     dim = softmax.args["dim"].const
-    found = rank(softmax.args["input"])
+    input_rank = rank(softmax.args["input"])
     if not isinstance(dim, int):
         return dim is MISSING
-    return dim == -1 or (dim == found.number - 1 if found is not None else dim > 1)
+    return dim == -1 or (dim == input_rank.number - 1 if input_rank is not None else dim > 1)
 
 
 def _needs_elements(use: Node) -> bool:
-    """Whether a node looks at a tensor, and does not only pass it on."""
+    """Return whether a node looks at the elements of a tensor, rather than only passing the tensor on."""
     if use.op == "py.attr":
         return use.spelling not in METADATA
     return use.op == "py.item" or not (use.op.startswith("py.") or use.spelling.rpartition(".")[2] in METADATA)
 
 
-def _show_var(operand: Operand) -> str:
-    return f"${operand.name}" if isinstance(operand, Var) else show(operand)
+def _variable_text(operand: Operand) -> str:
+    """Return a variable with its `$`, and another operand in words."""
+    return f"${operand.name}" if isinstance(operand, Var) else operand_text(operand)
 
 
-# Every condition with the least and the greatest number of its arguments.
+# Each condition: the least and the greatest number of its arguments, and the function that decides it.
 PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "used_once": (1, 9, _used_once),
     "called_once": (1, 9, _called_once),

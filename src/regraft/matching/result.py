@@ -1,4 +1,4 @@
-"""What matching gives: a match with the conditions under which it holds, or the nearest miss."""
+"""The results of matching: a match with the conditions under which it holds, or the nearest miss."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from regraft.structure.model import Body, Node, Structure, Value
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Test:
-    """A condition that only the running program can decide: `predicate` (qualified) of the `subject` module."""
+    """A condition on a module that only the running program can decide.
+
+    predicate  qualified name of the function that is called to decide it
+    subject    the module that the function is given
+    """
 
     predicate: str
     subject: Value
 
     @property
     def guard(self) -> Atom:
+        """The condition as an atom of formulas."""
         text = f"{self.predicate}({self.subject.key()})"
         return Atom("call", text, None, text)
 
@@ -34,7 +39,7 @@ class Holds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assumes:
-    """What the source does not say for certain, and no test decides: the rewrite is withheld for this reason."""
+    """A reason to withhold the rewrite: an assumption that the source does not make certain and no test decides."""
 
     reason: str
     guard: Guard = guards.TRUE
@@ -42,7 +47,7 @@ class Assumes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skips:
-    """A node in a branch that the kernel skips by itself, as it is given the None that the branch tests."""
+    """A node in a branch that the kernel skips by itself, because it is given the None that the branch tests."""
 
     node: Node
     guard: Guard = guards.TRUE
@@ -53,7 +58,12 @@ Condition = Test | Holds | Assumes | Skips
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """A pattern found in a body: what its variables stand for, the nodes it covers, and what must hold at run time."""
+    """A pattern found in a body.
+
+    bindings  the values that the pattern's variables stand for
+    nodes     the nodes that the match covers, in order of time
+    tests     the conditions that must hold at run time
+    """
 
     pattern: Pattern
     structure: Structure
@@ -66,7 +76,7 @@ class Match:
 
     @property
     def condition(self) -> Guard:
-        """The conditions of the source that have to be tested when the model runs."""
+        """The conjunction of the source's own conditions that must be tested when the model runs."""
         result: Guard = guards.TRUE
         for test in self.tests:
             if isinstance(test, Holds):
@@ -75,11 +85,11 @@ class Match:
 
     @property
     def fast(self) -> Guard:
-        """The condition under which the kernel would run: the root's block is reached, and the conditions hold."""
+        """The condition under which the kernel would run: the root's block is reached and `condition` holds."""
         return guards.conjoin(self.root.statement.entry, self.condition)
 
     def between(self, first: int, last: int) -> Iterator[Node]:
-        """Nodes beside the matched ones that run between two times."""
+        """Return the nodes that run between two times, both excluded, less the matched ones."""
         matched = set(self.nodes)
         return (node for node in self.body.nodes if first < node.time < last and node not in matched)
 
@@ -96,7 +106,12 @@ class Match:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoMatch:
-    """The nearest miss at one candidate root: how many nodes fitted, why the next did not, and where."""
+    """The nearest miss at one candidate root.
+
+    depth   the number of nodes that fitted
+    reason  why the next node did not fit
+    at      the syntax node that the reason is about
+    """
 
     body: Body
     root: Node

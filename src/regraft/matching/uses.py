@@ -1,4 +1,4 @@
-"""Who uses a value, under which condition, and whether the use looks at its elements."""
+"""The uses of a value: their nodes, the conditions under which they run, and whether they look at its elements."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from regraft.structure import guards
 from regraft.structure.guards import Guard
 from regraft.structure.model import Node, Value
 
-# What the kernel need not see: the attributes of an inner value that do not depend on its elements.
+# Attributes that do not depend on the elements of a tensor: a match may leave other uses of them out of account.
 METADATA = frozenset({"device", "dtype", "shape", "ndim", "size", "dim"})
-# Operations that make a tensor of their own: writing into it is seen by nobody else.
-_FRESH = frozenset({"matmul", "bmm", "baddbmm", "add", "sub", "mul", "div", "softmax", "linear"})
+# Operations whose result is a new tensor: nothing else holds the tensor, and so nothing else sees writes into it.
+_ALLOCATING_OPS = frozenset({"matmul", "bmm", "baddbmm", "add", "sub", "mul", "div", "softmax", "linear"})
 
 
 def is_branching(phi: Value) -> bool:
-    """Whether a φ joins branches of conditions, and not the steps of a loop or the ends of a `try`."""
-    return bool(phi.options) and all(one.time for guard, _ in phi.options for one in guards.atoms(guard))
+    """Return whether a φ joins branches of conditions, rather than the steps of a loop or the ends of a `try`."""
+    return bool(phi.options) and all(atom.time for guard, _ in phi.options for atom in guards.atoms(guard))
 
 
 def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
-    """Nodes that may take the value, directly or through φ values, each with the condition under which it does."""
+    """Yield the nodes that may take the value, directly or through φ values, each with the condition of that."""
     yield from ((use.guard, use) for use in value.uses)
-    seen = {value}
+    visited = {value}
     pending: list[tuple[Guard, Value]] = [(guards.TRUE, value)]
     while pending:
-        guard, one = pending.pop()
-        for phi in one.joins:
-            if phi in seen:
+        guard, current = pending.pop()
+        for phi in current.joins:
+            if phi in visited:
                 continue
-            seen.add(phi)
+            visited.add(phi)
             if not is_branching(phi):
                 yield from ((guards.TRUE, use) for use in phi.every_use())  # in another step of a loop
                 continue
-            for condition in [condition for condition, option in phi.options if option is one] or [guards.TRUE]:
+            for condition in [condition for condition, option in phi.options if option is current] or [guards.TRUE]:
                 chosen = guards.conjoin(guard, condition)
                 yield from ((guards.conjoin(chosen, use.guard), use) for use in phi.uses)
                 pending.append((chosen, phi))
 
 
 def uses_under(guard: Guard, value: Value) -> tuple[Node, ...]:
-    """Nodes that may take the value where the guard holds."""
-    found = (use for condition, use in uses(value) if guards.satisfiable(guards.conjoin(guard, condition)))
-    return tuple(dict.fromkeys(found))
+    """Return the nodes that may take the value where the guard holds."""
+    users = (use for condition, use in uses(value) if guards.satisfiable(guards.conjoin(guard, condition)))
+    return tuple(dict.fromkeys(users))
 
 
 def is_metadata(use: Node) -> bool:
-    """Whether a node reads only what does not depend on the elements: device, dtype, shape."""
+    """Return whether a node reads only what does not depend on the elements: device, dtype, shape."""
     if use.op == "py.attr":
         return use.spelling in METADATA
     if use.op == "py.tuple" and use.inner is not None and not use.output.every_use():
@@ -54,21 +54,21 @@ def is_metadata(use: Node) -> bool:
     return use.op == "call" and use.spelling.rpartition(".")[2] in METADATA
 
 
-def only_shapes(use: Node, matched: Collection[Node]) -> bool:
-    """Whether a node reads the shape (or dtype, device) of an inner value for matched nodes alone.
+def only_reads_shapes(use: Node, matched: Collection[Node]) -> bool:
+    """Return whether a node reads the shape (or dtype, device) of an inner value for matched nodes alone.
 
-    Of several reads only the first has uses; the others go with the call that they are inlined from.
+    Of several reads in an inlined call only the first has uses; the others vanish together with the call.
     """
     if not is_metadata(use):
         return False
-    read = use.output.every_use()
-    gone = use.inner is not None and any(one.expr is use.expr for one in matched)
-    return all(one in matched for one in read) if read else gone
+    readers = use.output.every_use()
+    is_inlined_with_match = use.inner is not None and any(node.expr is use.expr for node in matched)
+    return all(reader in matched for reader in readers) if readers else is_inlined_with_match
 
 
-def is_private(node: Node) -> bool:
-    """Whether an in-place operation writes into a tensor that only the pattern sees."""
+def writes_privately(node: Node) -> bool:
+    """Return whether an in-place operation writes into a tensor that only the pattern sees."""
     target = node.args.get("input")
-    if target is None or target.node is None or target.node.op not in _FRESH or target.joins:
+    if target is None or target.node is None or target.node.op not in _ALLOCATING_OPS or target.joins:
         return False
     return all(use is node or is_metadata(use) for use in target.uses)

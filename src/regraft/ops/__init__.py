@@ -1,4 +1,4 @@
-"""The kernels' glue that no library offers: pure functions, each with the composition that it replaces.
+"""Glue between models and kernels that no library offers: pure functions, each with the composition that it replaces.
 
 The ops take the model's own modules; see docs/decisions/0001-ops-take-modules.md.
 """
@@ -256,5 +256,8 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
 
 
 def implementation(name: str, *arguments: Any, **options: Any) -> str:
-    """What the op `name` runs for these arguments: "folded", "torch-native", "torch.compile", ... or "reference"."""
+    """Name the implementation of the op `name` for these arguments, such as "folded", "torch-native" or "liger".
+
+    The name is "reference" for the composition that the op replaces. An unknown op raises KeyError.
+    """
     return _IMPLEMENTATIONS[name](*arguments, **options)

@@ -1,4 +1,4 @@
-"""What a model's activation computes, as far as that can be proved without calling it."""
+"""Proofs of the function that a model's activation computes, without calling the activation."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from regraft.ops.plain import is_hooked
 
 
 def is_gelu(activation: Any) -> bool:
-    """True only if calling `activation` provably computes the exact (erf) GELU of its one argument.
+    """Return whether a call of `activation` provably computes the exact (erf) GELU of its one argument.
 
-    So are `torch.nn.functional.gelu` itself, a `functools.partial` of it that leaves `approximate` at "none",
-    `torch.nn.GELU()`, and a module whose class's `forward` only returns what its stored function of that identity
-    gives. Anything hooked is not.
+    The answer is True for `torch.nn.functional.gelu` itself, a `functools.partial` of it that leaves `approximate` at
+    "none", `torch.nn.GELU()`, and a module whose class's `forward` only returns the result of an attribute that is
+    `torch.nn.functional.gelu`. It is False for a module with hooks.
     """
     if activation is functional.gelu:
         return True
     if type(activation) is functools.partial:
-        plain_keywords = activation.keywords in ({}, {"approximate": "none"})
-        return activation.func is functional.gelu and not activation.args and plain_keywords
+        is_exact = activation.keywords in ({}, {"approximate": "none"})
+        return activation.func is functional.gelu and not activation.args and is_exact
     if not isinstance(activation, nn.Module) or is_hooked(activation):
         return False
     if type(activation) is nn.GELU:
@@ -36,34 +36,36 @@ def is_gelu(activation: Any) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _called_attribute(kind: type[nn.Module]) -> str | None:
-    """The name `a` if the class's `forward` is `return self.a(x)` and calling a module is not overridden."""
+    """Return the name `a` of a class whose `forward` is `return self.a(x)`, without overridden calls; else None."""
     code = getattr(kind.forward, "__code__", None)
-    wanted = _calls_its_attribute.__code__
-    # Byte code without names and constants: equal for equal shapes of code, in every version of Python.
-    if code is None or _shape(code) != _shape(wanted):
+    template = _calls_its_attribute.__code__
+    # Byte code holds no names and constants, so it is equal for code of one shape, in every version of Python.
+    if code is None or _shape(code) != _shape(template):
         return None
     return None if _is_overridden(kind) else code.co_names[0]
 
 
 def _is_overridden(kind: type[nn.Module]) -> bool:
-    """Whether a class changes how its modules are called, or how their attributes are read."""
+    """Return whether a class overrides the call of its modules, or the access to their attributes."""
     names = ("__call__", "__getattr__", "__getattribute__")
     return any(getattr(kind, name) is not getattr(nn.Module, name) for name in names)
 
 
+# A template whose byte code is that of a `forward` with one call of an attribute; it is never called.
 def _calls_its_attribute(self: Any, x: Any) -> Any:
     return self.act(x)
 
 
 def _shape(code: types.CodeType) -> tuple[object, ...]:
-    kinds = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
-    return code.co_code, code.co_flags & kinds, code.co_argcount, code.co_kwonlyargcount, len(code.co_names)
+    """Return the properties of a code object that are equal for code that differs only in its names."""
+    kind_flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+    return code.co_code, code.co_flags & kind_flags, code.co_argcount, code.co_kwonlyargcount, len(code.co_names)
 
 
 def activation_kind(activation: Any, approximate: str = "none") -> str:
-    """What calling `activation` provably computes: "silu", "gelu-tanh", or "" for anything else.
+    """Name the function that a call of `activation` provably computes: "silu", "gelu-tanh", or "" for any other.
 
-    `approximate` is what `torch.nn.functional.gelu` is called with. Anything hooked is neither.
+    `approximate` is the option with which `torch.nn.functional.gelu` is called. A module with hooks gives "".
     """
     if isinstance(activation, nn.Module):
         return "" if is_hooked(activation) else _module_kind(activation)
@@ -75,6 +77,7 @@ def activation_kind(activation: Any, approximate: str = "none") -> str:
 
 
 def _module_kind(module: nn.Module) -> str:
+    """Return the result of `activation_kind` for a module without hooks."""
     if type(module) is nn.SiLU:
         return "silu" if not module.inplace else ""
     if type(module) is nn.GELU:
@@ -83,29 +86,33 @@ def _module_kind(module: nn.Module) -> str:
     if function is not None:
         return activation_kind(function)
     name = _called_attribute(type(module))
-    stored = getattr(module, name) if name is not None else None
-    return "" if isinstance(stored, nn.Module) else activation_kind(stored)
+    attribute = getattr(module, name) if name is not None else None
+    return "" if isinstance(attribute, nn.Module) else activation_kind(attribute)
 
 
 def _called_function(kind: type[nn.Module]) -> Any:
-    """The function `f` if the class's `forward` is `return f(x)`, whatever modules it is reached through."""
+    """Return the function `f` of a class whose `forward` is `return f(x)`, `a.f(x)` or `a.b.f(x)`; else None."""
     code = getattr(kind.forward, "__code__", None)
-    shapes = (_shape(one.__code__) for one in (_calls_a_function, _calls_of_a_module, _calls_of_a_package))
+    shapes = (
+        _shape(template.__code__)
+        for template in (_calls_a_function, _calls_a_module_function, _calls_a_package_function)
+    )
     if code is None or _shape(code) not in shapes or _is_overridden(kind):
         return None
-    found = kind.forward.__globals__.get(code.co_names[0])
+    function = kind.forward.__globals__.get(code.co_names[0])
     for name in code.co_names[1:]:
-        found = getattr(found, name, None)
-    return found
+        function = getattr(function, name, None)
+    return function
 
 
+# Templates whose byte code is that of a `forward` with one call of a function; they are never called.
 def _calls_a_function(self: Any, x: Any) -> Any:
     return is_gelu(x)
 
 
-def _calls_of_a_module(self: Any, x: Any) -> Any:
+def _calls_a_module_function(self: Any, x: Any) -> Any:
     return functional.silu(x)
 
 
-def _calls_of_a_package(self: Any, x: Any) -> Any:
+def _calls_a_package_function(self: Any, x: Any) -> Any:
     return nn.functional.silu(x)

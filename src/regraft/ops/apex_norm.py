@@ -1,4 +1,4 @@
-"""RMSNorm and LayerNorm through NVIDIA's Apex, where it is installed and takes the arguments; else as they stand."""
+"""RMSNorm and LayerNorm by NVIDIA's Apex, if it is installed and takes the arguments; else by the composition."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from regraft.ops.rms_norm import rms_norm_reference
 
 
 def apex_rms_norm(x: torch.Tensor, *, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """`rms_norm` with its weight, by `apex.normalization.fused_layer_norm.fused_rms_norm_affine`.
+    """Return `rms_norm` with its weight, by `apex.normalization.fused_layer_norm.fused_rms_norm_affine`.
 
     Shapes: `x` is `(..., H)`, `weight` `(H,)`, the result as `x`. Both round to the dtype of `x` before the weight
-    multiplies. Apex takes float32 and half precision on CUDA, with a weight of the dtype of `x`; anything else, also
-    where it is not installed, runs as the composition.
+    multiplies. Apex takes float32 and half precision on CUDA, with a weight of the dtype of `x`; any other arguments,
+    and all arguments where it is not installed, run as the composition.
     """
     kernel = _apex_norm_kernel("fused_rms_norm_affine")
     if apex_rms_norm_implementation(x, weight=weight) != "apex" or kernel is None:
@@ -34,17 +34,17 @@ def rms_norm_through_apex(
 
 
 def apex_rms_norm_implementation(x: torch.Tensor, *, weight: torch.Tensor) -> str:
-    """Name of what runs for these arguments: "apex" or "reference"."""
+    """Name the implementation for these arguments: "apex" or "reference"."""
     fits = on_one_gpu(x, weight) and weight.shape == x.shape[-1:]
     return "apex" if fits and _apex_norm_kernel("fused_rms_norm_affine") is not None else "reference"
 
 
 def apex_layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
-    """`norm(x)`, by `apex.normalization.fused_layer_norm.fused_layer_norm_affine`.
+    """Return `norm(x)`, by `apex.normalization.fused_layer_norm.fused_layer_norm_affine`.
 
-    Shapes: `x` and the result are `(..., *norm.normalized_shape)`. `norm` is the model's own module: whatever is not a
-    plain `torch.nn.LayerNorm` with weight and bias runs as the original does. So does half precision, where Apex
-    rounds before the weight multiplies and PyTorch once, at the end.
+    Shapes: `x` and the result are `(..., *norm.normalized_shape)`. `norm` is the model's own module: any module but a
+    plain `torch.nn.LayerNorm` with weight and bias is called as the model calls it. So it is in half precision, where
+    Apex rounds before the weight multiplies, and PyTorch rounds once, at the end.
     """
     kernel = _apex_norm_kernel("fused_layer_norm_affine")
     if apex_layer_norm_implementation(x, norm) != "apex" or kernel is None:
@@ -59,7 +59,7 @@ def layer_norm_through_apex(kernel: Callable[..., torch.Tensor], x: torch.Tensor
 
 
 def apex_layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
-    """Name of what runs for these arguments: "apex" or "reference"."""
+    """Name the implementation for these arguments: "apex" or "reference"."""
     if not is_plain(norm, nn.LayerNorm) or norm.weight is None or norm.bias is None:
         return "reference"
     shape = norm.normalized_shape
@@ -69,5 +69,5 @@ def apex_layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
 
 
 def _apex_norm_kernel(name: str) -> Callable[..., torch.Tensor] | None:
-    """A kernel of NVIDIA's Apex, whose name another package has, too; None without its CUDA extension."""
+    """Return a kernel of NVIDIA's Apex; None without its CUDA extension, as in the other package named apex."""
     return library_function("apex.normalization.fused_layer_norm", name, "fused_layer_norm_cuda")

@@ -1,4 +1,4 @@
-"""What scores of attention are, as the arguments of a kernel, and how operations on them change that."""
+"""Scores of attention in the form of arguments of a kernel, and the operations on scores that keep that form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional
 from regraft.ops.masked_rows import attend_with_masked_rows
 
 _AttentionCall = Callable[..., torch.Tensor]
-_VANISHING = -750.0  # whose exponential is zero in every dtype
+_VANISHING = -750.0  # the exponential of this is zero in every dtype
 _SCALING = frozenset({
     torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.mul, torch.Tensor.mul_, torch.Tensor.__imul__,
 })  # fmt: skip
@@ -51,12 +51,13 @@ PRODUCTS = _MATMUL | {torch.einsum}
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`scale * query @ key.transpose(-1, -2) + bias`, and softmax of it where `soft`.
+    """The scores `scale * query @ key.transpose(-1, -2) + bias`, or their softmax if `soft` is true.
 
     Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`. `bias` broadcasts to `(*lead, L, S)`, where `lead` are the
-    leading sizes of the scores to which it was added: the same rows, perhaps arranged in another way. `fill` is the
-    highest number that scores were replaced by; it was added to them instead. `filled` says where, in the shape of the
-    bias; `added` whether the bias holds anything else.
+    leading sizes of the scores to which the bias was added; the leading sizes of the query may arrange the same rows
+    in another way. `fill` is the highest number that replaced scores; the bias adds it to them instead. The boolean
+    `fill_mask` has the shape of the bias and is true where scores were replaced. `adds_mask` is true if the bias also
+    holds a mask that the model adds.
     """
 
     query: torch.Tensor
@@ -65,25 +66,32 @@ class Form:
     bias: torch.Tensor | None = None
     lead: tuple[int, ...] = ()
     fill: float = -math.inf
-    filled: torch.Tensor | None = None
-    added: bool = False
+    fill_mask: torch.Tensor | None = None
+    adds_mask: bool = False
     soft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An operation on scores: from their elements and the sources to those of `alike`, with another form."""
+    """An operation on scores.
+
+    call     from the elements of the scores and the sources to those of the result
+    sources  the other tensors that the operation reads
+    meta     a tensor on the meta device with the shape and dtype of the result
+    form     the form of the result
+    """
 
     call: _AttentionCall
     sources: tuple[torch.Tensor, ...]
-    alike: torch.Tensor
+    meta: torch.Tensor
     form: Form
 
 
 def snapshot(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that nobody can change; what a broadcast dimension repeats is copied once.
+    """Return a copy of a tensor that no other code can change.
 
-    A hook on the tensor sees the gradient of every repetition, as where all of them are copied.
+    The copy has one element in memory for all elements that a broadcast dimension (of stride 0) repeats. A hook on the
+    tensor sees the gradient of every repetition, as if each repetition was copied.
     """
     if any(not stride and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
         copied: torch.Tensor = _Copy.apply(tensor)
@@ -92,14 +100,14 @@ def snapshot(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _Copy(torch.autograd.Function):  # type: ignore[misc]
-    """The identity, by a copy of one element for each that is repeated."""
+    """The identity by a copy in which a broadcast dimension has one element in memory."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
         size = tensor.shape
-        for number, stride in enumerate(tensor.stride()):
-            if not stride and size[number] > 1:
-                tensor = tensor.narrow(number, 0, 1)
+        for dimension, stride in enumerate(tensor.stride()):
+            if not stride and size[dimension] > 1:
+                tensor = tensor.narrow(dimension, 0, 1)
         return tensor.clone().expand(size)
 
     @staticmethod
@@ -111,233 +119,271 @@ class _Copy(torch.autograd.Function):  # type: ignore[misc]
         return tangent
 
 
-def follow(function: Any, args: Any, kwargs: Any, place: int, alike: torch.Tensor, form: Form) -> Step | None:
-    """One of FOLLOWED, as a step; None where the elements are needed. The scores are the argument at `place`."""
+def follow(function: Any, args: Any, kwargs: Any, position: int, meta: torch.Tensor, form: Form) -> Step | None:
+    """Return the call of a function in FOLLOWED as a step; None if the call needs the elements of the scores.
+
+    The scores are the positional argument at `position`. `meta` has their shape and dtype, and `form` is their form.
+    """
     if function in _ARRANGING:
-        return _arranged(function, args, kwargs, alike, form) if place == 0 else None
+        return _arranging_step(function, args, kwargs, meta, form) if position == 0 else None
     if function in _CASTING:
-        return _cast(function, args, kwargs, alike, form) if place == 0 else None
+        return _casting_step(function, args, kwargs, meta, form) if position == 0 else None
     if function in _SOFTMAX:
-        return _softmax(args, kwargs, alike, form) if place == 0 else None
+        return _softmax_step(args, kwargs, meta, form) if position == 0 else None
     if form.soft:
         return None
     if function in _CHOOSING and len(args) == 3 and not kwargs:
-        kept, other = args[1 - place], args[2]
-        return _filled(lambda x, m, y: torch.where(m, x, y), kept, other, alike, form, True) if place < 2 else None
-    if function in _FILLING and place == 0:
-        given = [*args[1:], *(kwargs[name] for name in ("mask", "value") if name in kwargs)]
-        if len(given) != 2:
+        keep_mask, operand = args[1 - position], args[2]
+        return (
+            _filling_step(lambda x, m, y: torch.where(m, x, y), keep_mask, operand, meta, form, True)
+            if position < 2
+            else None
+        )
+    if function in _FILLING and position == 0:
+        operands = [*args[1:], *(kwargs[name] for name in ("mask", "value") if name in kwargs)]
+        if len(operands) != 2:
             return None
-        return _filled(lambda x, m, y: x.masked_fill(m, y), given[0], given[1], alike, form, False)
-    if kwargs or len(args) != 2 or (place and function not in _SCALING | _ADDING):
+        return _filling_step(lambda x, m, y: x.masked_fill(m, y), operands[0], operands[1], meta, form, False)
+    if kwargs or len(args) != 2 or (position and function not in _SCALING | _ADDING):
         return None
-    other = args[1 - place]
+    operand = args[1 - position]
     if function in _SCALING | _DIVIDING:
-        return _scaled(other, function in _DIVIDING, alike, form)
-    return _added(other, function in _SUBTRACTING, alike, form)
+        return _scaling_step(operand, function in _DIVIDING, meta, form)
+    return _adding_step(operand, function in _SUBTRACTING, meta, form)
 
 
-def _broadcasts(other: Any, alike: torch.Tensor) -> bool:
-    """Whether a tensor broadcasts to the scores without making them larger."""
-    if not isinstance(other, torch.Tensor) or other.dim() > alike.dim():
+def _broadcasts(operand: Any, meta: torch.Tensor) -> bool:
+    """Return whether an operand is a tensor that broadcasts to the scores without making them larger."""
+    if not isinstance(operand, torch.Tensor) or operand.dim() > meta.dim():
         return False
-    return all(own in (1, size) for own, size in zip(other.shape[::-1], alike.shape[::-1], strict=False))
+    return all(
+        operand_size in (1, scores_size)
+        for operand_size, scores_size in zip(operand.shape[::-1], meta.shape[::-1], strict=False)
+    )
 
 
-def constant(one: Any) -> float | None:
-    """A number of Python, or that of a tensor of no dimension on CPU which does not learn."""
-    if isinstance(one, torch.Tensor) and not one.dim() and one.device.type == "cpu" and not one.requires_grad:
-        one = one.item()
-    return float(one) if isinstance(one, int | float) and not isinstance(one, bool) else None
+def constant_value(value: Any) -> float | None:
+    """Return the value of a number, or of a tensor without dimensions on CPU that needs no gradient; else None."""
+    if isinstance(value, torch.Tensor) and not value.dim() and value.device.type == "cpu" and not value.requires_grad:
+        value = value.item()
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _scaled(other: Any, divides: bool, alike: torch.Tensor, form: Form) -> Step | None:
+def _scaling_step(operand: Any, divides: bool, meta: torch.Tensor, form: Form) -> Step | None:
+    """Return a product with an operand (or a quotient, if `divides`) as a step; None if it has no form."""
+
     def call(x: torch.Tensor, *factor: torch.Tensor) -> torch.Tensor:
-        y = factor[0] if factor else other
+        y = factor[0] if factor else operand
         return x / y if divides else x * y
 
-    number = constant(other)
+    number = constant_value(operand)
     if number is not None:
-        if not math.isfinite(number) or not number or not _is_lowest(form.fill, alike):
+        if not math.isfinite(number) or not number or not _is_lowest(form.fill, meta):
             return None
         scale = form.scale / number if divides else form.scale * number
         bias = form.bias if form.bias is None else (form.bias / number if divides else form.bias * number)
-        return Step(call, (), alike, replace(form, scale=scale, bias=bias))
-    if not _broadcasts(other, alike) or (other.dim() and (other.shape[-1] > 1 or other.dtype != alike.dtype)):
+        return Step(call, (), meta, replace(form, scale=scale, bias=bias))
+    if not _broadcasts(operand, meta) or (operand.dim() and (operand.shape[-1] > 1 or operand.dtype != meta.dtype)):
         return None
-    if form.bias is not None or form.query.shape[:-2] != alike.shape[:-2] or not other.is_floating_point():
+    if form.bias is not None or form.query.shape[:-2] != meta.shape[:-2] or not operand.is_floating_point():
         return None
-    other = snapshot(other)  # one factor for each row
-    factor = other.to(form.query.dtype)
-    return Step(call, (other,), alike, replace(form, query=form.query / factor if divides else form.query * factor))
+    operand = snapshot(operand)  # has one factor for each row
+    factor = operand.to(form.query.dtype)
+    return Step(call, (operand,), meta, replace(form, query=form.query / factor if divides else form.query * factor))
 
 
-def _added(other: Any, negated: bool, alike: torch.Tensor, form: Form) -> Step | None:
-    if not _broadcasts(other, alike) or other.dtype != alike.dtype:
+def _adding_step(operand: Any, negated: bool, meta: torch.Tensor, form: Form) -> Step | None:
+    """Return the addition of a mask (its subtraction, if `negated`) as a step; None if it has no form."""
+    if not _broadcasts(operand, meta) or operand.dtype != meta.dtype:
         return None
-    if not _is_lowest(form.fill, alike) and (negated or not other.is_cpu or bool((other.detach() > 0).any())):
-        return None  # it may raise what was filled
-    placed = _place(form, alike)
-    if placed is None:
+    if not _is_lowest(form.fill, meta) and (negated or not operand.is_cpu or bool((operand.detach() > 0).any())):
+        return None  # the mask may raise scores that were filled
+    aligned = _align_bias(form, meta)
+    if aligned is None:
         return None
-    bias = placed.bias
-    other = snapshot(other)
-    added = -other if negated else other
-    added = added if bias is None else bias + added
+    bias = aligned.bias
+    operand = snapshot(operand)
+    new_bias = -operand if negated else operand
+    new_bias = new_bias if bias is None else bias + new_bias
     return Step(
-        lambda x, y: x - y if negated else x + y, (other,), alike,
-        replace(placed, bias=added, added=True),
+        lambda x, y: x - y if negated else x + y, (operand,), meta,
+        replace(aligned, bias=new_bias, adds_mask=True),
     )  # fmt: skip
 
 
-def _filled(call: _AttentionCall, mask: Any, value: Any, alike: torch.Tensor, form: Form, kept: bool) -> Step | None:
-    """Scores become a number so low that what is added to it is lost, or is lost by softmax: it is added instead."""
-    number = constant(value)
-    if number is None or not _broadcasts(mask, alike) or mask.dtype != torch.bool:
+def _filling_step(
+    call: _AttentionCall, mask: Any, value: Any, meta: torch.Tensor, form: Form, mask_keeps: bool
+) -> Step | None:
+    """Return the replacement of scores by a number as a step that adds the number; None if the results may differ.
+
+    The number has to be so low that a score which is added to it is lost in rounding, or is lost by softmax. The
+    boolean mask is true where scores are replaced, or where they are kept if `mask_keeps` is true.
+    """
+    number = constant_value(value)
+    if number is None or not _broadcasts(mask, meta) or mask.dtype != torch.bool:
         return None
-    if not _is_lowest(number, alike) and not mask.is_cpu:
+    if not _is_lowest(number, meta) and not mask.is_cpu:
         return None
-    placed = _place(form, alike)
-    if placed is None:
+    aligned = _align_bias(form, meta)
+    if aligned is None:
         return None
-    bias = placed.bias
+    bias = aligned.bias
     mask = snapshot(mask)
-    low = torch.full((), number, dtype=alike.dtype, device=mask.device)
-    before = torch.zeros_like(low) if bias is None else bias
-    filled = ~mask if kept else mask
-    bias = torch.where(filled, low, before)
-    filled = filled if placed.filled is None else filled | placed.filled
+    fill = torch.full((), number, dtype=meta.dtype, device=mask.device)
+    previous_bias = torch.zeros_like(fill) if bias is None else bias
+    fill_mask = ~mask if mask_keeps else mask
+    bias = torch.where(fill_mask, fill, previous_bias)
+    fill_mask = fill_mask if aligned.fill_mask is None else fill_mask | aligned.fill_mask
     return Step(
-        lambda x, m: call(x, m, number), (mask,), alike,
-        replace(placed, bias=bias, filled=filled, fill=max(form.fill, number)),
+        lambda x, m: call(x, m, number), (mask,), meta,
+        replace(aligned, bias=bias, fill_mask=fill_mask, fill=max(form.fill, number)),
     )  # fmt: skip
 
 
-def _is_lowest(number: float, alike: torch.Tensor) -> bool:
-    """Whether a score that is added to a number of this dtype is lost."""
-    return bool(number <= torch.finfo(alike.dtype).min)
+def _is_lowest(number: float, meta: torch.Tensor) -> bool:
+    """Return whether a score is lost in rounding when it is added to a number in the dtype of `meta`."""
+    return bool(number <= torch.finfo(meta.dtype).min)
 
 
-def _is_drowned(form: Form) -> bool:
-    """Whether softmax gives zero for every score that was replaced by a number, also where that was added instead.
+def _are_fills_negligible(form: Form) -> bool:
+    """Return whether softmax gives zero for every score to which a fill was added instead of replacing the score.
 
-    Scores lie within the product of the greatest lengths of a query and a key.
+    A score is at most the product of the greatest lengths of a query and a key.
     """
     if _is_lowest(form.fill, form.query) or form.bias is None:
         return True
-    query, key, bias = (one.detach() for one in (form.query, form.key, form.bias))
-    reach = query.norm(dim=-1).max() * key.norm(dim=-1).max() * abs(form.scale)
-    return bool(2 * reach + form.fill - bias.amax(-1).min() < _VANISHING)
+    query, key, bias = (tensor.detach() for tensor in (form.query, form.key, form.bias))
+    score_bound = query.norm(dim=-1).max() * key.norm(dim=-1).max() * abs(form.scale)
+    return bool(2 * score_bound + form.fill - bias.amax(-1).min() < _VANISHING)
 
 
-def _place(form: Form, alike: torch.Tensor) -> Form | None:
-    """The form with its bias in the leading sizes of the scores `alike`; None where that needs a copy."""
-    lead = tuple(alike.shape[:-2])
+def _align_bias(form: Form, meta: torch.Tensor) -> Form | None:
+    """Return the form with its bias in the leading sizes of the scores `meta`; None if that needs a copy."""
+    lead = tuple(meta.shape[:-2])
     if form.bias is None or lead == form.lead:
         return replace(form, lead=lead)
-    bias = _with_lead(form.bias, form.lead, lead)
-    filled = None if form.filled is None else _with_lead(form.filled, form.lead, lead)
-    if bias is None or (filled is None and form.filled is not None):
+    bias = _with_leading_sizes(form.bias, form.lead, lead)
+    fill_mask = None if form.fill_mask is None else _with_leading_sizes(form.fill_mask, form.lead, lead)
+    if bias is None or (fill_mask is None and form.fill_mask is not None):
         return None
-    return replace(form, bias=bias, filled=filled, lead=lead)
+    return replace(form, bias=bias, fill_mask=fill_mask, lead=lead)
 
 
-def _with_lead(mask: torch.Tensor, lead: tuple[int, ...], other: tuple[int, ...]) -> torch.Tensor | None:
-    """What broadcasts to `(*lead, L, S)`, for scores with other leading sizes; None where that needs a copy."""
-    own = (1,) * (len(lead) + 2 - mask.dim()) + tuple(mask.shape)
-    if all(size == 1 for size in own[:-2]):
-        return mask.reshape(*(1 for _ in other), *own[-2:])
-    return mask.reshape(*other, *own[-2:]) if own[:-2] == lead else None
+def _with_leading_sizes(mask: torch.Tensor, lead: tuple[int, ...], new_lead: tuple[int, ...]) -> torch.Tensor | None:
+    """Reshape a mask that broadcasts to `(*lead, L, S)` for the leading sizes `new_lead`; None if it needs a copy."""
+    shape = (1,) * (len(lead) + 2 - mask.dim()) + tuple(mask.shape)
+    if all(size == 1 for size in shape[:-2]):
+        return mask.reshape(*(1 for _ in new_lead), *shape[-2:])
+    return mask.reshape(*new_lead, *shape[-2:]) if shape[:-2] == lead else None
 
 
-def _cast(function: Any, args: Any, kwargs: Any, alike: torch.Tensor, form: Form) -> Step | None:
+def _casting_step(function: Any, args: Any, kwargs: Any, meta: torch.Tensor, form: Form) -> Step | None:
+    """Return the cast to a dtype as a step; None if the dtype is narrower than that of the query."""
     dtype: Any = {torch.Tensor.float: torch.float32, torch.Tensor.double: torch.float64}.get(function)
     if dtype is None:
-        given = [*args[1:], *kwargs.values()]
-        if len(given) != 1 or not set(kwargs) <= {"dtype"}:
+        operands = [*args[1:], *kwargs.values()]
+        if len(operands) != 1 or not set(kwargs) <= {"dtype"}:
             return None
-        dtype = given[0].dtype if function is torch.Tensor.type_as else given[0]
+        dtype = operands[0].dtype if function is torch.Tensor.type_as else operands[0]
     if not _is_wide(dtype, form):
         return None
-    return Step(lambda x: x.to(dtype), (), alike.to(dtype), form)
+    return Step(lambda x: x.to(dtype), (), meta.to(dtype), form)
 
 
 def _is_wide(dtype: Any, form: Form) -> bool:
-    """Whether a dtype loses nothing that the query's keeps."""
+    """Return whether a dtype is that of the query or a floating point dtype of more bytes."""
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         return False
-    own: torch.dtype = form.query.dtype
-    return dtype == own or bool(dtype.itemsize > own.itemsize)
+    query_dtype: torch.dtype = form.query.dtype
+    return dtype == query_dtype or bool(dtype.itemsize > query_dtype.itemsize)
 
 
-def _softmax(args: Any, kwargs: Any, alike: torch.Tensor, form: Form) -> Step | None:
-    names = {"dim": -1 if len(args) < 2 else args[1], **kwargs}
-    dim, dtype = names.pop("dim"), names.pop("dtype", None)
-    names.pop("_stacklevel", None)
-    if names or (len(args) < 2 and "dim" not in kwargs) or len(args) > 2 or form.soft:
+def _softmax_step(args: Any, kwargs: Any, meta: torch.Tensor, form: Form) -> Step | None:
+    """Return the softmax as a step; None if it is not over the keys, or rounds to a narrower dtype."""
+    options = {"dim": -1 if len(args) < 2 else args[1], **kwargs}
+    dim, dtype = options.pop("dim"), options.pop("dtype", None)
+    options.pop("_stacklevel", None)
+    if options or (len(args) < 2 and "dim" not in kwargs) or len(args) > 2 or form.soft:
         return None
-    if dim not in (-1, alike.dim() - 1) or not _is_wide(dtype or alike.dtype, form):
+    if dim not in (-1, meta.dim() - 1) or not _is_wide(dtype or meta.dtype, form):
         return None
     return Step(
-        lambda x: functional.softmax(x, dim=-1, dtype=dtype), (), alike.to(dtype or alike.dtype),
+        lambda x: functional.softmax(x, dim=-1, dtype=dtype), (), meta.to(dtype or meta.dtype),
         replace(form, soft=True),
     )  # fmt: skip
 
 
-def _arranged(function: Any, args: Any, kwargs: Any, alike: torch.Tensor, form: Form) -> Step | None:
-    """The same rows with other leading sizes."""
-    rest = args[1:]
+def _arranging_step(function: Any, args: Any, kwargs: Any, meta: torch.Tensor, form: Form) -> Step | None:
+    """Return the reshaping to other leading sizes as a step; None if the rows do not stay the same."""
+    operands = args[1:]
     try:
-        arranged = function(alike, *rest, **kwargs)
+        arranged = function(meta, *operands, **kwargs)
     except (RuntimeError, TypeError, IndexError):
-        return None  # the tensor itself will say it
-    if arranged.dim() < 2 or arranged.shape[-2:] != alike.shape[-2:] or not arranged.is_contiguous():
+        return None  # the call on the real tensor will raise the error
+    if arranged.dim() < 2 or arranged.shape[-2:] != meta.shape[-2:] or not arranged.is_contiguous():
         return None
-    return Step(lambda x: function(x, *rest, **kwargs), (), arranged, form)
+    return Step(lambda x: function(x, *operands, **kwargs), (), arranged, form)
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product of weights with a value `(..., S, V)`, and what makes the result of `(..., L, V)`."""
+    """The product of attention weights with a value.
+
+    value   the value as `(..., S, V)`, with the leading sizes of the weights
+    finish  from the attention `(..., L, V)` to the result of the product
+    """
 
     value: torch.Tensor
     finish: _AttentionCall
 
 
-def product_of(function: Any, args: Any, kwargs: Any, place: int, alike: torch.Tensor, form: Form) -> Product | None:
-    """One of PRODUCTS with weights as the argument at `place`; None where it is not attention."""
-    if kwargs or not form.soft or len(args) != 2 + (function is torch.einsum) or not _is_drowned(form):
+def attention_product(
+    function: Any, args: Any, kwargs: Any, position: int, meta: torch.Tensor, form: Form
+) -> Product | None:
+    """Return the call of a function in PRODUCTS as a product; None if the call does not compute an attention.
+
+    The weights are the positional argument at `position`. `meta` has their shape and dtype, and `form` is their form.
+    """
+    if kwargs or not form.soft or len(args) != 2 + (function is torch.einsum) or not _are_fills_negligible(form):
         return None
     finish: _AttentionCall = lambda y: y  # noqa: E731
     if function is torch.einsum:
-        terms = weighted_sum(args[0], place - 1)
-        if terms is None or terms[0] != alike.dim() or args[3 - place].dim() != alike.dim():
+        layout = parse_weighted_sum(args[0], position - 1)
+        if layout is None or layout[0] != meta.dim() or args[3 - position].dim() != meta.dim():
             return None
-        value, finish = args[3 - place].permute(terms[1]), lambda y: y.permute(terms[2])
-    elif place:
+        value, finish = args[3 - position].permute(layout[1]), lambda y: y.permute(layout[2])
+    elif position:
         return None
     else:
         value = args[1]
-    lead = alike.shape[:-2]
-    if not isinstance(value, torch.Tensor) or value.dim() != alike.dim() or value.shape[-2] != alike.shape[-1]:
+    lead = meta.shape[:-2]
+    if not isinstance(value, torch.Tensor) or value.dim() != meta.dim() or value.shape[-2] != meta.shape[-1]:
         return None
-    if any(own not in (1, size) for own, size in zip(value.shape[:-2], lead, strict=True)) or not value.numel():
+    if (
+        any(value_size not in (1, scores_size) for value_size, scores_size in zip(value.shape[:-2], lead, strict=True))
+        or not value.numel()
+    ):
         return None
     if function in (torch.bmm, torch.Tensor.bmm) and (value.dim() != 3 or value.shape[0] != lead[0]):
         return None
-    biased = form.bias is None or form.bias.dtype == form.query.dtype
-    if not (value.dtype == alike.dtype == form.query.dtype) or value.device != form.query.device or not biased:
+    bias_fits = form.bias is None or form.bias.dtype == form.query.dtype
+    if not (value.dtype == meta.dtype == form.query.dtype) or value.device != form.query.device or not bias_fits:
         return None
     return Product(value.expand(*lead, *value.shape[-2:]), finish)
 
 
 def attend(form: Form, value: torch.Tensor) -> torch.Tensor:
-    """The attention of a form, by PyTorch's kernel. Shapes: `value` is `(..., S, V)`, the result `(..., L, V)`."""
-    shape = value.shape[:-2]
-    lead = form.lead if form.bias is not None else tuple(shape)
-    query, key, value = (_four(one.reshape(*lead, *one.shape[-2:])) for one in (form.query, form.key, value))
-    size = (query.shape[-2], key.shape[-2])
-    causal = form.bias is not None and is_causal(form.bias, size)
+    """Compute the attention of a form by PyTorch's kernel.
+
+    Shapes: `value` is `(..., S, V)`, the result `(..., L, V)`.
+    """
+    value_lead = value.shape[:-2]
+    lead = form.lead if form.bias is not None else tuple(value_lead)
+    query, key, value = (
+        _to_four_dimensions(tensor.reshape(*lead, *tensor.shape[-2:])) for tensor in (form.query, form.key, value)
+    )
+    scores_size = (query.shape[-2], key.shape[-2])
+    causal = form.bias is not None and is_causal(form.bias, scores_size)
 
     def kernel(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None = None
@@ -349,31 +395,31 @@ def attend(form: Form, value: torch.Tensor) -> torch.Tensor:
     if form.bias is None or causal:
         result = kernel(query, key, value)
     else:
-        bias = _four_of_mask(form.bias, lead)
-        filled = None if form.filled is None else _four_of_mask(form.filled, lead)
-        result = attend_with_masked_rows(kernel, query, key, value, bias, filled, form.added, form.scale)
-    return result.reshape(*shape, *result.shape[-2:])
+        bias = _mask_to_four_dimensions(form.bias, lead)
+        fill_mask = None if form.fill_mask is None else _mask_to_four_dimensions(form.fill_mask, lead)
+        result = attend_with_masked_rows(kernel, query, key, value, bias, fill_mask, form.adds_mask, form.scale)
+    return result.reshape(*value_lead, *result.shape[-2:])
 
 
-def _four_of_mask(mask: torch.Tensor, lead: tuple[int, ...]) -> torch.Tensor:
-    """A mask with four dimensions."""
+def _mask_to_four_dimensions(mask: torch.Tensor, lead: tuple[int, ...]) -> torch.Tensor:
+    """Reshape a mask for scores of the leading sizes `lead` to four dimensions."""
     mask = mask.reshape((1,) * (len(lead) + 2 - mask.dim()) + tuple(mask.shape))
-    if len(lead) > 2 and any(one > 1 for one in mask.shape[1:-2]):
+    if len(lead) > 2 and any(size > 1 for size in mask.shape[1:-2]):
         mask = mask.expand(mask.shape[0], *lead[1:], *mask.shape[-2:])
-    return _four(mask)
+    return _to_four_dimensions(mask)
 
 
-def _four(tensor: torch.Tensor) -> torch.Tensor:
-    """With four dimensions, which the kernels take."""
+def _to_four_dimensions(tensor: torch.Tensor) -> torch.Tensor:
+    """Reshape a tensor to the four dimensions that the kernels take."""
     if tensor.dim() <= 4:
         return tensor.reshape((1,) * (4 - tensor.dim()) + tuple(tensor.shape))
     return tensor.reshape(tensor.shape[0], -1, *tensor.shape[-2:])
 
 
 def is_causal(bias: torch.Tensor, size: tuple[int, int]) -> bool:
-    """Whether a mask on CPU hides from each of L queries the keys that come after it, and nothing else.
+    """Return whether a mask on CPU hides from each of L queries the keys that come after it, and nothing else.
 
-    On other devices its elements are not asked for: that would wait for them.
+    `size` is `(L, S)`. On other devices the answer is False, because reading elements would wait for the device.
     """
     if bias.device.type != "cpu" or bias.requires_grad or tuple(bias.shape[-2:]) != size or size[0] != size[1]:
         return False
@@ -381,56 +427,62 @@ def is_causal(bias: torch.Tensor, size: tuple[int, int]) -> bool:
     bias = bias.detach()
     if size[0] < 2 or bool((bias[..., -1, 0] != 0).any()) or bool((bias[..., 0, -1] > lowest).any()):
         return False
-    seen = torch.ones(size, dtype=torch.bool).tril()
-    return bool(torch.where(seen, bias == 0, bias <= lowest).all())
+    visible = torch.ones(size, dtype=torch.bool).tril()
+    return bool(torch.where(visible, bias == 0, bias <= lowest).all())
 
 
-def weighted_sum(equation: Any, place: int) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
-    """An equation that sums rows of a value with weights, which are the term at `place` of two.
+def parse_weighted_sum(equation: Any, position: int) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
+    """Parse an einsum equation that sums rows of a value with weights, the term at `position` of two; else None.
 
-    How many dimensions the weights have, how the value's are turned for a product of matrices, and the result's then.
+    The result holds the number of the weights' dimensions, the permutation of the value to `(..., S, V)` for a matrix
+    product, and the permutation of the product `(..., L, V)` to the equation's result.
     """
-    terms = _terms(equation)
+    terms = _parse_terms(equation)
     if terms is None:
         return None
-    weights, value, out = terms[place], terms[1 - place], terms[2]
+    weights, value, result = terms[position], terms[1 - position], terms[2]
     batch, row, column = weights[:-2], weights[-2:-1], weights[-1:]
-    new = [one for one in value if one not in weights]
-    if len(weights) < 2 or len(new) != 1 or set(value) != {*batch, column, *new} or set(out) != {*batch, row, *new}:
+    features = [letter for letter in value if letter not in weights]
+    if (
+        len(weights) < 2
+        or len(features) != 1
+        or set(value) != {*batch, column, *features}
+        or set(result) != {*batch, row, *features}
+    ):
         return None
-    turned = tuple(value.index(one) for one in (*batch, column, *new))
-    made = (*batch, row, *new)
-    return len(weights), turned, tuple(made.index(one) for one in out)
+    value_order = tuple(value.index(letter) for letter in (*batch, column, *features))
+    product_letters = (*batch, row, *features)
+    return len(weights), value_order, tuple(product_letters.index(letter) for letter in result)
 
 
-def scores_of(equation: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
-    """An equation that makes scores of a query and a key.
+def parse_scores(equation: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
+    """Parse an einsum equation that makes scores of a query and a key; None for any other equation.
 
-    Which of its two terms is the query, how its dimensions are turned to `(..., L, E)`, and the key's to
-    `(..., S, E)`.
+    The result holds the position of the query among the two terms, the permutation of the query to `(..., L, E)`, and
+    the permutation of the key to `(..., S, E)`.
     """
-    terms = _terms(equation)
+    terms = _parse_terms(equation)
     if terms is None or len(terms[2]) < 2:
         return None
-    *sides, out = terms
-    batch, row, column = out[:-2], out[-2], out[-1]
-    place = 0 if row in sides[0] else 1
-    query, key = sides[place], sides[1 - place]
-    summed = [one for one in query if one not in out]
-    if len(summed) != 1 or set(query) != {*batch, row, *summed} or set(key) != {*batch, column, *summed}:
+    *operands, result = terms
+    batch, row, column = result[:-2], result[-2], result[-1]
+    query_position = 0 if row in operands[0] else 1
+    query, key = operands[query_position], operands[1 - query_position]
+    features = [letter for letter in query if letter not in result]
+    if len(features) != 1 or set(query) != {*batch, row, *features} or set(key) != {*batch, column, *features}:
         return None
     return (
-        place, tuple(query.index(one) for one in (*batch, row, *summed)),
-        tuple(key.index(one) for one in (*batch, column, *summed)),
+        query_position, tuple(query.index(letter) for letter in (*batch, row, *features)),
+        tuple(key.index(letter) for letter in (*batch, column, *features)),
     )  # fmt: skip
 
 
-def _terms(equation: Any) -> tuple[str, str, str] | None:
-    """The two terms of an equation and its result, each of different letters."""
+def _parse_terms(equation: Any) -> tuple[str, str, str] | None:
+    """Split an einsum equation into its two terms and its result, each of different letters; None if it has others."""
     if not isinstance(equation, str):
         return None
-    left, arrow, out = equation.replace(" ", "").partition("->")
-    first, comma, second = left.partition(",")
-    terms = (first, second, out)
-    plain = all(one.isalpha() and len(set(one)) == len(one) for one in terms)
-    return terms if arrow and comma and plain else None
+    operands, arrow, result = equation.replace(" ", "").partition("->")
+    first, comma, second = operands.partition(",")
+    terms = (first, second, result)
+    are_simple = all(term.isalpha() and len(set(term)) == len(term) for term in terms)
+    return terms if arrow and comma and are_simple else None

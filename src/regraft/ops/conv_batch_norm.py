@@ -1,4 +1,4 @@
-"""A convolution and the batch normalisation after it: in evaluation one convolution."""
+"""A convolution and the batch normalisation after it, as one convolution in evaluation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.folding import after, folds, scale_and_shift
+from regraft.ops.folding import apply_members_after, can_fold, scale_and_shift
 from regraft.ops.plain import are_tensors
 
 _TRANSPOSED = {
@@ -28,42 +28,45 @@ _NORM_AFTER = {
 
 
 def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
-    """`norm(conv(x))`.
+    """Return `norm(conv(x))`.
 
     Shapes: `x` is `(N, conv.in_channels, *space)`, the result `(N, conv.out_channels, *space)`. `conv` and `norm` are
-    the model's own modules; where nothing is folded they are called like the original does, bit for bit. In
+    the model's own modules; where nothing is folded they are called as the model calls them, bit for bit. In
     evaluation the running statistics are folded into the weights of the convolution, which then runs alone, if both
-    modules are plain, everything is float32 or everything is float64, no gradient of `norm.weight` is wanted, and the
+    modules are plain, all tensors are float32 or all are float64, no gradient of `norm.weight` is needed, and the
     result is large (on CPU 2**20 elements, and 64 for each weight) or REGRAFT_KERNELS=always is in the environment.
-    The normalisation may be timm's, which activates its result. It is differentiable in the input and all parameters.
+    The normalisation may be timm's, which activates its result. The result is differentiable in the input and all
+    parameters.
     """
     if conv_batch_norm_implementation(x, conv, norm) != "folded":
         return conv_batch_norm_reference(x, conv, norm)
     scale, shift = scale_and_shift(norm, conv.bias)
     weight = conv.weight
     if type(conv) in _TRANSPOSED:
-        # its weight is (in, out / groups, *kernel), and the input channels are those of one group after the other
+        # the weight is (in, out / groups, *kernel), and the input channels are ordered by group
         scale = scale.reshape(conv.groups, 1, -1, *[1] * (weight.dim() - 2))
         weight = (weight.unflatten(0, (conv.groups, -1)) * scale).flatten(0, 1)
         result: torch.Tensor = _TRANSPOSED[type(conv)](
             x, weight, shift, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
         )
-        return after(norm, result)
-    return after(norm, conv._conv_forward(x, weight * scale.reshape(-1, *[1] * (weight.dim() - 1)), shift))
+        return apply_members_after(norm, result)
+    return apply_members_after(
+        norm, conv._conv_forward(x, weight * scale.reshape(-1, *[1] * (weight.dim() - 1)), shift)
+    )
 
 
 def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
-    """The composition that the op replaces, with the modules called as the model calls them."""
+    """Compute the composition that the op replaces, with the modules called as the model calls them."""
     result: torch.Tensor = norm(conv(x))
     return result
 
 
 def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str:
-    """Name of what runs for these arguments: "folded" or "reference"."""
-    kind = _NORM_AFTER.get(type(conv))
-    if kind is None or not are_tensors(x) or x.dim() != conv.weight.dim():
-        return "reference"  # without a batch dimension the normalisation refuses the result, or takes another axis
-    steps = math.prod(conv.stride)
-    space = x.shape[0] * math.prod(x.shape[2:])
-    positions = space * steps if type(conv) in _TRANSPOSED else space // steps
-    return "folded" if folds(x, conv, norm, kind, conv.out_channels, positions) else "reference"
+    """Name the implementation for these arguments: "folded" or "reference"."""
+    norm_class = _NORM_AFTER.get(type(conv))
+    if norm_class is None or not are_tensors(x) or x.dim() != conv.weight.dim():
+        return "reference"  # without a batch dimension the normalisation raises, or normalises another axis
+    stride_product = math.prod(conv.stride)
+    input_positions = x.shape[0] * math.prod(x.shape[2:])
+    positions = input_positions * stride_product if type(conv) in _TRANSPOSED else input_positions // stride_product
+    return "folded" if can_fold(x, conv, norm, norm_class, conv.out_channels, positions) else "reference"

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.liger import LigerKernel, liger, takes
+from regraft.ops.liger import LigerKernel, can_run_liger, liger_module
 from regraft.ops.plain import are_tensors, is_plain
 
 _REDUCTIONS = ("mean", "sum", "none")
@@ -20,13 +20,14 @@ def cross_entropy(
     x: torch.Tensor, target: torch.Tensor, *, weight: torch.Tensor | None = None, ignore_index: int = -100,
     reduction: str = "mean", label_smoothing: float = 0.0, layer: Any = None,
 ) -> torch.Tensor:  # fmt: skip
-    """`torch.nn.functional.cross_entropy`; `layer` is the model's own `torch.nn.CrossEntropyLoss`, with its settings.
+    """Return the cross entropy of logits, as `torch.nn.functional.cross_entropy`, by Liger's kernel.
 
-    Shapes: `x` is `(N, C)`, `target` `(N)` with class numbers, the result a number, or `(N)` without reduction.
-    Liger's own function writes the gradient over the logits, which models most often return; the op gives the kernel
-    a copy, where a gradient is wanted at all. The kernel gives each row's loss, and PyTorch reduces them, so
-    that nothing but ignored rows is not a number as in PyTorch. There is no second derivative. Anything else
-    (probabilities as targets, more dimensions, class weights, a layer that is not plain) runs as the original does.
+    Shapes: `x` is `(N, C)`, `target` `(N)` with class numbers, the result has no dimensions, or is `(N)` without
+    reduction. `layer` is the model's own `torch.nn.CrossEntropyLoss`; its settings replace the options. Liger's own
+    function writes the gradient over the logits, which models most often return; the op gives the kernel a copy if a
+    gradient is needed. The kernel computes the loss of each row, and PyTorch reduces the losses, so that the mean is
+    NaN if all rows are ignored, as in PyTorch. A second derivative raises RuntimeError. Any other arguments
+    (probabilities as targets, more dimensions, class weights, a layer that is not plain) run as the original does.
     """
     options = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
     options["label_smoothing"] = label_smoothing
@@ -34,8 +35,8 @@ def cross_entropy(
         return cross_entropy_reference(x, target, layer=layer, **options)
     if layer is not None:
         ignore_index, reduction, label_smoothing = layer.ignore_index, layer.reduction, layer.label_smoothing
-    learns = torch.is_grad_enabled() and x.requires_grad
-    rows = _cross_entropy_kernel(ignore_index, label_smoothing, learns)(x, target)
+    needs_gradient = torch.is_grad_enabled() and x.requires_grad
+    rows = _cross_entropy_kernel(ignore_index, label_smoothing, needs_gradient)(x, target)
     if reduction == "none":
         return rows
     total = rows.sum(dtype=torch.float32)
@@ -45,13 +46,13 @@ def cross_entropy(
 def cross_entropy_reference(
     x: torch.Tensor, target: torch.Tensor, *, layer: Any = None, **options: Any
 ) -> torch.Tensor:
-    """The function, or the module called as the model calls it."""
+    """Call the function, or the module as the model calls it."""
     result: torch.Tensor = functional.cross_entropy(x, target, **options) if layer is None else layer(x, target)
     return result
 
 
 def cross_entropy_implementation(x: torch.Tensor, target: torch.Tensor, *, layer: Any = None, **options: Any) -> str:
-    """Name of what runs for these arguments: "liger" or "reference"."""
+    """Name the implementation for these arguments: "liger" or "reference"."""
     if layer is not None:
         if not is_plain(layer, nn.CrossEntropyLoss):
             return "reference"
@@ -62,27 +63,30 @@ def cross_entropy_implementation(x: torch.Tensor, target: torch.Tensor, *, layer
         return "reference"
     if options.get("weight") is not None or options.get("reduction", "mean") not in _REDUCTIONS:
         return "reference"
-    fits = takes(x, columns=_MAX_CLASSES) and target.shape == x.shape[:1]
+    fits = can_run_liger(x, columns=_MAX_CLASSES) and target.shape == x.shape[:1]
     return "liger" if fits and not torch.is_autocast_enabled(x.device.type) else "reference"
 
 
 @functools.lru_cache(maxsize=64)
-def _cross_entropy_kernel(ignore_index: int, label_smoothing: float, learns: bool) -> LigerKernel:
-    module = liger("cross_entropy")
+def _cross_entropy_kernel(ignore_index: int, label_smoothing: float, needs_gradient: bool) -> LigerKernel:
+    """Make the kernel of the loss of each row for these options; Liger has to be installed."""
+    module = liger_module("cross_entropy")
     assert module is not None
 
     def forward(x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
-        written = (
-            x.detach().clone(memory_format=torch.contiguous_format).requires_grad_(learns) if learns else x.detach()
+        logits = (
+            x.detach().clone(memory_format=torch.contiguous_format).requires_grad_(needs_gradient)
+            if needs_gradient
+            else x.detach()
         )
         rows, *_ = module.cross_entropy_forward(
-            written, target, None, ignore_index, 0.0, label_smoothing, "none", None, False
+            logits, target, None, ignore_index, 0.0, label_smoothing, "none", None, False
         )
-        return rows, ((written.detach(),) if learns else ())
+        return rows, ((logits.detach(),) if needs_gradient else ())
 
     def backward(
-        inputs: tuple[torch.Tensor, ...], kept: tuple[torch.Tensor, ...], gradient: torch.Tensor
+        inputs: tuple[torch.Tensor, ...], saved: tuple[torch.Tensor, ...], gradient: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        return kept[0] * gradient.unsqueeze(1), None
+        return saved[0] * gradient.unsqueeze(1), None
 
     return LigerKernel(forward, backward, None)

@@ -1,4 +1,4 @@
-"""The core of attention through flash-attn, where it is installed and takes the arguments; else as `attention`."""
+"""The core of attention by flash-attn, if it is installed and takes the arguments; else by `attention`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from regraft.ops.attention import attention, attention_implementation, attention_reference, mask_and_rate
 from regraft.ops.plain import differentiable_once, library_function
 
-_MAX_HEAD = 256
+_MAX_HEAD_SIZE = 256
 
 
 def flash_attention(
@@ -18,10 +18,11 @@ def flash_attention(
     dropout: Any = None, p: float = 0.0, training: bool = False, scale: float = 1.0, divisor: float = 1.0,
     factor: float = 1.0,
 ) -> torch.Tensor:  # fmt: skip
-    """What `attention` computes, with the same arguments and shapes, by `flash_attn.flash_attn_func`.
+    """Return the result of `attention`, by `flash_attn.flash_attn_func`.
 
-    flash-attn takes half precision on CUDA, `(batch, heads, length, size)` with sizes of heads up to 256, equal for
-    query, key and value, and no mask; anything else, also where it is not installed, runs as `attention` does.
+    The arguments and shapes are those of `attention`. flash-attn takes half precision on CUDA, tensors
+    `(batch, heads, length, size)` with a size of up to 256 that is equal for query, key and value, and no mask; any
+    other arguments, and all arguments where it is not installed, run as `attention` does.
     """
     scales = (scale, divisor, factor)
     name = flash_attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
@@ -39,11 +40,13 @@ def through_flash_attn(
     kernel: Callable[..., torch.Tensor], query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, p: float,
     scale: float,
 ) -> torch.Tensor:  # fmt: skip
-    """Call flash-attn's kernel, whose layout is `(batch, length, heads, size)`.
+    """Call flash-attn's kernel on tensors `(batch, heads, length, size)`; the result has the same layout.
+
+    The kernel itself takes `(batch, length, heads, size)`.
 
     Source: https://github.com/Dao-AILab/flash-attention, `flash_attn/flash_attn_interface.py`
     """
-    query, key, value = (one.transpose(1, 2) for one in (query, key, value))
+    query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     result = kernel(query, key, value, dropout_p=p, softmax_scale=scale, causal=False)
     return differentiable_once(result).transpose(1, 2).contiguous()
 
@@ -55,15 +58,16 @@ def flash_attention_implementation(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
     dropout: Any = None, scales: tuple[Any, ...] = (),
 ) -> str:  # fmt: skip
-    """Name of what runs for these arguments: "flash-attn", "torch-native" or "reference"."""
+    """Name the implementation for these arguments: "flash-attn", "torch-native" or "reference"."""
     name = attention_implementation(query, key, value, mask=mask, dropout=dropout, scales=scales)
     if name != "torch-native" or mask is not None:
         return name
-    alike = query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]
-    alike = alike and query.shape[-1] == key.shape[-1] == value.shape[-1] <= _MAX_HEAD
-    fits = alike and query.dtype in (torch.float16, torch.bfloat16)
+    shapes_fit = query.dim() == 4 and query.shape[:2] == key.shape[:2] == value.shape[:2]
+    shapes_fit = shapes_fit and query.shape[-1] == key.shape[-1] == value.shape[-1] <= _MAX_HEAD_SIZE
+    fits = shapes_fit and query.dtype in (torch.float16, torch.bfloat16)
     return "flash-attn" if fits and query.device.type == "cuda" and _flash_attention_kernel() is not None else name
 
 
 def _flash_attention_kernel() -> Callable[..., torch.Tensor] | None:
+    """Return flash-attn's kernel; None where it is not installed or does not load."""
     return library_function("flash_attn", "flash_attn_func")

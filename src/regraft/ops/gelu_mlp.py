@@ -1,4 +1,4 @@
-"""Linear, GELU by tanh and Linear through NVIDIA's Apex or flash-attn, whose first product applies bias and GELU."""
+"""A Linear layer, GELU by tanh and a Linear layer, by fused kernels of NVIDIA's Apex or flash-attn."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def apex_gelu_mlp(x: torch.Tensor, up: Any, down: Any, activation: Any = None, dropout: Any = None) -> torch.Tensor:
-    """`down(dropout(activation(up(x))))`, by the kernel of `apex.fused_dense.FusedDenseGeluDense`.
+    """Return `down(dropout(activation(up(x))))`, by the kernel of `apex.fused_dense.FusedDenseGeluDense`.
 
     Shapes: `x` is `(..., up.in_features)`, the result `(..., down.out_features)`. `up`, `down`, `activation` and
-    `dropout` are the model's own; without `activation`, it is `torch.nn.functional.gelu` by tanh; without `dropout`
-    there is none. Whatever is not a plain `torch.nn.Linear` with a bias, a GELU by tanh or a dropout that does
-    nothing is called as the model does. So is everything but half precision on CUDA, and where Apex is not installed.
+    `dropout` are the model's own; None for `activation` stands for `torch.nn.functional.gelu` by tanh, None for
+    `dropout` for no dropout. The kernel takes plain `torch.nn.Linear` with a bias, a GELU by tanh, a dropout that does
+    nothing, and half precision on CUDA; it applies bias and GELU within the first product. Any other arguments, and
+    all arguments where Apex is not installed, run as the model's own calls.
     """
     if apex_gelu_mlp_implementation(x, up, down, activation, dropout) != "apex":
         return gelu_mlp_reference(x, up, down, activation, dropout)
@@ -29,7 +30,7 @@ def apex_gelu_mlp(x: torch.Tensor, up: Any, down: Any, activation: Any = None, d
 
 
 def flash_gelu_mlp(x: torch.Tensor, up: Any, down: Any, activation: Any = None, dropout: Any = None) -> torch.Tensor:
-    """What `apex_gelu_mlp` computes, with the same arguments, by `flash_attn.ops.fused_dense.fused_mlp_func`."""
+    """Return the result of `apex_gelu_mlp` for the same arguments, by `flash_attn.ops.fused_dense.fused_mlp_func`."""
     if flash_gelu_mlp_implementation(x, up, down, activation, dropout) != "flash-attn":
         return gelu_mlp_reference(x, up, down, activation, dropout)
     return mlp_through_flash_attn(_flash_mlp_kernel(), x, up, down)
@@ -38,15 +39,15 @@ def flash_gelu_mlp(x: torch.Tensor, up: Any, down: Any, activation: Any = None, 
 def gelu_mlp_reference(
     x: torch.Tensor, up: Any, down: Any, activation: Any = None, dropout: Any = None
 ) -> torch.Tensor:
-    """The composition that the ops replace, with everything called as the model calls it."""
-    h = up(x)
-    h = functional.gelu(h, approximate="tanh") if activation is None else activation(h)
-    result: torch.Tensor = down(h if dropout is None else dropout(h))
+    """Compute the composition that the ops replace, with all modules called as the model calls them."""
+    hidden = up(x)
+    hidden = functional.gelu(hidden, approximate="tanh") if activation is None else activation(hidden)
+    result: torch.Tensor = down(hidden if dropout is None else dropout(hidden))
     return result
 
 
 def mlp_through_apex(kernel: Callable[..., torch.Tensor], x: torch.Tensor, up: Any, down: Any) -> torch.Tensor:
-    """Call Apex' kernel, which takes two dimensions.
+    """Call Apex' kernel, which takes an input of two dimensions; `x` is `(..., up.in_features)`.
 
     Source: https://github.com/NVIDIA/apex, `apex/fused_dense/fused_dense.py` and `csrc/fused_dense.cpp`
     """
@@ -56,19 +57,19 @@ def mlp_through_apex(kernel: Callable[..., torch.Tensor], x: torch.Tensor, up: A
 
 
 def mlp_through_flash_attn(kernel: Callable[..., torch.Tensor], x: torch.Tensor, up: Any, down: Any) -> torch.Tensor:
-    """Call flash-attn's kernel; the activation's input is kept where a backward pass will ask for it.
+    """Call flash-attn's kernel, which saves the input of the activation if gradients are enabled.
 
     Source: https://github.com/Dao-AILab/flash-attention, `flash_attn/ops/fused_dense.py`
     """
-    kept = torch.is_grad_enabled()
+    saves_input = torch.is_grad_enabled()
     weights = up.weight, down.weight, up.bias, down.bias
-    return differentiable_once(kernel(x, *weights, activation="gelu_approx", save_pre_act=kept))
+    return differentiable_once(kernel(x, *weights, activation="gelu_approx", save_pre_act=saves_input))
 
 
 def apex_gelu_mlp_implementation(
     x: torch.Tensor, up: Any, down: Any, activation: Any = None, dropout: Any = None
 ) -> str:
-    """Name of what runs for these arguments: "apex" or "reference"."""
+    """Name the implementation for these arguments: "apex" or "reference"."""
     fits = _mlp_fits(x, up, down, activation, dropout)
     return "apex" if fits and _apex_mlp_kernel() is not None else "reference"
 
@@ -76,27 +77,29 @@ def apex_gelu_mlp_implementation(
 def flash_gelu_mlp_implementation(
     x: torch.Tensor, up: Any, down: Any, activation: Any = None, dropout: Any = None
 ) -> str:
-    """Name of what runs for these arguments: "flash-attn" or "reference"."""
+    """Name the implementation for these arguments: "flash-attn" or "reference"."""
     fits = _mlp_fits(x, up, down, activation, dropout)
     return "flash-attn" if fits and _flash_mlp_kernel() is not None else "reference"
 
 
 def _mlp_fits(x: torch.Tensor, up: Any, down: Any, activation: Any, dropout: Any) -> bool:
-    """Whether the kernels compute this: cuBLASLt's GELU is that by tanh, of sizes that are multiples of 8."""
-    idle = dropout is None or (is_plain(dropout, nn.Dropout) and not (dropout.training and dropout.p))
-    if not idle or not all(is_plain(one, nn.Linear) and one.bias is not None for one in (up, down)):
+    """Return whether the kernels take these arguments: cuBLASLt computes GELU by tanh, for sizes of multiples of 8."""
+    dropout_is_idle = dropout is None or (is_plain(dropout, nn.Dropout) and not (dropout.training and dropout.p))
+    if not dropout_is_idle or not all(is_plain(layer, nn.Linear) and layer.bias is not None for layer in (up, down)):
         return False
     if not on_one_gpu(x, up.weight, up.bias, down.weight, down.bias) or x.dtype not in _HALF:
         return False
     fits = x.shape[-1] == up.in_features and up.out_features == down.in_features
-    fits = fits and not any(one % 8 for one in (up.in_features, up.out_features, down.out_features))
+    fits = fits and not any(size % 8 for size in (up.in_features, up.out_features, down.out_features))
     return fits and (activation is None or activation_kind(activation) == "gelu-tanh")
 
 
 def _apex_mlp_kernel() -> Any:
-    found = library_function("apex.fused_dense.fused_dense", "FusedDenseGeluDenseFunc", "fused_dense_cuda")
-    return None if found is None else found.apply  # type: ignore[attr-defined]
+    """Return Apex' kernel; None where it is not installed or does not load."""
+    function = library_function("apex.fused_dense.fused_dense", "FusedDenseGeluDenseFunc", "fused_dense_cuda")
+    return None if function is None else function.apply  # type: ignore[attr-defined]
 
 
 def _flash_mlp_kernel() -> Any:
+    """Return flash-attn's kernel; None where it is not installed or does not load."""
     return library_function("flash_attn.ops.fused_dense", "fused_mlp_func", "fused_dense_lib")

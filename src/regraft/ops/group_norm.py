@@ -1,4 +1,4 @@
-"""Group normalisation."""
+"""Group normalisation with Liger's kernel for the backward pass."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.ops.liger import LigerKernel, liger, takes
+from regraft.ops.liger import LigerKernel, can_run_liger, liger_module
 from regraft.ops.plain import is_plain
 
 
 def group_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
-    """`norm(x)`, whose backward pass Liger's kernel runs.
+    """Return `norm(x)`, with Liger's kernel for the backward pass.
 
-    Shapes: `x` and the result are `(N, C, ...)`. `norm` is the model's own module: whatever is not a plain
-    `torch.nn.GroupNorm` with weight and bias is called like the original does. The forward pass is PyTorch's, since
+    Shapes: `x` and the result are `(N, C, ...)`. `norm` is the model's own module: any module but a plain
+    `torch.nn.GroupNorm` with weight and bias is called as the model calls it. The forward pass is PyTorch's, since
     Liger's takes the variance as the mean of squares less the square of the mean, which loses digits (decision 28).
     """
     if group_norm_implementation(x, norm) != "liger":
@@ -25,20 +25,21 @@ def group_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
 
 
 def group_norm_reference(x: torch.Tensor, norm: Any) -> torch.Tensor:
-    """The module, called as the model calls it."""
+    """Call the module as the model calls it."""
     result: torch.Tensor = norm(x)
     return result
 
 
 def group_norm_implementation(x: torch.Tensor, norm: Any) -> str:
-    """Name of what runs for these arguments: "liger" or "reference".
+    """Name the implementation for these arguments: "liger" or "reference".
 
-    In half precision the kernel adds gradients of weights up in bfloat16, and it adds them in no fixed order. A group
-    of one value has no deviation: PyTorch gives a slope of exactly zero there, the kernel rounding over sqrt(eps).
+    The kernel runs in float32 only: in half precision it sums gradients of weights in bfloat16. It sums them in no
+    fixed order, so deterministic algorithms exclude it. Groups of one value run as the original does: PyTorch gives
+    them a gradient of exactly zero, the kernel gives rounding errors over sqrt(eps).
     """
     if not is_plain(norm, nn.GroupNorm) or norm.weight is None or norm.bias is None:
         return "reference"
-    if not takes(x, norm.weight, norm.bias) or not x.is_contiguous():
+    if not can_run_liger(x, norm.weight, norm.bias) or not x.is_contiguous():
         return "reference"
     if torch.are_deterministic_algorithms_enabled() or torch.is_autocast_enabled(x.device.type):
         return "reference"
@@ -48,7 +49,8 @@ def group_norm_implementation(x: torch.Tensor, norm: Any) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _group_norm_kernel(groups: int, eps: float) -> LigerKernel:
-    module = liger("group_norm")
+    """Make the kernel for these options; Liger has to be installed."""
+    module = liger_module("group_norm")
     assert module is not None
 
     def forward(
@@ -60,13 +62,13 @@ def _group_norm_kernel(groups: int, eps: float) -> LigerKernel:
         return result, (mean, scale)
 
     def backward(
-        inputs: tuple[torch.Tensor, ...], kept: tuple[torch.Tensor, ...], gradient: torch.Tensor
+        inputs: tuple[torch.Tensor, ...], saved: tuple[torch.Tensor, ...], gradient: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        x, weight, bias = (one.contiguous() for one in inputs)
-        slopes: tuple[torch.Tensor, ...] = module.group_norm_backward(
-            gradient.contiguous(), x, weight, bias, *kept, x.shape[1], groups
+        x, weight, bias = (tensor.contiguous() for tensor in inputs)
+        gradients: tuple[torch.Tensor, ...] = module.group_norm_backward(
+            gradient.contiguous(), x, weight, bias, *saved, x.shape[1], groups
         )
-        return slopes
+        return gradients
 
     def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return nn.functional.group_norm(x, groups, weight, bias, eps)

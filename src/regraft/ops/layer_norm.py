@@ -1,4 +1,4 @@
-"""Layer normalisation."""
+"""Layer normalisation by Liger's kernel."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.ops.liger import LigerKernel, liger, takes
+from regraft.ops.liger import LigerKernel, can_run_liger, liger_module
 from regraft.ops.plain import is_plain
 
 
 def layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
-    """`norm(x)`, by Liger's kernel.
+    """Return `norm(x)`, by Liger's kernel.
 
-    Shapes: `x` and the result are `(..., *norm.normalized_shape)`. `norm` is the model's own module: whatever is not a
-    plain `torch.nn.LayerNorm` over the last dimension, with weight and bias of the dtype of `x`, is called like the
-    original does.
+    Shapes: `x` and the result are `(..., *norm.normalized_shape)`. `norm` is the model's own module: any module but a
+    plain `torch.nn.LayerNorm` over the last dimension, with weight and bias of the dtype of `x`, is called as the
+    model calls it.
     """
     if layer_norm_implementation(x, norm) != "liger":
         return layer_norm_reference(x, norm)
@@ -25,24 +25,25 @@ def layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
 
 
 def layer_norm_reference(x: torch.Tensor, norm: Any) -> torch.Tensor:
-    """The module, called as the model calls it."""
+    """Call the module as the model calls it."""
     result: torch.Tensor = norm(x)
     return result
 
 
 def layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
-    """Name of what runs for these arguments: "liger" or "reference"."""
+    """Name the implementation for these arguments: "liger" or "reference"."""
     if not is_plain(norm, nn.LayerNorm) or len(norm.normalized_shape) != 1 or norm.weight is None or norm.bias is None:
         return "reference"
-    if not takes(x, norm.weight, norm.bias) or torch.is_autocast_enabled(x.device.type):
+    if not can_run_liger(x, norm.weight, norm.bias) or torch.is_autocast_enabled(x.device.type):
         return "reference"
-    same = x.dtype == norm.weight.dtype == norm.bias.dtype and x.shape[-1:] == norm.weight.shape
-    return "liger" if same else "reference"
+    fits = x.dtype == norm.weight.dtype == norm.bias.dtype and x.shape[-1:] == norm.weight.shape
+    return "liger" if fits else "reference"
 
 
 @functools.lru_cache(maxsize=64)
 def _layer_norm_kernel(eps: float) -> LigerKernel:
-    module = liger("layer_norm")
+    """Make the kernel for this epsilon; Liger has to be installed."""
+    module = liger_module("layer_norm")
     assert module is not None
 
     def forward(
@@ -54,12 +55,14 @@ def _layer_norm_kernel(eps: float) -> LigerKernel:
         return result, (mean, scale)
 
     def backward(
-        inputs: tuple[torch.Tensor, ...], kept: tuple[torch.Tensor, ...], gradient: torch.Tensor
+        inputs: tuple[torch.Tensor, ...], saved: tuple[torch.Tensor, ...], gradient: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        x, weight, bias = (one.contiguous() for one in inputs)
+        x, weight, bias = (tensor.contiguous() for tensor in inputs)
         rows = x.view(-1, x.shape[-1])
-        slopes: tuple[torch.Tensor, ...] = module.layer_norm_backward(gradient.contiguous(), rows, weight, bias, *kept)
-        return slopes
+        gradients: tuple[torch.Tensor, ...] = module.layer_norm_backward(
+            gradient.contiguous(), rows, weight, bias, *saved
+        )
+        return gradients
 
     def reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return nn.functional.layer_norm(x, weight.shape, weight, bias, eps)

@@ -1,4 +1,4 @@
-"""Cross entropy of what a Linear layer gives, without its logits in memory."""
+"""Cross entropy of the output of a Linear layer, without all of its logits in memory."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from torch.nn import functional
 
 from regraft.ops.plain import are_tensors, is_plain, is_transformed
 
-CHUNK = 256  # rows of logits that exist at once
+CHUNK = 256  # number of rows of logits that exist at once
 
 
 def linear_cross_entropy(
     x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
     classes: int | None = None, ignore_index: int = -100, reduction: str = "mean", layer: Any = None,
 ) -> torch.Tensor:  # fmt: skip
-    """`cross_entropy(linear(x), target)` by PyTorch's `linear_cross_entropy`, CHUNK rows at a time.
+    """Return `cross_entropy(linear(x), target)`, by PyTorch's `linear_cross_entropy`, CHUNK rows at a time.
 
     Shapes: `x` is `(..., H)`, the logits `(..., C)`. `shift` leaves out the last position of the last but one
-    dimension of the logits; `flat` views them as `(-1, classes)`, by default as `(-1, C)`. `target` is `(N)` then.
-    `linear` and `layer` (a `torch.nn.CrossEntropyLoss`, with its settings) are the model's own modules. Gradients are
-    computed in the forward pass: a second backward pass and second derivatives raise RuntimeError. What the chunked
-    kernel does not compute, or not faster, runs as the original does: other dtypes than float32, class weights, label
-    smoothing, no more rows than CHUNK, no more classes than `H`, modules that are not plain, and what traces.
+    dimension of the logits; `flat` reshapes them to `(-1, classes)`, by default to `(-1, C)`. `target` is `(N)` for
+    the resulting N rows of logits; the result has no dimensions, or is `(N)` without reduction. `linear` and `layer`
+    (a `torch.nn.CrossEntropyLoss`, with its settings) are the model's own modules. Gradients are computed in the
+    forward pass: a second backward pass and second derivatives raise RuntimeError. Arguments that the chunked kernel
+    does not take, or not faster, run as the original does: other dtypes than float32, class weights, label smoothing,
+    no more rows than CHUNK, no more classes than `H`, modules that are not plain, and tracing.
     """
-    given: dict[str, Any] = {"shift": shift, "flat": flat, "classes": classes, "layer": layer}
-    given |= {"ignore_index": ignore_index, "reduction": reduction}
-    if linear_cross_entropy_implementation(x, target, linear, **given) != "torch-native":
-        return linear_cross_entropy_reference(x, target, linear, **given)
+    settings: dict[str, Any] = {"shift": shift, "flat": flat, "classes": classes, "layer": layer}
+    settings |= {"ignore_index": ignore_index, "reduction": reduction}
+    if linear_cross_entropy_implementation(x, target, linear, **settings) != "torch-native":
+        return linear_cross_entropy_reference(x, target, linear, **settings)
     if layer is not None:
         ignore_index, reduction = layer.ignore_index, layer.reduction
     rows = (x[..., :-1, :] if shift else x).reshape(-1, x.shape[-1])
@@ -38,7 +39,7 @@ def linear_cross_entropy(
         rows, linear.weight, target, linear_bias=linear.bias, ignore_index=ignore_index, reduction=reduction,
         options=options,
     )  # fmt: skip
-    result: torch.Tensor = _Once.apply(loss)
+    result: torch.Tensor = _DifferentiableOnce.apply(loss)
     return result
 
 
@@ -46,7 +47,7 @@ def linear_cross_entropy_reference(
     x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
     classes: int | None = None, layer: Any = None, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
-    """The composition that the op replaces, with the modules called as the model calls them."""
+    """Compute the composition that the op replaces, with the modules called as the model calls them."""
     logits = linear(x)
     logits = logits[..., :-1, :] if shift else logits
     if flat:
@@ -61,15 +62,15 @@ def linear_cross_entropy_implementation(
     x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
     classes: int | None = None, layer: Any = None, ignore_index: int = -100, reduction: str = "mean",
 ) -> str:  # fmt: skip
-    """Name of what runs for these arguments: "torch-native" or "reference"."""
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not hasattr(nn, "LinearCrossEntropyOptions") or is_transformed() or not is_plain(linear, nn.Linear):
         return "reference"
     if layer is not None:
         if not is_plain(layer, nn.CrossEntropyLoss) or layer.weight is not None or layer.label_smoothing:
             return "reference"
         reduction = layer.reduction
-    given = (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
-    if any(one.dtype != torch.float32 or one.device != x.device for one in given):
+    tensors = (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
+    if any(tensor.dtype != torch.float32 or tensor.device != x.device for tensor in tensors):
         return "reference"
     if not are_tensors(x) or type(target) is not torch.Tensor or target.device != x.device:
         return "reference"
@@ -81,8 +82,8 @@ def linear_cross_entropy_implementation(
     return "torch-native" if fits and rows > CHUNK and linear.out_features > linear.in_features else "reference"
 
 
-class _Once(torch.autograd.Function):  # type: ignore[misc]
-    """The same value; its gradient cannot be differentiated again, which the kernel would not say."""
+class _DifferentiableOnce(torch.autograd.Function):  # type: ignore[misc]
+    """The identity, which raises RuntimeError for a second derivative; the kernel would not raise an error."""
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor) -> torch.Tensor:

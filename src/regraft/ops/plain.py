@@ -1,4 +1,4 @@
-"""Whether tensors and modules are the ordinary ones of PyTorch, run as they stand, and where compiling pays."""
+"""Tests of tensors, modules and modes for the plain ones of PyTorch, and access to the kernels of other libraries."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TENSORS = (torch.Tensor, nn.Parameter)
 
 
 def is_plain(module: Any, kind: type[nn.Module]) -> bool:
-    """True if calling `module` does exactly what the class `kind` of PyTorch does with the module's parameters.
+    """Return whether a call of `module` does exactly what the class `kind` of PyTorch does with its parameters.
 
-    False for a subclass or a wrapper (LoRA, quantisation, parametrizations), hooks of any kind, a `forward` of the
-    instance (weight offloading), a patched class, a module with its own compiled call, or parameters that are not
-    ordinary tensors (sharded or quantised).
+    The answer is False for a subclass or a wrapper (LoRA, quantisation, parametrizations), hooks of any kind, a
+    `forward` of the instance (weight offloading), a patched class, a module with its own compiled call, or parameters
+    that are not ordinary tensors (sharded or quantised).
     """
     return (
         type(module) is kind
@@ -31,13 +31,13 @@ def is_plain(module: Any, kind: type[nn.Module]) -> bool:
     )
 
 
-def are_tensors(*given: Any) -> bool:
-    """True if these are tensors or parameters, and of no subclass (sharded, quantised, postponed)."""
-    return all(type(one) in _TENSORS for one in given)
+def are_tensors(*values: Any) -> bool:
+    """Return whether all values are tensors or parameters, and of no subclass (sharded, quantised, postponed)."""
+    return all(type(value) in _TENSORS for value in values)
 
 
 def is_transformed() -> bool:
-    """True while somebody traces, under transformations of functions, and in forward mode."""
+    """Return whether the caller is traced or compiled, under a transformation of functions, or in forward mode."""
     return bool(
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
@@ -47,7 +47,7 @@ def is_transformed() -> bool:
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """True if a call of `module` runs anything beside its class's `forward`."""
+    """Return whether a call of `module` runs more than its class's `forward`."""
     return bool(
         module._forward_hooks
         or module._forward_pre_hooks
@@ -62,65 +62,67 @@ def is_hooked(module: nn.Module) -> bool:
     )
 
 
-def forced() -> bool:
-    """True where kernels are wanted for inputs, too, that are so small that they do not pay: in verification."""
+def are_kernels_forced() -> bool:
+    """Return whether the environment demands kernels even for inputs too small to pay, as verification does."""
     return os.environ.get("REGRAFT_KERNELS") == "always"
 
 
 def compiles(*tensors: torch.Tensor) -> bool:
-    """True where an operation on these tensors should run as a compiled region: CUDA, and nobody traces already.
+    """Return whether an operation on these tensors should run as a compiled region: on CUDA, outside of tracing.
 
-    Not under transformations of functions and in forward mode, which see through the composition only, and not before
+    The answer is False under transformations of functions and in forward mode, which need the composition, and before
     PyTorch 2.13: the nodes that 2.4 and 2.6 compile cannot run a second backward pass.
     """
-    cuda = all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
-    return cuda and not is_transformed() and torch.__version__ >= (2, 13) and _has_triton()
+    are_on_cuda = all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
+    return are_on_cuda and not is_transformed() and torch.__version__ >= (2, 13) and _has_triton()
 
 
 def on_one_gpu(*tensors: torch.Tensor) -> bool:
-    """Whether a fused kernel of another library runs on these: one floating point dtype, one CUDA device, not empty.
+    """Return whether a fused kernel of another library can run on these tensors.
 
-    Not under autocast, while a compiler traces, under transformations of functions, and in forward mode.
+    They have one dtype (float32, float16 or bfloat16) and one CUDA device, and are not empty. The answer is False
+    under autocast, while a compiler traces, under transformations of functions, and in forward mode.
     """
     first = tensors[0]
-    if not are_tensors(*tensors):  # nor what stands for them while `torch.fx` traces
+    if not are_tensors(*tensors):  # `torch.fx` traces with proxies in the place of tensors
         return False
     if not first.is_cuda or first.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         return False
-    if any(not one.numel() for one in tensors):
+    if any(not tensor.numel() for tensor in tensors):
         return False
-    alike = all(one.device == first.device and one.dtype == first.dtype for one in tensors)
-    return alike and not is_transformed() and not torch.is_autocast_enabled("cuda")
+    are_uniform = all(tensor.device == first.device and tensor.dtype == first.dtype for tensor in tensors)
+    return are_uniform and not is_transformed() and not torch.is_autocast_enabled("cuda")
 
 
 @functools.cache
 def library_function(module: str, name: str, extension: str = "") -> Callable[..., Any] | None:
-    """A function of another library; None where that or its `extension` is missing or does not load here."""
+    """Import a function of another library; return None if it or the `extension` is missing or fails to load."""
     try:
         if extension and importlib.util.find_spec(extension) is None:
             return None
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
     except (ImportError, OSError, AttributeError):
         return None
-    return found
+    return function
 
 
 def differentiable_once(result: torch.Tensor) -> torch.Tensor:
-    """The result of another library's kernel, with a backward pass that gets contiguous gradients and runs once.
+    """Return the result of another library's kernel, made differentiable once, by contiguous gradients.
 
-    Such a kernel may read the memory of a gradient without asking for its strides: that of a sum is a single number,
-    expanded. It may also run what autograd does not see: a second derivative would lack a term without a word.
+    Such a kernel may read the memory of a gradient without reading its strides, and the gradient of a sum is a single
+    number, expanded. The kernel may also run operations that autograd does not see, so that a second derivative would
+    silently lack a term; it raises RuntimeError instead.
     """
     if result.grad_fn is not None:
-        result.grad_fn.register_prehook(_checked_gradients)
+        result.grad_fn.register_prehook(_check_gradients)
     return result
 
 
-def _checked_gradients(gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
-    """The gradients in memory of their own; raises RuntimeError where they are to be differentiated."""
+def _check_gradients(gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+    """Return contiguous gradients; raise RuntimeError if they are to be differentiated again."""
     if torch.is_grad_enabled():
         raise RuntimeError("a second derivative of another library's kernel is not implemented")
-    return tuple(one if one is None else one.contiguous() for one in gradients)
+    return tuple(gradient if gradient is None else gradient.contiguous() for gradient in gradients)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Scores of attention that are computed when somebody looks at them: their product with a value needs none of them."""
+"""Postponed scores of attention, whose elements are computed only if an operation other than attention needs them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.ops.attention_form import FOLLOWED, IN_PLACE, PRODUCTS, Form, Product, attend, follow, product_of
+from regraft.ops.attention_form import FOLLOWED, IN_PLACE, PRODUCTS, Form, Product, attend, attention_product, follow
 from regraft.ops.plain import are_tensors, is_transformed
-from regraft.ops.postponed import PostponedTensor, as_made, elements
+from regraft.ops.postponed import PostponedTensor, creation_modes, materialise
 
 _NO_DERIVATIVE = "derivative for postponed_scores_backward is not implemented"
 _OVERWRITTEN = "scores of attention that are needed for gradients were modified by an inplace operation"
@@ -20,26 +20,33 @@ _OVERWRITTEN = "scores of attention that are needed for gradients were modified 
 
 @dataclass(frozen=True, slots=True)
 class _Modes:
-    """The modes in which scores are made, and their device."""
+    """The device of scores, and the modes of autograd in which they were made."""
 
     device: torch.device
     gradients: bool
     inference: bool
 
-    def hold(self) -> bool:
-        return self == modes(self.device) and not is_transformed() and not torch.is_autocast_enabled(self.device.type)
+    def are_current(self) -> bool:
+        """Return whether these modes are the current ones, without tracing, transforms or autocast."""
+        return (
+            self == current_modes(self.device)
+            and not is_transformed()
+            and not torch.is_autocast_enabled(self.device.type)
+        )
 
 
-def modes(device: torch.device) -> _Modes:
+def current_modes(device: torch.device) -> _Modes:
+    """Return the current modes for scores on a device."""
     return _Modes(device, torch.is_grad_enabled(), torch.is_inference_mode_enabled())
 
 
 @dataclass(slots=True, eq=False)
 class _ScoresFamily:
-    """Scores of one query and key, with all that was made of them.
+    """The scores of one query and key, with all postponed tensors that were made of these scores.
 
-    records   those that are still needed, in the order in which they were made
-    products  those that were multiplied by a value with gradients: theirs lead through them once somebody watches
+    records   weak references to the records of the tensors, in the order in which they were made
+    products  records of weights that were multiplied by a value with gradients: these gradients lead through the
+              weights once the gradients of any of the tensors are watched
     """
 
     modes: _Modes
@@ -47,23 +54,27 @@ class _ScoresFamily:
     products: list[_Scores] = field(default_factory=list)
 
     def compute(self) -> None:
-        """Compute what somebody holds, before anything can change one of it."""
-        held = [found for one in self.records if (found := one()) is not None]
-        with as_made(self.modes, None, self.modes.gradients and not self.products, self.modes.inference):
-            for one in held:
-                one.compute()
-        for one in held:
-            if one.tensor() is None:
-                one.value = None
+        """Compute all tensors that are still referenced, before any operation can change one of them."""
+        live_records = [record for reference in self.records if (record := reference()) is not None]
+        with creation_modes(self.modes, None, self.modes.gradients and not self.products, self.modes.inference):
+            for live_record in live_records:
+                live_record.compute()
+        for live_record in live_records:
+            if live_record.tensor() is None:
+                live_record.value = None
 
     def is_shared(self, tensor: PostponedTensor) -> bool:
-        """Whether somebody holds another tensor that a change of this one may change."""
-        others = (record.tensor() for one in self.records if (record := one()) is not None)
-        return any(other is not None and other is not tensor for other in others)
+        """Return whether another tensor of the family exists, which a change of this tensor may change."""
+        live_tensors = (record.tensor() for reference in self.records if (record := reference()) is not None)
+        return any(live_tensor is not None and live_tensor is not tensor for live_tensor in live_tensors)
 
 
 class _Keeper:
-    """What a graph knows of scores: nothing until somebody reads them, and whether their gradients are watched."""
+    """The reference of a node in the graph to its scores.
+
+    record   the record of the scores; None until their elements are read
+    watched  whether gradients of the scores are watched, by hooks or `retain_grad`
+    """
 
     __slots__ = ("__weakref__", "record", "watched")
 
@@ -74,19 +85,24 @@ class _Keeper:
 
 @dataclass(eq=False)  # without slots, to be referred to weakly on Python 3.10, too
 class _Scores:
-    """How a postponed tensor is made.
+    """The record of postponed scores.
 
-    call     from the elements of `before`, if there is one, and the sources, which nobody else can change
-    alike    a tensor without elements with the same shape and dtype
-    form     the same as arguments of a kernel
-    version  of the value when it was computed
+    previous  the record of the scores that this step was applied to; None for the product of a query and a key
+    call      from the elements of `previous`, if there is one, and the sources to the elements
+    sources   the tensors that `call` reads; no other code can change them
+    meta      a tensor on the meta device with the same shape and dtype
+    form      the scores as arguments of a kernel
+    value     the elements; None until they are computed
+    version   the version counter of the value when it was computed
+    tensor    returns the postponed tensor; None when it is freed
+    keeper    returns the keeper of the node in the graph; None without a node
     """
 
     modes: _Modes
-    before: _Scores | None
+    previous: _Scores | None
     call: Callable[..., torch.Tensor]
     sources: tuple[torch.Tensor, ...]
-    alike: torch.Tensor
+    meta: torch.Tensor
     form: Form
     value: torch.Tensor | None = None
     version: int = 0
@@ -94,46 +110,50 @@ class _Scores:
     keeper: Callable[[], _Keeper | None] = lambda: None
 
     def compute(self) -> torch.Tensor:
+        """Compute the elements, once, and return them."""
         if self.value is None:
-            given = (self.before.compute(),) if self.before is not None else ()
-            self.value = self.call(*given, *self.sources)
+            inputs = (self.previous.compute(),) if self.previous is not None else ()
+            self.value = self.call(*inputs, *self.sources)
             self.version = 0 if self.value.is_inference() else self.value._version
         return self.value
 
-    def unchanged(self) -> torch.Tensor:
-        """The elements, as they were when they were computed."""
+    def unchanged_elements(self) -> torch.Tensor:
+        """Return the elements without their graph; RuntimeError if they were modified in place."""
         value = self.compute()
         if value._version != self.version:
             raise RuntimeError(_OVERWRITTEN)
         return value.detach()
 
     def pin(self) -> None:
-        """Let the graph keep what gradients of this tensor need."""
+        """Make the graph keep the records that gradients of this tensor need."""
         record: _Scores | None = self
         while record is not None:
             keeper = record.keeper()
             if keeper is not None:
                 keeper.record = record
-            record = record.before
+            record = record.previous
 
-    def is_own(self, tensor: PostponedTensor) -> bool:
-        """Whether the tensor is in the graph as it was made: functions of others may return it with another place."""
+    def has_own_node(self, tensor: PostponedTensor) -> bool:
+        """Return whether the tensor has the node in the graph with which it was made.
+
+        A `torch.autograd.Function` of other code may return the tensor with another node.
+        """
         with torch._C.DisableTorchFunctionSubclass():
             node = tensor.grad_fn
         return self.keeper() is None if node is None else getattr(node, "_forward_cls", None) is _ScoresEdge
 
-    def plain(self, tensor: PostponedTensor) -> torch.Tensor:
+    def ordinary_tensor(self, tensor: PostponedTensor) -> torch.Tensor:
         state = tensor.__dict__
         if "moved" in state:
-            moved: torch.Tensor = elements(state["moved"])
+            moved: torch.Tensor = materialise(state["moved"])
             return moved
         self.pin()
         state["family"].compute()
         value = self.compute()
-        if self.is_own(tensor) and (not state["family"].products or self.keeper() is None):
+        if self.has_own_node(tensor) and (not state["family"].products or self.keeper() is None):
             return value
         if "ordinary" not in state:
-            with as_made(self.modes):
+            with creation_modes(self.modes):
                 state["ordinary"] = _Ordinary.apply(self, tensor)
         ordinary: torch.Tensor = state["ordinary"]
         return ordinary
@@ -146,95 +166,101 @@ class _Scores:
             keeper = record.keeper()
             if keeper is not None:
                 keeper.watched = True
-        return bool(products) and self.keeper() is not None and self.is_own(tensor)
+        return bool(products) and self.keeper() is not None and self.has_own_node(tensor)
 
-    def later(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+    def defer(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         if function not in FOLLOWED and function not in PRODUCTS:
             return None
-        place = next((number for number, one in enumerate(args) if isinstance(one, PostponedTensor)), None)
-        if place is None or any(isinstance(one, PostponedTensor) for one in kwargs.values()):
+        position = next((index for index, argument in enumerate(args) if isinstance(argument, PostponedTensor)), None)
+        if position is None or any(isinstance(argument, PostponedTensor) for argument in kwargs.values()):
             return None
-        args = [one if number == place else elements(one) for number, one in enumerate(args)]
-        tensor = args[place]
+        args = [argument if index == position else materialise(argument) for index, argument in enumerate(args)]
+        tensor = args[position]
         while "moved" in tensor.__dict__:
             tensor = tensor.__dict__["moved"]
         record = tensor.record
-        others = [one for one in (*args, *kwargs.values()) if isinstance(one, torch.Tensor) and one is not args[place]]
-        if record.value is not None or not self.modes.hold() or not all(map(self.takes, others)):
+        operands = [
+            argument
+            for argument in (*args, *kwargs.values())
+            if isinstance(argument, torch.Tensor) and argument is not args[position]
+        ]
+        if record.value is not None or not self.modes.are_current() or not all(map(self.accepts, operands)):
             return None
-        if not record.is_own(tensor):
+        if not record.has_own_node(tensor):
             return None
         if function in PRODUCTS:
-            product = product_of(function, args, kwargs, place, record.alike, record.form)
-            return None if product is None else _multiplied(tensor, record, product)
-        return _stepped(function, args, kwargs, place, tensor, record)
+            product = attention_product(function, args, kwargs, position, record.meta, record.form)
+            return None if product is None else _multiply(tensor, record, product)
+        return _postpone_step(function, args, kwargs, position, tensor, record)
 
-    def takes(self, other: torch.Tensor) -> bool:
-        """Whether another tensor is an ordinary one of the same device."""
-        return are_tensors(other) and (other.device == self.modes.device or not other.dim())
+    def accepts(self, operand: torch.Tensor) -> bool:
+        """Return whether an operand is a plain tensor on the same device, or one without dimensions."""
+        return are_tensors(operand) and (operand.device == self.modes.device or not operand.dim())
 
 
-def _stepped(
-    function: Any, args: Any, kwargs: Any, place: int, tensor: PostponedTensor, record: _Scores
+def _postpone_step(
+    function: Any, args: Any, kwargs: Any, position: int, tensor: PostponedTensor, record: _Scores
 ) -> torch.Tensor | None:
-    """The result of a step, postponed as well."""
+    """Return the result of a step on a postponed tensor, postponed as well; None if the step needs the elements."""
     family = tensor.__dict__["family"]
     if function is functional.dropout:
         rate = kwargs.get("p")
-        off = isinstance(rate, int | float) and 0 <= rate <= 1 and not (rate and kwargs.get("training"))
-        return tensor if off and not kwargs.get("inplace") else None
-    if function in IN_PLACE and (record.modes.gradients or place or family.is_shared(tensor)):
+        is_inactive = isinstance(rate, int | float) and 0 <= rate <= 1 and not (rate and kwargs.get("training"))
+        return tensor if is_inactive and not kwargs.get("inplace") else None
+    if function in IN_PLACE and (record.modes.gradients or position or family.is_shared(tensor)):
         return None
-    step = follow(function, args, kwargs, place, record.alike, record.form)
+    step = follow(function, args, kwargs, position, record.meta, record.form)
     if step is None:
         return None
-    made = _postponed(family, _Scores(record.modes, record, step.call, step.sources, step.alike, step.form), tensor)
+    result = _make_postponed(
+        family, _Scores(record.modes, record, step.call, step.sources, step.meta, step.form), tensor
+    )
     if function in IN_PLACE:
-        tensor.__dict__["moved"] = made
-    return made
+        tensor.__dict__["moved"] = result
+    return result
 
 
-def _postponed(family: _ScoresFamily, record: _Scores, before: PostponedTensor | None) -> PostponedTensor:
-    """The tensor of a record, in the graph where that has gradients."""
-    family.records = [one for one in family.records if one() is not None]
+def _make_postponed(family: _ScoresFamily, record: _Scores, previous: PostponedTensor | None) -> PostponedTensor:
+    """Make the tensor of a record, with a node in the graph if an input needs gradients."""
+    family.records = [reference for reference in family.records if reference() is not None]
     family.records.append(weakref.ref(record))
-    given = record.sources if before is None else (before, *record.sources)
-    made: PostponedTensor
-    if record.modes.gradients and any(one.requires_grad for one in given):
-        made = _ScoresEdge.apply(record, before is not None, *given)
+    inputs = record.sources if previous is None else (previous, *record.sources)
+    tensor: PostponedTensor
+    if record.modes.gradients and any(source.requires_grad for source in inputs):
+        tensor = _ScoresEdge.apply(record, previous is not None, *inputs)
     else:
-        made = PostponedTensor.of(record, record.alike, record.modes.device)
-    made.__dict__["family"] = family
-    record.tensor = weakref.ref(made)
-    return made
+        tensor = PostponedTensor.of(record, record.meta, record.modes.device)
+    tensor.__dict__["family"] = family
+    record.tensor = weakref.ref(tensor)
+    return tensor
 
 
 def postponed_scores(call: Callable[..., torch.Tensor], sources: tuple[torch.Tensor, ...], form: Form) -> torch.Tensor:
-    """The scores of a form, which `call` makes of the sources, postponed."""
+    """Return the scores of a form, postponed; `call` computes their elements from the sources."""
     size = (*form.query.shape[:-1], form.key.shape[-2])
-    alike = torch.empty(size, dtype=form.query.dtype, device="meta")
-    family = _ScoresFamily(modes(form.query.device))
-    return _postponed(family, _Scores(family.modes, None, call, sources, alike, form), None)
+    meta = torch.empty(size, dtype=form.query.dtype, device="meta")
+    family = _ScoresFamily(current_modes(form.query.device))
+    return _make_postponed(family, _Scores(family.modes, None, call, sources, meta, form), None)
 
 
-def _multiplied(tensor: PostponedTensor, record: _Scores, product: Product) -> torch.Tensor:
-    """The attention, with gradients that lead through the weights where somebody watches those."""
+def _multiply(tensor: PostponedTensor, record: _Scores, product: Product) -> torch.Tensor:
+    """Compute the attention; its gradients lead through the weights where gradients of the weights are watched."""
     result = attend(record.form, product.value)
     if record.keeper() is None or not tensor.requires_grad:
         return product.finish(result.contiguous())
     tensor.__dict__["family"].products.append(record)
-    return product.finish(_Attended.apply(record.keeper(), result, tensor, product.value))
+    return product.finish(_AttentionResult.apply(record.keeper(), result, tensor, product.value))
 
 
 class _ScoresEdge(torch.autograd.Function):  # type: ignore[misc]
-    """The place of a postponed tensor in the graph."""
+    """The node of a postponed tensor in the graph; its backward pass differentiates one step."""
 
     @staticmethod
-    def forward(ctx: Any, record: _Scores, follows: bool, *given: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, record: _Scores, has_previous: bool, *inputs: torch.Tensor) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.keeper = _Keeper()
         record.keeper = weakref.ref(ctx.keeper)
-        return PostponedTensor.of(record, record.alike, record.modes.device)
+        return PostponedTensor.of(record, record.meta, record.modes.device)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -246,17 +272,19 @@ class _ScoresEdge(torch.autograd.Function):  # type: ignore[misc]
             raise RuntimeError(_NO_DERIVATIVE)
         if record is None:
             raise RuntimeError("scores of attention that have gradients were never read")
-        with as_made(record.modes):
-            given = [one.detach() for one in record.sources]
-            if record.before is not None:
-                given.insert(0, record.before.unchanged())
-            wanted = [one.requires_grad_() for one, need in zip(given, needed, strict=True) if need]
-            slopes = iter(torch.autograd.grad(record.call(*given), wanted, gradient))
-        return None, None, *(next(slopes) if need else None for need in needed)
+        with creation_modes(record.modes):
+            inputs = [tensor.detach() for tensor in record.sources]
+            if record.previous is not None:
+                inputs.insert(0, record.previous.unchanged_elements())
+            differentiated = [
+                tensor.requires_grad_() for tensor, is_needed in zip(inputs, needed, strict=True) if is_needed
+            ]
+            gradients = iter(torch.autograd.grad(record.call(*inputs), differentiated, gradient))
+        return None, None, *(next(gradients) if is_needed else None for is_needed in needed)
 
 
 class _Ordinary(torch.autograd.Function):  # type: ignore[misc]
-    """The elements of a postponed tensor, with its place in the graph."""
+    """The identity from a postponed tensor to its ordinary elements, which joins the elements to the graph."""
 
     @staticmethod
     def forward(ctx: Any, record: _Scores, tensor: torch.Tensor) -> torch.Tensor:
@@ -267,8 +295,8 @@ class _Ordinary(torch.autograd.Function):  # type: ignore[misc]
         return None, gradient
 
 
-class _Attended(torch.autograd.Function):  # type: ignore[misc]
-    """The result of attention: its gradient goes through the kernel, or through weights that somebody watches."""
+class _AttentionResult(torch.autograd.Function):  # type: ignore[misc]
+    """The result of attention, whose gradient goes through the kernel, or through the weights if these are watched."""
 
     @staticmethod
     def forward(
@@ -287,8 +315,8 @@ class _Attended(torch.autograd.Function):  # type: ignore[misc]
             raise RuntimeError(_NO_DERIVATIVE)
         (value,) = ctx.saved_tensors
         record: _Scores = ctx.keeper.record
-        with as_made(record.modes, gradients=False):
-            weights = record.unchanged()
+        with creation_modes(record.modes, gradients=False):
+            weights = record.unchanged_elements()
             return (
                 None, None, torch.matmul(gradient, value.transpose(-1, -2)),
                 torch.matmul(weights.transpose(-1, -2), gradient),

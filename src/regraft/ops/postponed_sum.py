@@ -1,4 +1,4 @@
-"""A sum of two tensors that a norm may compute itself, while it reads them."""
+"""Postponed sums of two tensors, which the kernel of a norm may compute while it reads the terms."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import Any
 
 import torch
 
-from regraft.ops.postponed import PostponedTensor, as_made
+from regraft.ops.postponed import PostponedTensor, creation_modes
 
 
 @dataclass(slots=True, eq=False)
 class Sum:
-    """How a postponed sum is made: its two terms, the modes it is made in, and its elements once they are computed."""
+    """The record of a postponed sum.
+
+    gradients  whether gradients were enabled when the sum was made
+    inference  whether inference mode was enabled when the sum was made
+    value      the elements; None until they are computed
+    """
 
     terms: tuple[torch.Tensor, torch.Tensor]
     gradients: bool = field(default_factory=torch.is_grad_enabled)
@@ -20,16 +25,16 @@ class Sum:
     value: torch.Tensor | None = None
 
     def compute(self) -> torch.Tensor:
-        """The elements, in the graph of the terms."""
+        """Compute the elements in the graph of the terms, once, and return them."""
         if self.value is None:
-            with as_made(self.terms[0], gradients=self.gradients, inference=self.inference):
+            with creation_modes(self.terms[0], gradients=self.gradients, inference=self.inference):
                 self.value = torch.add(*self.terms)
         return self.value
 
-    def plain(self, tensor: PostponedTensor) -> torch.Tensor:
+    def ordinary_tensor(self, tensor: PostponedTensor) -> torch.Tensor:
         return self.compute()
 
-    def later(self, function: Any, args: Any, kwargs: Any) -> None:
+    def defer(self, function: Any, args: Any, kwargs: Any) -> None:
         return None
 
     def watch(self, tensor: PostponedTensor, function: Any, args: Any, kwargs: Any) -> bool:
@@ -37,12 +42,12 @@ class Sum:
 
 
 class _SumEdge(torch.autograd.Function):  # type: ignore[misc]
-    """Leads gradients to the terms where a postponed sum itself is differentiated, as by functions of others."""
+    """The node of a postponed sum in the graph, for other code that differentiates the sum itself."""
 
     @staticmethod
     def forward(ctx: Any, record: Sum, *terms: torch.Tensor) -> torch.Tensor:
-        alike = torch.empty_like(terms[0], device="meta")
-        return PostponedTensor.of(record, alike, terms[0].device)
+        meta = torch.empty_like(terms[0], device="meta")
+        return PostponedTensor.of(record, meta, terms[0].device)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[None, torch.Tensor, torch.Tensor]:
@@ -50,13 +55,13 @@ class _SumEdge(torch.autograd.Function):  # type: ignore[misc]
 
 
 def postponed_sum(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, Sum]:
-    """`x + y` of two tensors with one shape, dtype and device, and its record."""
+    """Return `x + y`, postponed, and its record; both tensors have one shape, dtype and device."""
     record = Sum((x, y))
     result: torch.Tensor = _SumEdge.apply(record, x, y)
     return result, record
 
 
-def sum_of(one: Any) -> Sum | None:
-    """How a postponed sum is made, while nobody has computed it; None for any other tensor."""
-    record = one.record if isinstance(one, PostponedTensor) else None
+def pending_sum_record(value: Any) -> Sum | None:
+    """Return the record of a postponed sum whose elements are not computed yet; None for any other value."""
+    record = value.record if isinstance(value, PostponedTensor) else None
     return record if isinstance(record, Sum) and record.value is None else None

@@ -1,24 +1,24 @@
-"""The quick GELU of CLIP through SiLU, which keeps one tensor for the backward pass."""
+"""The quick GELU of CLIP by SiLU, which saves only one tensor for the backward pass."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn import functional
 
-_WIDE = (torch.float32, torch.float64, torch.bfloat16)  # in float16, 1.702 times a number is soon infinite
+_WIDE = (torch.float32, torch.float64, torch.bfloat16)  # in float16, 1.702 times a large number is infinite
 
 
 def quick_gelu(x: torch.Tensor) -> torch.Tensor:
-    """`x * sigmoid(1.702 * x)`, elementwise: `silu(1.702 * x) / 1.702` where that is certainly finite, too."""
-    native = quick_gelu_implementation(x) != "reference"
-    return functional.silu(1.702 * x) / 1.702 if native else quick_gelu_reference(x)
+    """Return `x * sigmoid(1.702 * x)`, elementwise, as `silu(1.702 * x) / 1.702` for dtypes of a wide enough range."""
+    is_native = quick_gelu_implementation(x) != "reference"
+    return functional.silu(1.702 * x) / 1.702 if is_native else quick_gelu_reference(x)
 
 
 def quick_gelu_reference(x: torch.Tensor) -> torch.Tensor:
-    """The composition that the op replaces."""
+    """Compute the composition that the op replaces."""
     return x * torch.sigmoid(1.702 * x)
 
 
 def quick_gelu_implementation(x: torch.Tensor) -> str:
-    """Name of what runs for these arguments: "torch-native" or "reference"."""
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
     return "torch-native" if isinstance(x, torch.Tensor) and x.dtype in _WIDE else "reference"

@@ -1,4 +1,4 @@
-"""Root mean square normalisation with its weight."""
+"""Root mean square normalisation with its weight, alone or after a residual addition."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from typing import Any
 
 import torch
 
-from regraft.ops.liger import LigerKernel, liger, takes
-from regraft.ops.postponed import elements
-from regraft.ops.postponed_sum import Sum, sum_of
+from regraft.ops.liger import LigerKernel, can_run_liger, liger_module
+from regraft.ops.postponed import materialise
+from regraft.ops.postponed_sum import Sum, pending_sum_record
 
 
 def rms_norm(
     x: torch.Tensor, *, weight: torch.Tensor | None = None, eps: float = 1e-6, offset: float = 0.0,
     casting: str = "llama",
 ) -> torch.Tensor:  # fmt: skip
-    """`x / sqrt(mean(x ** 2, -1) + eps) * (offset + weight)`, by Liger's kernel.
+    """Return `x / sqrt(mean(x ** 2, -1) + eps) * (offset + weight)`, by Liger's kernel.
 
-    Shapes: `x` is `(..., H)`, `weight` `(H,)`, the result as `x`. `casting` says what is rounded where: "llama"
-    computes in float32, rounds to the dtype of `x`, then multiplies by the weight, in the wider of both dtypes;
-    "gemma" computes everything in float32 and rounds the product to the dtype of `x`; "none" computes in the dtype of
-    `x`. What the kernel does not take as the composition would (another device or dtype, a weight of another shape)
-    runs as the composition. Unlike Liger's own function, it never writes into a gradient that others may hold. Of a
-    postponed sum, it computes the sum as well.
+    Shapes: `x` is `(..., H)`, `weight` `(H,)`, the result as `x`. `casting` sets the dtypes: "llama" computes in
+    float32, rounds to the dtype of `x`, then multiplies by the weight, in the wider of both dtypes; "gemma" computes
+    everything in float32 and rounds the product to the dtype of `x`; "none" computes in the dtype of `x`. Arguments
+    that the kernel does not take as the composition does (another device or dtype, a weight of another shape) run as
+    the composition. Unlike Liger's own function, the op never writes into a gradient that other code may hold. If `x`
+    is a postponed sum, one kernel computes the sum as well.
     """
-    total = sum_of(x)
-    if total is not None and weight is not None and _takes_sum(total, weight, offset, casting):
+    total = pending_sum_record(x)
+    if total is not None and weight is not None and _can_fuse_sum(total, weight, offset, casting):
         result, total.value = _AddRmsNorm.apply(*total.terms, weight, float(eps), float(offset), casting)
         return result
-    x = elements(x)
+    x = materialise(x)
     if rms_norm_implementation(x, weight, casting) != "liger":
         return rms_norm_reference(x, weight=weight, eps=eps, offset=offset, casting=casting)
-    if weight is not None and _scales_apart(x, weight, offset, casting):
+    if weight is not None and _scales_after_kernel(x, weight, offset, casting):
         return rms_norm(x, eps=eps) * (offset + weight if offset else weight)
     return _rms_norm_kernel(float(eps), float(offset), casting)(x, weight)
 
@@ -41,7 +41,7 @@ def rms_norm_reference(
     x: torch.Tensor, *, weight: torch.Tensor | None = None, eps: float = 1e-6, offset: float = 0.0,
     casting: str = "llama",
 ) -> torch.Tensor:  # fmt: skip
-    """The composition that the op replaces."""
+    """Compute the composition that the op replaces."""
     wide = x if casting == "none" else x.to(torch.float32)
     normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
     if casting == "llama":
@@ -53,33 +53,36 @@ def rms_norm_reference(
 
 
 def rms_norm_implementation(x: torch.Tensor, weight: torch.Tensor | None = None, casting: str = "llama") -> str:
-    """Name of what runs for these arguments: "liger" or "reference"."""
+    """Name the implementation for these arguments: "liger" or "reference"."""
     return "liger" if _norm_fits((x,), weight, casting) else "reference"
 
 
-def _norm_fits(given: tuple[torch.Tensor, ...], weight: torch.Tensor | None, casting: str) -> bool:
-    """Whether a kernel takes tensors of one shape and dtype, and their weight."""
-    x = given[0]
+def _norm_fits(tensors: tuple[torch.Tensor, ...], weight: torch.Tensor | None, casting: str) -> bool:
+    """Return whether a kernel takes these tensors, which have one shape and dtype, and their weight."""
+    x = tensors[0]
     if casting == "none" and x.dtype != torch.float32:
         return False  # the composition rounds every step
-    return takes(*given, weight) and (weight is None or weight.shape == x.shape[-1:])
+    return can_run_liger(*tensors, weight) and (weight is None or weight.shape == x.shape[-1:])
 
 
-def _scales_apart(x: torch.Tensor, weight: torch.Tensor, offset: float, casting: str) -> bool:
-    """Whether the weight multiplies after the kernel: that adds the offset in float32, and returns the dtype of x."""
+def _scales_after_kernel(x: torch.Tensor, weight: torch.Tensor, offset: float, casting: str) -> bool:
+    """Return whether the weight has to multiply after the kernel, which adds the offset in float32."""
     return casting == "llama" and (offset != 0 or weight.dtype != x.dtype)
 
 
-def _takes_sum(total: Sum, weight: torch.Tensor, offset: float, casting: str) -> bool:
-    """Whether one kernel computes the sum and its norm."""
+def _can_fuse_sum(total: Sum, weight: torch.Tensor, offset: float, casting: str) -> bool:
+    """Return whether one kernel can compute a postponed sum and its norm, in the modes of the sum."""
     if (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) != (total.gradients, total.inference):
         return False
-    return not _scales_apart(total.terms[0], weight, offset, casting) and _norm_fits(total.terms, weight, casting)
+    return not _scales_after_kernel(total.terms[0], weight, offset, casting) and _norm_fits(
+        total.terms, weight, casting
+    )
 
 
 @functools.lru_cache(maxsize=64)
 def _rms_norm_kernel(eps: float, offset: float, casting: str) -> LigerKernel:
-    module = liger("rms_norm")
+    """Make the kernel for these options; Liger has to be installed."""
+    module = liger_module("rms_norm")
     assert module is not None
 
     def forward(x: torch.Tensor, weight: torch.Tensor | None) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
@@ -88,18 +91,18 @@ def _rms_norm_kernel(eps: float, offset: float, casting: str) -> LigerKernel:
         return result, (scale,)
 
     def backward(
-        inputs: tuple[torch.Tensor, torch.Tensor | None], kept: tuple[torch.Tensor], gradient: torch.Tensor
+        inputs: tuple[torch.Tensor, torch.Tensor | None], saved: tuple[torch.Tensor], gradient: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
         x, weight = inputs
         rows = x.contiguous().view(-1, x.shape[-1])
-        size, warps = module.calculate_settings(x.shape[-1])
+        block_size, warps = module.calculate_settings(x.shape[-1])
         mode = module._str_to_casting_mode[casting]
         weight = weight if weight is None else weight.contiguous()
         in_place, by_row = False, None
-        slopes: tuple[torch.Tensor | None, ...] = module.rms_norm_backward(
-            gradient.contiguous(), rows, weight, kept[0], offset, mode, size, warps, in_place, by_row
+        gradients: tuple[torch.Tensor | None, ...] = module.rms_norm_backward(
+            gradient.contiguous(), rows, weight, saved[0], offset, mode, block_size, warps, in_place, by_row
         )
-        return slopes
+        return gradients
 
     def reference(x: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
         return rms_norm_reference(x, weight=weight, eps=eps, offset=offset, casting=casting)
@@ -108,39 +111,43 @@ def _rms_norm_kernel(eps: float, offset: float, casting: str) -> LigerKernel:
 
 
 def _fused_module() -> Any:
-    return liger("fused_add_rms_norm")
+    """Return Liger's module of the fused addition and norm; None where it does not load."""
+    return liger_module("fused_add_rms_norm")
 
 
 class _AddRmsNorm(torch.autograd.Function):  # type: ignore[misc]
-    """Liger's kernel of a sum and its norm; the sum is all that is kept of the terms, as in the composition."""
+    """Liger's kernel of a sum and its norm; of the terms, only the sum is saved, as in the composition."""
 
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, eps: float, offset: float, casting: str
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        given = (one.contiguous() for one in (x, y, weight))
+        operands = (tensor.contiguous() for tensor in (x, y, weight))
         with torch.cuda.device_of(x):  # Triton launches on the current device
-            results = _fused_module().fused_add_rms_norm_forward(*given, eps, offset, casting)
+            results = _fused_module().fused_add_rms_norm_forward(*operands, eps, offset, casting)
         result, total, scale, *ctx.launch = results
         ctx.save_for_backward(total, weight, scale)
         ctx.eps, ctx.offset, ctx.casting = eps, offset, casting
         return result, total
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor, more: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, gradient: torch.Tensor, total_gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         total, weight, scale = ctx.saved_tensors
-        if torch.is_grad_enabled():  # it will be differentiated again
+        if torch.is_grad_enabled():  # the gradient will be differentiated again
             options = {"eps": ctx.eps, "offset": ctx.offset, "casting": ctx.casting}
-            aliases = total.view_as(total), weight.view_as(weight)  # the sum leads to the weight, too
+            aliases = total.view_as(total), weight.view_as(weight)  # in the graph, the sum leads to the weight, too
             normed = rms_norm_reference(aliases[0], weight=aliases[1], **options)
-            wanted = [one for one in aliases if one.requires_grad]
-            found = torch.autograd.grad(normed, wanted, gradient, create_graph=True)
-            slope, own = found[0] + more, found[1] if len(found) > 1 else None
+            differentiated = [alias for alias in aliases if alias.requires_grad]
+            gradients = torch.autograd.grad(normed, differentiated, gradient, create_graph=True)
+            term_gradient, weight_gradient = (
+                gradients[0] + total_gradient,
+                gradients[1] if len(gradients) > 1 else None,
+            )
         else:
-            size, warps, stages, mode = ctx.launch
+            block_size, warps, stages, mode = ctx.launch
             with torch.cuda.device_of(gradient):
-                slope, _, own = _fused_module().fused_add_rms_norm_backward(
-                    gradient.contiguous(), more.contiguous(), total.view(-1, total.shape[-1]), weight.contiguous(),
-                    scale, ctx.offset, mode, size, warps, stages, False,
+                term_gradient, _, weight_gradient = _fused_module().fused_add_rms_norm_backward(
+                    gradient.contiguous(), total_gradient.contiguous(), total.view(-1, total.shape[-1]),
+                    weight.contiguous(), scale, ctx.offset, mode, block_size, warps, stages, False,
                 )  # fmt: skip
-        return slope, slope, own, None, None, None
+        return term_gradient, term_gradient, weight_gradient, None, None, None

@@ -7,74 +7,77 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from regraft.ops.liger import liger, takes
+from regraft.ops.liger import can_run_liger, liger_module
 
-_MIRRORED: Any = WeakIdKeyDictionary()  # tensors whose halves have been compared → what was compared, and the answer
+_MIRRORED: Any = WeakIdKeyDictionary()  # tensor → its compared version and layout, and whether its halves are equal
 
 
 def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """`x * cos + rotate_half(x) * sin`, where `rotate_half` puts the negated second half before the first.
+    """Return `x * cos + rotate_half(x) * sin`, where `rotate_half` puts the negated second half before the first.
 
-    Shapes: `x` and the result are `(..., D)` with an even `D`; `cos` and `sin` broadcast to `x`. As `rotary_pair`,
-    whose kernel takes two tensors: the second is one head of `x`, and is thrown away.
+    Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. An odd `D` raises ValueError. The
+    kernel of `rotary_pair` takes two tensors: here its second tensor is one head of `x`, whose result is discarded.
     """
     if rotary_implementation(x, cos, sin) != "liger":
         return rotary_reference(x, cos, sin)
-    return _through_liger((x,), cos, sin)[0]
+    return _rotate_by_liger((x,), cos, sin)[0]
 
 
 def rotary_reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """The composition that the op replaces; ValueError for an odd size, which different sources halve differently."""
+    """Compute the composition that the op replaces; ValueError for an odd `D`, which models halve differently."""
     half = x.shape[-1] // 2
-    if isinstance(x, torch.Tensor) and x.shape[-1] % 2:  # a size that `torch.fx` traces is no number
+    if isinstance(x, torch.Tensor) and x.shape[-1] % 2:  # while `torch.fx` traces, a size is no number
         raise ValueError(f"a rotary embedding needs an even size, not {x.shape[-1]}")
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
 
 
 def rotary_implementation(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> str:
-    """Name of what runs for these arguments: "liger" or "reference"."""
+    """Name the implementation for these arguments: "liger" or "reference"."""
     return rotary_pair_implementation(x, x, cos, sin)
 
 
 def rotary_pair(
     query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`rotary` of query and key, by Liger's kernel.
+    """Return `rotary` of query and key, by Liger's kernel.
 
     Shapes: `query` is `(B, H, T, D)` and `cos` `(B or 1, 1, T, D)`, or `(B, T, H, D)` and `(B or 1, T, 1, D)`, each
     also without `B`; `key` may have another number of heads. The kernel reads one half of `cos` and `sin` only, so
-    both are compared, once for each tensor; where the halves differ, and for anything else that the kernel does not
-    take, the composition runs. Unlike Liger's own function, the op does not write into the tensors that `query`, `key`
-    and the gradients are views of.
+    both halves are compared, once for each tensor; if they differ, and for any other arguments that the kernel does
+    not take, the composition runs. Unlike Liger's own function, the op does not write into the tensors of which
+    `query`, `key` and the gradients are views.
     """
     if rotary_pair_implementation(query, key, cos, sin) != "liger":
         return rotary_pair_reference(query, key, cos, sin)
-    first, second = _through_liger((query, key), cos, sin)
+    first, second = _rotate_by_liger((query, key), cos, sin)
     return first, second
 
 
 def rotary_pair_reference(
     query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The composition that the op replaces."""
+    """Compute the composition that the op replaces."""
     return rotary_reference(query, cos, sin), rotary_reference(key, cos, sin)
 
 
 def rotary_pair_implementation(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> str:
-    """Name of what runs for these arguments: "liger" or "reference"."""
-    if not takes(query, key, cos, sin) or len({one.dtype for one in (query, key, cos, sin)}) > 1:
+    """Name the implementation for these arguments: "liger" or "reference"."""
+    if not can_run_liger(query, key, cos, sin) or len({tensor.dtype for tensor in (query, key, cos, sin)}) > 1:
         return "reference"
     if cos.requires_grad or sin.requires_grad or query.shape[-1] % 2 or cos.shape != sin.shape:
         return "reference"
-    heads = _heads(query, cos)
-    others = [[size for place, size in enumerate(one.shape) if place != one.dim() - heads] for one in (query, key)]
-    if not heads or heads != _heads(key, cos) or others[0] != others[1]:
+    heads = _heads_dimension(query, cos)
+    remaining_sizes = [
+        [size for dimension, size in enumerate(tensor.shape) if dimension != tensor.dim() - heads]
+        for tensor in (query, key)
+    ]
+    if not heads or heads != _heads_dimension(key, cos) or remaining_sizes[0] != remaining_sizes[1]:
         return "reference"
     return "liger" if _is_mirrored(cos) and _is_mirrored(sin) else "reference"
 
 
-def _heads(x: torch.Tensor, cos: torch.Tensor) -> int:
-    """The dimension of the heads, counted from the end: 3 or 2; 0 where the shapes are none that the kernel takes."""
+def _heads_dimension(x: torch.Tensor, cos: torch.Tensor) -> int:
+    """Return the dimension of the heads, counted from the end: 3 or 2; 0 if the kernel does not take the shapes."""
     if x.dim() not in (3, 4) or cos.dim() > x.dim() or cos.dim() < 3 or cos.shape[-1] != x.shape[-1]:
         return 0
     if x.dim() == 4 and cos.dim() == 4 and cos.shape[0] not in (1, x.shape[0]):
@@ -86,7 +89,7 @@ def _heads(x: torch.Tensor, cos: torch.Tensor) -> int:
 
 
 def _is_mirrored(table: torch.Tensor) -> bool:
-    """Whether both halves of the last dimension are equal; asked of the device once for each tensor."""
+    """Return whether both halves of the last dimension are equal; the device is asked once for each tensor."""
     if table.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
     base = table if table._base is None else table._base
@@ -94,30 +97,30 @@ def _is_mirrored(table: torch.Tensor) -> bool:
     if base.is_inference():
         return bool(torch.equal(table[..., :half], table[..., half:]))
     key = (base._version, table.storage_offset(), table.shape, table.stride())
-    known = _MIRRORED.get(base)
-    if known is None or known[0] != key:
-        known = _MIRRORED[base] = key, torch.equal(table[..., :half], table[..., half:])
-    answer: bool = known[1]
-    return answer
+    entry = _MIRRORED.get(base)
+    if entry is None or entry[0] != key:
+        entry = _MIRRORED[base] = key, torch.equal(table[..., :half], table[..., half:])
+    is_mirrored: bool = entry[1]
+    return is_mirrored
 
 
-def _through_liger(
+def _rotate_by_liger(
     tensors: tuple[torch.Tensor, ...], cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """The tensors as `(B, T, H, D)`, `cos` and `sin` as `(B, T, D)`, through the kernel, and back."""
-    heads = _heads(tensors[0], cos)
-    table = [one.squeeze(-heads).reshape(-1, *one.squeeze(-heads).shape[-2:]) for one in (cos, sin)]
-    rows = [one.unsqueeze(0) if one.dim() == 3 else one for one in tensors]
-    rows = [one.transpose(1, 2) if heads == 3 else one for one in rows]
+    """Bring the tensors to `(B, T, H, D)`, `cos` and `sin` to `(B, T, D)`, run the kernel, and restore the shapes."""
+    heads = _heads_dimension(tensors[0], cos)
+    tables = [tensor.squeeze(-heads).reshape(-1, *tensor.squeeze(-heads).shape[-2:]) for tensor in (cos, sin)]
+    rows = [tensor.unsqueeze(0) if tensor.dim() == 3 else tensor for tensor in tensors]
+    rows = [tensor.transpose(1, 2) if heads == 3 else tensor for tensor in rows]
     if len(rows) == 1:
         rows.append(rows[0].detach()[:, :, :1])
-    turned = _Rotary.apply(*rows, *table)
-    back = [one.transpose(1, 2) if heads == 3 else one for one in turned]
-    return tuple(one.reshape(given.shape) for one, given in zip(back, tensors, strict=False))
+    rotated = _Rotary.apply(*rows, *tables)
+    restored = [tensor.transpose(1, 2) if heads == 3 else tensor for tensor in rotated]
+    return tuple(tensor.reshape(original.shape) for tensor, original in zip(restored, tensors, strict=False))
 
 
 class _Rotary(torch.autograd.Function):  # type: ignore[misc]
-    """Its gradient turns the other way, so it can be differentiated as often as wanted."""
+    """The rotation, whose gradient is the inverse rotation, so that it can be differentiated any number of times."""
 
     @staticmethod
     def forward(
@@ -135,10 +138,10 @@ class _Rotary(torch.autograd.Function):  # type: ignore[misc]
 def launch_rotary(
     query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One launch of the kernel, which writes over copies."""
-    module = liger("rope")
+    """Launch the kernel once; it overwrites copies of the query and the key, which are `(B, T, H, D)`."""
+    module = liger_module("rope")
     assert module is not None
-    copies = [one.clone(memory_format=torch.contiguous_format).transpose(1, 2) for one in (query, key)]
+    copies = [tensor.clone(memory_format=torch.contiguous_format).transpose(1, 2) for tensor in (query, key)]
     with torch.cuda.device_of(query):  # Triton launches on the current device
         first, second, *_ = module.rope_forward(*copies, cos, sin)
     return first.transpose(1, 2), second.transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Softmax in float32 whose result is rounded, without the float32 tensors between."""
+"""Softmax that computes in float32 and rounds its result, without intermediate tensors in float32."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _HALF = (torch.bfloat16, torch.float16)
 
 
 def rounded_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """`torch.nn.functional.softmax(x, dim, dtype=torch.float32).to(dtype)`, in one pass where `x` is of this dtype.
+    """Return `torch.nn.functional.softmax(x, dim, dtype=torch.float32).to(dtype)`, in one pass if `x` has this dtype.
 
-    Shapes: the result has that of `x`. PyTorch's softmax of half precision on CPU computes over the last dimension in
-    float32 and rounds once, so the tensors in float32 are not needed; sums taken in another order let about three
-    results of a million round the other way. With gradients the composition runs: its backward pass reads the result
-    before it was rounded. Along other dimensions the kernel rounds more than once; elsewhere than on CPU nothing has
-    been measured.
+    Shapes: the result has the shape of `x`. PyTorch's softmax of half precision on CPU computes over the last
+    dimension in float32 and rounds once, so the tensors in float32 are not needed; because it sums in another order,
+    about three results of a million round the other way. With gradients the composition runs, because its backward
+    pass reads the result before rounding. So it does along other dimensions, where the kernel rounds more than once,
+    and on other devices than CPU, where nothing has been measured.
     """
     if rounded_softmax_implementation(x, dim, dtype) == "torch-native":
         return functional.softmax(x, dim)
@@ -25,12 +25,12 @@ def rounded_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tens
 
 
 def rounded_softmax_reference(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
-    """The composition that the op replaces; `dtype` may be whatever `Tensor.to` takes."""
+    """Compute the composition that the op replaces; `dtype` may be any argument of `Tensor.to`."""
     return functional.softmax(x, dim, dtype=torch.float32).to(dtype)
 
 
 def rounded_softmax_implementation(x: torch.Tensor, dim: int, dtype: torch.dtype) -> str:
-    """Name of what runs for these arguments: "torch-native" or "reference"."""
+    """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not are_tensors(x) or x.device.type != "cpu" or x.dtype not in _HALF or dtype is not x.dtype:
         return "reference"
     if (x.requires_grad and torch.is_grad_enabled()) or is_transformed() or torch.is_autocast_enabled("cpu"):

@@ -9,15 +9,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from regraft.ops.liger import LigerKernel, liger, takes
+from regraft.ops.liger import LigerKernel, can_run_liger, liger_module
 from regraft.ops.plain import are_tensors, is_plain
 
 
 def row_softmax(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> torch.Tensor:
-    """`torch.nn.functional.softmax(x, -1, dtype=dtype)`, or what `layer`, the model's own `torch.nn.Softmax`, gives.
+    """Return `torch.nn.functional.softmax(x, -1, dtype=dtype)`, or `layer(x)`, by Liger's kernel.
 
-    The kernel computes in float32 only; what is in half precision, and a layer that is not plain or that has another
-    dimension, runs as the original does.
+    Shapes: the result has the shape of `x`. `layer` is the model's own `torch.nn.Softmax`. The kernel computes in
+    float32 only; a result in another dtype, and a layer that is not plain or that has another dimension, run as the
+    original does.
     """
     if row_softmax_implementation(x, dtype=dtype, layer=layer) != "liger":
         return row_softmax_reference(x, dtype=dtype, layer=layer)
@@ -25,24 +26,25 @@ def row_softmax(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any
 
 
 def row_softmax_reference(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> torch.Tensor:
-    """The function, or the module called as the model calls it."""
+    """Call the function, or the module as the model calls it."""
     result: torch.Tensor = functional.softmax(x, -1, dtype=dtype) if layer is None else layer(x)
     return result
 
 
 def row_softmax_implementation(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> str:
-    """Name of what runs for these arguments: "liger" or "reference"."""
-    if not are_tensors(x) or not x.dim() or not takes(x):
+    """Name the implementation for these arguments: "liger" or "reference"."""
+    if not are_tensors(x) or not x.dim() or not can_run_liger(x):
         return "reference"
-    plain = layer is None or (is_plain(layer, nn.Softmax) and layer.dim in (-1, x.dim() - 1))
-    if not plain or (dtype or x.dtype) != torch.float32:
+    is_supported = layer is None or (is_plain(layer, nn.Softmax) and layer.dim in (-1, x.dim() - 1))
+    if not is_supported or (dtype or x.dtype) != torch.float32:
         return "reference"
     return "reference" if torch.is_autocast_enabled(x.device.type) else "liger"
 
 
 @functools.cache
 def _row_softmax_kernel() -> LigerKernel:
-    module = liger("softmax")
+    """Make the kernel of softmax over the last dimension; Liger has to be installed."""
+    module = liger_module("softmax")
     assert module is not None
 
     def forward(x: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
@@ -50,10 +52,10 @@ def _row_softmax_kernel() -> LigerKernel:
         return result, (result,)
 
     def backward(
-        inputs: tuple[torch.Tensor, ...], kept: tuple[torch.Tensor, ...], gradient: torch.Tensor
+        inputs: tuple[torch.Tensor, ...], saved: tuple[torch.Tensor, ...], gradient: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
-        size, warps = module.calculate_settings(gradient.shape[-1])
+        block_size, warps = module.calculate_settings(gradient.shape[-1])
         several_blocks = False
-        return (module._softmax_backward(gradient, *kept, size, warps, several_blocks),)
+        return (module._softmax_backward(gradient, *saved, block_size, warps, several_blocks),)
 
     return LigerKernel(forward, backward, lambda x: functional.softmax(x, -1))

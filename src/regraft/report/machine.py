@@ -1,4 +1,4 @@
-"""The JSON report of `regraft check`; its shape is a contract: keys are added, never changed or removed."""
+"""The JSON report of `regraft check`, whose shape is a contract: keys are added, never changed or removed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from regraft.rules.requirements import missing, requirement
+from regraft.rules.requirements import missing_requirements, requirement
 from regraft.scanning import FileReport, Finding, Miss
 from regraft.source.text import SourceError
 
 
 @dataclass(slots=True)
 class Collector:
-    """Gathers the report file by file, so that a file's analysis can be forgotten when its findings are known.
+    """A collector of the report, file by file, so that a file's analysis can be freed when its findings are known.
 
-    `missing` counts findings by the package that they wait for. With `explain` it also lists near misses and places
-    that were not followed.
+    explain  also list near misses and places that were not followed
+    missing  number of findings by the package that they wait for
     """
 
     explain: bool = False
@@ -30,23 +30,35 @@ class Collector:
     nodes: int = 0
 
     def add(self, report: FileReport) -> None:
+        """Add the report of one file."""
         self.files += 1
         self.classes += report.classes
         self.nodes += report.nodes
         self.errors += report.errors
-        self.findings += [finding(one) for one in report.findings]
-        self.missing.update(one for found in report.findings for one in missing(found.rule.syntax.needs))
+        self.findings += [finding_as_json(finding) for finding in report.findings]
+        self.missing.update(
+            package for finding in report.findings for package in missing_requirements(finding.rule.syntax.needs)
+        )
         if self.explain:
-            self.misses += [_miss(one) for one in report.misses]
+            self.misses += [_miss_as_json(miss) for miss in report.misses]
             self.opaque += [
-                {"file": report.file, "line": one.line, "column": one.column, "reason": one.reason}
-                for one in report.opaque
+                {
+                    "file": report.file,
+                    "line": opaque_node.line,
+                    "column": opaque_node.column,
+                    "reason": opaque_node.reason,
+                }
+                for opaque_node in report.opaque
             ]
 
     def data(self, seconds: float) -> dict[str, Any]:
-        """The whole report."""
+        """Return the whole report, ready for JSON."""
         stats = {"files": self.files, "classes": self.classes, "nodes": self.nodes, "seconds": round(seconds, 3)}
-        data: dict[str, Any] = {"version": 1, "findings": self.findings, "errors": [error(one) for one in self.errors]}
+        data: dict[str, Any] = {
+            "version": 1,
+            "findings": self.findings,
+            "errors": [error_as_json(error) for error in self.errors],
+        }
         data["stats"] = stats
         data["missing"] = dict(sorted(self.missing.items()))
         if self.explain:
@@ -55,35 +67,35 @@ class Collector:
         return data
 
 
-def finding(one: Finding) -> dict[str, Any]:
+def finding_as_json(finding: Finding) -> dict[str, Any]:
     return {
-        "rule": one.rule.id,
-        "file": one.file,
-        "class": one.cls,
-        "function": one.function,
-        "start": {"line": one.start[0], "column": one.start[1]},
-        "end": {"line": one.end[0], "column": one.end[1]},
-        "lines": list(one.lines),
-        "guard": one.guard,
-        "mode": one.mode,
-        "safety": one.rule.syntax.safety,
-        "status": "fixable" if one.fixable else "withheld",
-        "reason": one.reason,
-        "kernel": one.kernel,
-        "needs": [requirement(need) for need in one.rule.syntax.needs],
+        "rule": finding.rule.id,
+        "file": finding.file,
+        "class": finding.cls,
+        "function": finding.function,
+        "start": {"line": finding.start[0], "column": finding.start[1]},
+        "end": {"line": finding.end[0], "column": finding.end[1]},
+        "lines": list(finding.lines),
+        "guard": finding.guard,
+        "mode": finding.mode,
+        "safety": finding.rule.syntax.safety,
+        "status": "fixable" if finding.fixable else "withheld",
+        "reason": finding.reason,
+        "kernel": finding.kernel,
+        "needs": [requirement(need) for need in finding.rule.syntax.needs],
     }
 
 
-def error(one: SourceError) -> dict[str, Any]:
-    return {"file": one.file, "line": one.line, "column": one.column, "message": one.message}
+def error_as_json(error: SourceError) -> dict[str, Any]:
+    return {"file": error.file, "line": error.line, "column": error.column, "message": error.message}
 
 
-def _miss(one: Miss) -> dict[str, Any]:
+def _miss_as_json(miss: Miss) -> dict[str, Any]:
     return {
-        "rule": one.rule.id,
-        "file": one.file,
-        "line": one.line,
-        "column": one.column,
-        "scope": one.scope,
-        "reason": one.reason,
+        "rule": miss.rule.id,
+        "file": miss.file,
+        "line": miss.line,
+        "column": miss.column,
+        "scope": miss.scope,
+        "reason": miss.reason,
     }

@@ -12,12 +12,12 @@ Paint = Callable[..., str]
 
 
 def plain(text: str, **_: object) -> str:
-    """Paint without colour."""
+    """Return the text without colour."""
     return text
 
 
 def concise(finding: Finding, paint: Paint = plain) -> str:
-    """`file:line:col rule [safety] sentence`."""
+    """Return the line `file:line:col rule [safety] sentence` of a finding."""
     place = paint(f"{finding.file}:{finding.start[0]}:{finding.start[1]}", bold=True)
     rule = paint(finding.rule.id, fg="cyan")
     text = f"{place} {rule} [{finding.rule.syntax.safety}] {finding.rule.syntax.summary}"
@@ -25,7 +25,7 @@ def concise(finding: Finding, paint: Paint = plain) -> str:
 
 
 def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
-    """The concise line, the code with a caret frame, what would change, and what stands in the way."""
+    """Yield the concise line, the code with a caret frame, and either the change or the obstacle to it."""
     yield concise(finding, paint)
     number = finding.start[0]
     line = finding.text.replace("\t", " ")
@@ -47,7 +47,7 @@ def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
 
 
 def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:
-    """Near misses and places that were not followed."""
+    """Yield a line for each near miss and each place that was not followed."""
     for miss in report.misses:
         place = paint(f"{miss.file}:{miss.line}:{miss.column}", bold=True)
         yield f"{place} {paint(miss.rule.id, fg='cyan')} no match in {miss.scope}: {miss.reason}"
@@ -55,17 +55,19 @@ def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:
         yield f"{paint(f'{report.file}:{opaque.line}:{opaque.column}', bold=True)} not followed: {opaque.reason}"
 
 
-def error(one: SourceError, paint: Paint = plain) -> str:
-    """`file:line:col error: message`, without the parts that are not known."""
-    place = ":".join(str(part) for part in (one.file, one.line or "", one.column or "") if part)
-    return f"{paint(place, bold=True)} {paint('error', fg='red')}: {one.message}"
+def error(source_error: SourceError, paint: Paint = plain) -> str:
+    """Return the line `file:line:col error: message`, without the parts that are not known."""
+    place = ":".join(
+        str(part) for part in (source_error.file, source_error.line or "", source_error.column or "") if part
+    )
+    return f"{paint(place, bold=True)} {paint('error', fg='red')}: {source_error.message}"
 
 
 def summary(total: Collector) -> str:
-    """One line of totals."""
+    """Return one line of totals."""
     parts = [_count(len(total.findings), "finding")]
     if total.findings:
-        parts[0] += f" ({sum(one['status'] == 'fixable' for one in total.findings)} fixable)"
+        parts[0] += f" ({sum(finding['status'] == 'fixable' for finding in total.findings)} fixable)"
     parts.append(_count(total.files, "file"))
     if total.errors:
         parts.append(_count(len(total.errors), "error"))
@@ -73,4 +75,5 @@ def summary(total: Collector) -> str:
 
 
 def _count(number: int, word: str) -> str:
+    """Return a number with its noun: 1 file, 2 files."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"

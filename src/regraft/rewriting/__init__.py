@@ -1,1 +1,1 @@
-"""Rewriting: a match becomes byte edits, or a reason why the place is left as it is."""
+"""Rewriting: a match becomes byte edits, or a reason why the place stays as it is."""

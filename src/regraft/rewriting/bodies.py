@@ -1,4 +1,4 @@
-"""Rewriting of a whole body: one `return` of the kernel's call."""
+"""Rewriting of a whole function body to one `return` of the kernel call."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from regraft.source.text import Edit, Span
 
 
 def rewrite_body(match: BodyMatch, imports: Imports) -> tuple[Edit, Span, frozenset[str]] | Withheld:
-    """The body as one `return` of the kernel's call: the edit, what it replaces, and what must be imported."""
+    """Replace the body of a function by one `return` of the kernel call.
+
+    Return the edit, the span that it replaces and the qualified names to import, or the reason not to rewrite.
+    """
     source, statements = imports.source, match.statements
     line = statements[0].lineno
-    whole = Span(source.span(statements[0]).start, source.span(statements[-1]).end)
-    if any(whole.start < comment.start < whole.end for comment in source.comments_near(whole)):
+    span = Span(source.span(statements[0]).start, source.span(statements[-1]).end)
+    if any(span.start < comment.start < span.end for comment in source.comments_near(span)):
         return Withheld("a comment stands inside the code that would change", line)
-    if source.text[source.line_starts[line - 1] : whole.start].strip():
+    if source.text[source.line_starts[line - 1] : span.start].strip():
         return Withheld("several statements share a line", line)
-    if any("jit" in ast.unparse(one) for one in match.function.decorator_list):
+    if any("jit" in ast.unparse(decorator) for decorator in match.function.decorator_list):
         return Withheld("TorchScript compiles this function, and would have to compile the kernel", line)
-    if any(isinstance(one, ast.Yield | ast.YieldFrom | ast.Await) for one in walk(match.function)):
+    if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in walk(match.function)):
         return Withheld("the function is a generator", line)
     if imports.obstacle:
         return Withheld(imports.obstacle, line)
@@ -34,8 +37,8 @@ def rewrite_body(match: BodyMatch, imports: Imports) -> tuple[Edit, Span, frozen
     def text(operand: Operand) -> str:
         return source.segment(match.bindings[operand.name]) if isinstance(operand, Var) else repr(operand.value)  # type: ignore[union-attr]
 
-    given = [*map(text, apply.args), *(f"{name}={text(value)}" for name, value in apply.keywords)]
+    arguments = [*map(text, apply.args), *(f"{name}={text(value)}" for name, value in apply.keywords)]
     head = "return "
-    layout = Layout(source, Span(whole.start, whole.end), indentation(source, whole.start), head)
-    call = layout.call(imports.spell(apply.callee.path), given)
-    return Edit(whole, head + call), whole, frozenset({apply.callee.path})
+    layout = Layout(source, Span(span.start, span.end), indentation(source, span.start), head)
+    call = layout.call(imports.spell(apply.callee.path), arguments)
+    return Edit(span, head + call), span, frozenset({apply.callee.path})

@@ -1,4 +1,4 @@
-"""Rewriting of a definition that a decorator marks: one line above it, and above the classes that call it."""
+"""The rewriting of a definition that a decorator marks: one line above it, and one above each class that calls it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from regraft.structure.frame import Function
 
 
 def decorate(match: Match, imports: Imports) -> Patch:
-    """The patch that marks the definition of a match; raises Withheld."""
+    """Return the patch that marks the definition of a match with the decorator; raise Withheld."""
     decorator = match.pattern.decorator
     assert decorator is not None
     marked = definition(match)
     _check(marked, decorator, imports)
     arguments = ", ".join(
-        f'"{one.value}"' if isinstance(one.value, str) else repr(one.value) for one in decorator.arguments
+        f'"{argument.value}"' if isinstance(argument.value, str) else repr(argument.value)
+        for argument in decorator.arguments
     )
-    edits = [_above(marked, f"@{imports.spell(decorator.path)}({arguments})", imports)]
+    edits = [_line_above(marked, f"@{imports.spell(decorator.path)}({arguments})", imports)]
     uses = {decorator.path}
-    called = isinstance(marked, Function) and bool(decorator.callers)
-    callers = tuple(_callers(marked, decorator, imports)) if called else ()
+    is_called = isinstance(marked, Function) and bool(decorator.callers)
+    callers = tuple(_callers(marked, decorator, imports)) if is_called else ()
     for cls in callers:
-        edits.append(_above(cls, f"@{imports.spell(decorator.callers)}({marked.name})", imports))
+        edits.append(_line_above(cls, f"@{imports.spell(decorator.callers)}({marked.name})", imports))
         uses.add(decorator.callers)
     spans = [imports.source.span(marked), *(edit.span for edit in edits)]
-    extent = Span(min(one.start for one in spans), max(one.end for one in spans))
+    extent = Span(min(span.start for span in spans), max(span.end for span in spans))
     also = tuple(cls.name for cls in callers)
     return Patch(match, "decorate", tuple(sorted(edits)), extent, frozenset(uses), also)
 
 
 def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
+    """Raise Withheld where the file does not give the decorator its meaning, or the definition may not be marked."""
     source, line = imports.source, marked.lineno
     package = decorator.path.partition(".")[0]
     if imports.obstacle:
@@ -52,27 +54,27 @@ def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
         raise Withheld("TorchScript may compile what calls this definition", line)
     if isinstance(marked, ast.ClassDef):
         return
-    called = {one.func for one in walk(source.tree) if isinstance(one, ast.Call)}
-    for one in walk(source.tree):
-        if isinstance(one, ast.Name) and one.id == marked.name and one not in called:
-            raise Withheld("the function is used as a value, and the decorator makes it a module", one.lineno)
+    callees = {ast_node.func for ast_node in walk(source.tree) if isinstance(ast_node, ast.Call)}
+    for ast_node in walk(source.tree):
+        if isinstance(ast_node, ast.Name) and ast_node.id == marked.name and ast_node not in callees:
+            raise Withheld("the function is used as a value, and the decorator makes it a module", ast_node.lineno)
 
 
 def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iterator[ast.ClassDef]:
-    """Classes of the file that call a function and are not marked yet; raises Withheld for one above it."""
+    """Yield the classes of the file that call a function; raise Withheld for one that stands above the function."""
     for cls in imports.source.tree.body:
         if not isinstance(cls, ast.ClassDef):
             continue
-        calls = (one.func for one in walk(cls) if isinstance(one, ast.Call))
-        if not any(isinstance(one, ast.Name) and one.id == marked.name for one in calls):
+        callees = (ast_node.func for ast_node in walk(cls) if isinstance(ast_node, ast.Call))
+        if not any(isinstance(callee, ast.Name) and callee.id == marked.name for callee in callees):
             continue
         if cls.lineno < marked.lineno:
             raise Withheld(f"{cls.name}, which calls the function, stands above it", cls.lineno)
         yield cls
 
 
-def _above(node: Definition, text: str, imports: Imports) -> Edit:
-    """The line directly above a definition."""
+def _line_above(node: Definition, text: str, imports: Imports) -> Edit:
+    """Return the edit that inserts a line directly above a definition."""
     source = imports.source
     start = source.line_starts[node.lineno - 1]
     indent = indentation(source, start)

@@ -1,4 +1,4 @@
-"""Source text for the kernel call: every value by an expression that gives it at the place of the call."""
+"""The source text of a kernel call: each value is written as an expression that gives it at the place of the call."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from regraft.source.imports import Imports
 from regraft.source.text import Span
 from regraft.structure.model import MISSING, Node, Statement, Value
 
-_ARITHMETIC = (
+_ARITHMETIC_SYNTAX = (
     ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call,
     ast.expr_context, ast.operator, ast.unaryop,
 )  # fmt: skip
-_TURNS = frozenset({"transpose", "permute"})
-_TURNED = (ast.Name, ast.Attribute, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
+_TRANSPOSING_OPS = frozenset({"transpose", "permute"})
+_TRANSPOSITION_SYNTAX = (ast.Name, ast.Attribute, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
 
 
 @dataclass(eq=False)
 class Withheld(Exception):
-    """Why a match cannot be rewritten, and at which line."""
+    """The reason why a match is not rewritten, with the line of the obstacle; raised, or returned instead of edits."""
 
     reason: str
     line: int
@@ -31,58 +31,62 @@ class Withheld(Exception):
 
 @dataclass(slots=True)
 class Renderer:
-    """Writes one kernel call for one match.
+    """A writer of the source text of one kernel call for one match.
 
-    deleted   statements that will be gone when the call runs
-    kept      values that a kept statement will hold under a name: value → name
-    spliced   expressions of the replaced text that the call repeats, in the order of the text
+    deleted        statements that will be gone when the call runs
+    reduced_names  value → name, for the values that a statement of which only they remain binds to a name
+    used           qualified names that the written text uses, which have to be imported
+    spliced        nodes of the replaced text whose expressions the call repeats, in the order of the text
+    mentioned      identifiers that the matched expressions contain
     """
 
     match: Match
     imports: Imports
     root_span: Span
     deleted: Collection[Statement]
-    kept: Mapping[Value, str]
+    reduced_names: Mapping[Value, str]
     used: set[str] = field(default_factory=set)
     spliced: list[Node] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)
-    root: Node | None = None  # whose place the call takes; None: the last output's
-    time: int = 0  # when the call runs; 0: when the root did
-    runs: Callable[[Node], bool] = lambda _: True  # whether a node runs where the call does
-    read: list[tuple[int, Value]] = field(default_factory=list)  # attributes, with how many expressions precede them
+    root: Node | None = None  # the node whose place the call takes; None: the match's root
+    time: int = 0  # the time at which the call runs; 0: the time of the replaced node
+    can_run: Callable[[Node], bool] = lambda _: True  # whether a node can run where the call does
+    attribute_reads: list[tuple[int, Value]] = field(default_factory=list)  # (expressions spliced before, attribute)
 
     def __post_init__(self) -> None:
-        self.time = self.time or self._place().time
+        self.time = self.time or self._replaced_node().time
         for node in self.match.nodes:
-            self.mentioned.update(one.id for one in ast.walk(node.expr) if isinstance(one, ast.Name))
+            self.mentioned.update(ast_node.id for ast_node in ast.walk(node.expr) if isinstance(ast_node, ast.Name))
 
-    def _place(self) -> Node:
+    def _replaced_node(self) -> Node:
+        """Return the node whose place the call takes."""
         return self.root or self.match.root
 
-    def in_order(self) -> bool:
-        """Whether the call evaluates what it repeats, and reads attributes, in the order of the original."""
+    def is_in_order(self) -> bool:
+        """Return whether the call evaluates spliced expressions and reads attributes in the order of the original."""
         times = [node.time for node in self.spliced]
         late = any(
-            other.effect and other.time <= value.born and other.statement is self._place().statement
-            for position, value in self.read
+            inner.effect and inner.time <= value.born and inner.statement is self._replaced_node().statement
+            for position, value in self.attribute_reads
             for node in self.spliced[position:]
-            for other in self._within(node)
+            for inner in self._nodes_within(node)
         )
         return times == sorted(times) and not late
 
-    def _within(self, node: Node) -> list[Node]:
+    def _nodes_within(self, node: Node) -> list[Node]:
+        """Return the nodes of the same statement whose expressions lie inside the expression of `node`."""
         source = self.imports.source
         outer = source.span(node.expr)
-        inside = []
-        for other in self.match.body.nodes:
-            if other.statement is node.statement and isinstance(other.expr, ast.expr):
-                span = source.span(other.expr)
+        inner_nodes = []
+        for candidate in self.match.body.nodes:
+            if candidate.statement is node.statement and isinstance(candidate.expr, ast.expr):
+                span = source.span(candidate.expr)
                 if outer.start <= span.start and span.end <= outer.end:
-                    inside.append(other)
-        return inside
+                    inner_nodes.append(candidate)
+        return inner_nodes
 
     def call(self, target: Apply, wrap: Callable[[str, list[str]], str]) -> str:
-        """The call of the kernel; `wrap` lays out function and arguments on the lines."""
+        """Return the text of the kernel call `target`; `wrap(function, arguments)` lays the call out on lines."""
         if not isinstance(target.callee, Ref):
             text = self.operand(target)
             return f"({text})" if isinstance(target.callee, str) else text
@@ -90,9 +94,10 @@ class Renderer:
         return wrap(function, self.arguments(target))
 
     def arguments(self, target: Apply) -> list[str]:
+        """Return the texts of the arguments; keyword arguments that are unbound or at their default are left out."""
         assert isinstance(target.callee, Ref)
         defaults = kernel_parameters(target.callee.path)
-        arguments = [self.operand(one) for one in target.args]
+        arguments = [self.operand(operand) for operand in target.args]
         for name, operand in target.keywords:
             if isinstance(operand, Var) and operand.name not in self.match.bindings:
                 continue  # of an optional node that is not there
@@ -101,21 +106,23 @@ class Renderer:
         return arguments
 
     def spell(self, qualified: str) -> str:
-        """A qualified name as this file writes it; withheld when a local variable hides the name."""
+        """Return a qualified name as this file writes it; raise Withheld where a local variable hides the name."""
         spelling = self.imports.spell(qualified)
         root = spelling.split(".")[0]
         self.used |= {qualified, "torch"} if root == "torch" else {qualified}
         if root in self.match.body.log:
-            raise self._withheld(f"{root} is a local variable here")
+            raise self._withholding(f"{root} is a local variable here")
         return spelling
 
     def _is_default(self, operand: Operand, default: object) -> bool:
+        """Return whether a variable stands for a constant that equals the default of its parameter."""
         value = self.match.bindings.get(operand.name) if isinstance(operand, Var) else None
         if value is None or value.const is MISSING:
             return False
         return type(value.const) is type(default) and value.const == default
 
     def operand(self, operand: Operand | Slice) -> str:
+        """Return the text of an operand of the rule's target; raise Withheld for a wildcard."""
         if isinstance(operand, Var):
             return self.value(self.match.bindings[operand.name])
         if isinstance(operand, Const):
@@ -123,59 +130,61 @@ class Renderer:
         if isinstance(operand, Ref):
             return operand.path if operand.path.startswith("self.") else self.spell(operand.path)
         if isinstance(operand, Attr):
-            return f"{self._atom(operand.base)}.{operand.name}"
+            return f"{self._atom_text(operand.base)}.{operand.name}"
         if isinstance(operand, Item):
-            return f"{self._atom(operand.base)}[{self.operand(operand.index)}]"
+            return f"{self._atom_text(operand.base)}[{self.operand(operand.index)}]"
         if isinstance(operand, Slice):
-            return ":".join("" if one is None else self.operand(one) for one in (operand.start, operand.stop))
+            return ":".join("" if bound is None else self.operand(bound) for bound in (operand.start, operand.stop))
         if isinstance(operand, Group):
-            inner = ", ".join(self.operand(one) for one in operand.items)
+            inner = ", ".join(self.operand(element) for element in operand.items)
             return f"({inner},)" if len(operand.items) == 1 else f"({inner})"
         if isinstance(operand, Apply):
-            return self._apply(operand)
-        raise self._withheld(f"the rule's target has a wildcard: {operand}")
+            return self._apply_text(operand)
+        raise self._withholding(f"the rule's target has a wildcard: {operand}")
 
-    def _apply(self, operand: Apply) -> str:
+    def _apply_text(self, operand: Apply) -> str:
+        """Return the text of an operator expression or a call."""
         if isinstance(operand.callee, str):
             if operand.callee == "neg":
-                return f"-{self._atom(operand.args[0])}"
-            return f" {operand.callee} ".join(self._atom(one) for one in operand.args)
-        arguments = [self.operand(one) for one in operand.args]
+                return f"-{self._atom_text(operand.args[0])}"
+            return f" {operand.callee} ".join(self._atom_text(argument) for argument in operand.args)
+        arguments = [self.operand(argument) for argument in operand.args]
         arguments += [f"{name}={self.operand(value)}" for name, value in operand.keywords]
-        return f"{self._atom(operand.callee)}({', '.join(arguments)})"
+        return f"{self._atom_text(operand.callee)}({', '.join(arguments)})"
 
-    def _atom(self, operand: Operand) -> str:
+    def _atom_text(self, operand: Operand) -> str:
+        """Return the text of an operand, in parentheses where `.` or an operator may not follow it otherwise."""
         text = self.operand(operand)
         simple = isinstance(operand, Attr | Item | Ref) or text.replace(".", "").replace("_", "").isalnum()
-        return text if simple or _closed(text) else f"({text})"
+        return text if simple or _is_closed(text) else f"({text})"
 
     def value(self, value: Value) -> str:
-        """An expression that gives `value` where the call will stand."""
-        name = self._name(value)
+        """Return an expression that gives `value` where the call will stand; raise Withheld where there is none."""
+        name = self._local_name(value)
         if name is not None:
             return name
         if value.origin == "const":
-            return self._constant(value.const)
+            return self._constant_text(value.const)
         if value.origin == "path":
-            return self._path(value)
+            return self._path_text(value)
         if value.origin == "global":
-            return self._global(value)
-        found = value.attribute()
-        if found is not None and not (self._in_root(value) and self._is_written(value)):
-            return f"{self.value(found[0])}.{found[1]}"
-        if self._in_root(value):
+            return self._global_text(value)
+        attribute = value.attribute()
+        if attribute is not None and not (self._is_in_root(value) and self._is_written(value)):
+            return f"{self.value(attribute[0])}.{attribute[1]}"
+        if self._is_in_root(value):
             return self._splice(value)
-        repeated = self.again(value)
+        repeated = self.recomputation(value)
         if repeated is not None:
             return repeated
-        raise self._withheld(
+        raise self._withholding(
             f"{value.names[0] if value.names else 'a value'} is not available where the kernel is called"
         )
 
-    def _name(self, value: Value) -> str | None:
-        """A local name that holds the value at the call."""
-        if value in self.kept:
-            return self.kept[value]
+    def _local_name(self, value: Value) -> str | None:
+        """Return a local name that is bound to the value at the time of the call; None where there is none."""
+        if value in self.reduced_names:
+            return self.reduced_names[value]
         time = self.time
         names = [name for name in value.names if "." not in name]
         # of several names for one value, the one that the matched code itself uses
@@ -184,117 +193,143 @@ class Renderer:
                 return name
         return None
 
-    def _constant(self, const: object) -> str:
-        """A constant as the matched code spells it."""
+    def _constant_text(self, const: object) -> str:
+        """Return a constant as the matched code spells it, else its `repr`."""
         for node in self.match.nodes:
-            for one in ast.walk(node.expr):
-                if isinstance(one, ast.Constant) and type(one.value) is type(const) and one.value == const:
-                    return self.imports.source.segment(one)
+            for ast_node in ast.walk(node.expr):
+                if (
+                    isinstance(ast_node, ast.Constant)
+                    and type(ast_node.value) is type(const)
+                    and ast_node.value == const
+                ):
+                    return self.imports.source.segment(ast_node)
         return repr(const)
 
-    def _path(self, value: Value) -> str:
+    def _path_text(self, value: Value) -> str:
+        """Return the text of an attribute path of the instance; raise Withheld where it may have changed."""
         time = self.time
-        self.read.append((len(self.spliced), value))
+        self.attribute_reads.append((len(self.spliced), value))
         parts = value.name.split(".")
-        if not value.is_layer and self._changes(value.born, time):
-            raise self._withheld(f"{value.name} may have changed before the kernel is called")
+        if not value.is_layer and self._can_change_attributes(value.born, time):
+            raise self._withholding(f"{value.name} may have changed before the kernel is called")
         for length in range(2, len(parts) + 1):
             path = ".".join(parts[:length])
             stored = self.match.body.reaching(path, time, self.deleted)
             if stored is not None and stored is not value:
-                raise self._withheld(f"{path} is assigned in this function")
+                raise self._withholding(f"{path} is assigned in this function")
         return ".".join((self._receiver(), *parts[1:]))
 
     def _receiver(self) -> str:
-        """The function's first parameter, which is the instance where attributes of it are read."""
+        """Return the name of the function's first parameter, which is the instance where its attributes are read."""
         arguments = self.match.body.node.args
-        return next((one.arg for one in (*arguments.posonlyargs, *arguments.args)), "")
+        return next((parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)), "")
 
-    def _global(self, value: Value) -> str:
+    def _global_text(self, value: Value) -> str:
         return self.spell(value.name) if "." in value.name else value.name
 
-    def _in_root(self, value: Value) -> bool:
+    def _is_in_root(self, value: Value) -> bool:
+        """Return whether the expression of a value lies inside the text that the call replaces."""
         node = value.node
-        if self.time != self._place().time:
+        if self.time != self._replaced_node().time:
             return False  # the call stands elsewhere
-        if node is None or node.statement is not self._place().statement or not isinstance(node.expr, ast.expr):
+        if (
+            node is None
+            or node.statement is not self._replaced_node().statement
+            or not isinstance(node.expr, ast.expr)
+        ):
             return False
         span = self.imports.source.span(node.expr)
         return self.root_span.start <= span.start and span.end <= self.root_span.end
 
     @staticmethod
     def _is_written(value: Value) -> bool:
-        """Whether an attribute stands in the text; `x.type_as(y)` reads `y.dtype` without a word of it."""
+        """Return whether the source writes an attribute out; `x.type_as(y)` reads `y.dtype` without writing it."""
         return value.node is not None and isinstance(value.node.expr, ast.Attribute)
 
-    def again(self, value: Value) -> str | None:
-        """The text of a computation that gives the same where the call stands, cheaply; None when it may not."""
-        number = self._number(value)
-        return self._turned(value) if number is None else number
+    def recomputation(self, value: Value) -> str | None:
+        """Return text that cheaply computes the same value where the call stands; None where no text is certain to."""
+        text = self._number_text(value)
+        return self._transposition_text(value) if text is None else text
 
-    def _number(self, value: Value) -> str | None:
-        """The text of a number's computation."""
+    def _number_text(self, value: Value) -> str | None:
+        """Return the text that computes a number, where it gives the same number at the call; else None."""
         node = value.node
         if node is None or not isinstance(node.expr, ast.expr) or node.inner is not None:
             return None
         body = self.match.body
-        for one in ast.walk(node.expr):
-            if isinstance(one, ast.Name) and one.id in body.log:
-                held = body.reaching(one.id, node.time)
-                number = held is not None and (
-                    held.kind in ("int", "scalar") or (held.origin, held.name) == ("param", self._receiver())
+        for ast_node in ast.walk(node.expr):
+            if isinstance(ast_node, ast.Name) and ast_node.id in body.log:
+                binding = body.reaching(ast_node.id, node.time)
+                is_number = binding is not None and (
+                    binding.kind in ("int", "scalar") or (binding.origin, binding.name) == ("param", self._receiver())
                 )
-                if not number or body.reaching(one.id, self.time, self.deleted) is not held:
+                if not is_number or body.reaching(ast_node.id, self.time, self.deleted) is not binding:
                     return None
-            elif (isinstance(one, ast.Call) and not self._is_arithmetic(one)) or not isinstance(one, _ARITHMETIC):
+            elif (isinstance(ast_node, ast.Call) and not self._is_arithmetic(ast_node)) or not isinstance(
+                ast_node, _ARITHMETIC_SYNTAX
+            ):
                 return None
-        if self._changes(*sorted((self.time, node.time))):
+        if self._can_change_attributes(*sorted((self.time, node.time))):
             return None
         return self.imports.source.segment(node.expr)
 
-    def _turned(self, value: Value) -> str | None:
-        """The text of a transposed tensor."""
+    def _transposition_text(self, value: Value) -> str | None:
+        """Return the text that transposes a tensor, where it gives the same tensor at the call; else None."""
         node, body = value.node, self.match.body
-        if node is None or node.op not in _TURNS or not isinstance(node.expr, ast.Call) or node.inner is not None:
+        if (
+            node is None
+            or node.op not in _TRANSPOSING_OPS
+            or not isinstance(node.expr, ast.Call)
+            or node.inner is not None
+        ):
             return None
         first, last = sorted((self.time, node.time))
-        if any(one.effect and self.runs(one) for one in self.match.between(first - 1, last + 1)):
+        if any(
+            intermediate.effect and self.can_run(intermediate)
+            for intermediate in self.match.between(first - 1, last + 1)
+        ):
             return None
-        for one in ast.walk(node.expr):
-            if isinstance(one, ast.Name) and one.id in body.log:
-                held = body.reaching(one.id, self.time, self.deleted)
-                if held is None or held is not body.reaching(one.id, node.time):
+        for ast_node in ast.walk(node.expr):
+            if isinstance(ast_node, ast.Name) and ast_node.id in body.log:
+                binding = body.reaching(ast_node.id, self.time, self.deleted)
+                if binding is None or binding is not body.reaching(ast_node.id, node.time):
                     return None
-            elif one is not node.expr and not isinstance(one, _TURNED):
+            elif ast_node is not node.expr and not isinstance(ast_node, _TRANSPOSITION_SYNTAX):
                 return None
         return self.imports.source.segment(node.expr)
 
-    def _changes(self, first: int, last: int) -> bool:
-        """Whether something between two times may change attributes."""
+    def _can_change_attributes(self, first: int, last: int) -> bool:
+        """Return whether a node that is not matched and runs between two times may change attributes."""
         return any(
-            node.effect and node.op in ("call", "py.store") and self.runs(node)
+            node.effect and node.op in ("call", "py.store") and self.can_run(node)
             for node in self.match.between(first, last)
         )
 
     def _is_arithmetic(self, call: ast.Call) -> bool:
+        """Return whether a call is one of a function of `math`, of `int` or of `float`."""
         qualified = self.imports.names.resolve(call.func) or ""
         return qualified.startswith("math.") or (isinstance(call.func, ast.Name) and call.func.id in ("int", "float"))
 
     def _splice(self, value: Value) -> str:
+        """Return the text of a value's expression, recording that the call repeats it.
+
+        Raise Withheld at the second time.
+        """
         assert value.node is not None
         if self.match.body.compound.get(value.node.expr, value) is not value:
-            raise self._withheld("the kernel needs a value from inside a call")
+            raise self._withholding("the kernel needs a value from inside a call")
         if value.node in self.spliced:
-            raise self._withheld("the kernel needs an expression twice that has no name")
+            raise self._withholding("the kernel needs an expression twice that has no name")
         self.spliced.append(value.node)
         return self.imports.source.segment(value.node.expr)
 
-    def _withheld(self, reason: str) -> Withheld:
+    def _withholding(self, reason: str) -> Withheld:
+        """Return the Withheld for a reason at the line of the match's root."""
         return Withheld(reason, self.match.root.statement.node.lineno)
 
 
-def _closed(text: str) -> bool:
-    """True when the text is one bracketed or called expression that needs no parentheses."""
+def _is_closed(text: str) -> bool:
+    """Return whether the text is one expression that binds so tightly that it needs no parentheses."""
     try:
         node = ast.parse(text, mode="eval").body
     except SyntaxError:

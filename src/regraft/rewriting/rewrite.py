@@ -1,10 +1,10 @@
-"""Rewriting: a match becomes byte edits, or a reason why not."""
+"""Rewriting: a match becomes byte edits, or the reason why it is not rewritten."""
 
 from __future__ import annotations
 
 from regraft.matching.result import Assumes, Holds, Match
 from regraft.rewriting.decorate import decorate
-from regraft.rewriting.multiple_outputs import SeveralRewriter
+from regraft.rewriting.multiple_outputs import MultipleOutputRewriter
 from regraft.rewriting.render import Withheld
 from regraft.rewriting.single_output import Mode, Patch, Rewriter
 from regraft.rewriting.versioned import GuardedRewriter
@@ -14,17 +14,17 @@ __all__ = ["Mode", "Patch", "rewrite"]
 
 
 def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
-    """The patch for a match, or why it is withheld."""
+    """Return the patch for a match, or the reason why it is withheld."""
     try:
-        assumed = next((test.reason for test in match.tests if isinstance(test, Assumes)), None)
-        if assumed is not None:
-            raise Withheld(assumed, match.root.statement.node.lineno)
+        assumption = next((test.reason for test in match.tests if isinstance(test, Assumes)), None)
+        if assumption is not None:
+            raise Withheld(assumption, match.root.statement.node.lineno)
         if match.pattern.decorator is not None:
             return decorate(match, imports)
         if len(match.roots) > 1:
-            return SeveralRewriter(match, imports).patch()
+            return MultipleOutputRewriter(match, imports).patch()
         rewriter = Rewriter(match, imports)
-        conditional = any(isinstance(test, Holds) for test in match.tests)
-        return (GuardedRewriter(match, imports) if conditional or rewriter.has_branches() else rewriter).patch()
+        is_conditional = any(isinstance(test, Holds) for test in match.tests)
+        return (GuardedRewriter(match, imports) if is_conditional or rewriter.has_branches() else rewriter).patch()
     except Withheld as reason:
         return reason

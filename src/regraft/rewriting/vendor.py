@@ -19,7 +19,7 @@ Needs only PyTorch. Regenerate it with `regraft check --fix --vendor`.
 
 
 def vendored_names(text: bytes) -> tuple[str, ...]:
-    """Ops that a module imports from its vendored copy, or that a vendored copy defines."""
+    """Return the ops, sorted, that a module imports from its vendored copy, or that a vendored copy defines."""
     names: set[str] = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom) and node.module == "regraft_ops":
@@ -30,7 +30,7 @@ def vendored_names(text: bytes) -> tuple[str, ...]:
 
 
 def vendor_source(names: Sequence[str]) -> str:
-    """One module with the ops `names` and what they need; KeyError for an op that does not exist."""
+    """Return the source of one module with the ops `names` and all that they use; raise KeyError for an unknown op."""
     unknown = sorted(set(names) - _ops())
     if unknown:
         raise KeyError(f"no op is called {', '.join(unknown)}")
@@ -51,7 +51,7 @@ def vendor_source(names: Sequence[str]) -> str:
 
 
 def _ops() -> set[str]:
-    """Names of the ops: the functions that the package exports and its files define."""
+    """Return the names of the ops: those that the package exports and its files define."""
     exported = next(
         ast.literal_eval(node.value)
         for node in ast.parse((OPS / "__init__.py").read_bytes()).body
@@ -64,7 +64,7 @@ def _ops() -> set[str]:
 
 
 def _defines(node: ast.stmt) -> tuple[str, ...]:
-    """Names that a statement at the top of a file defines."""
+    """Return the names that a statement at the top of a file defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return (node.name,)
     targets = node.targets if isinstance(node, ast.Assign) else ()
@@ -72,23 +72,27 @@ def _defines(node: ast.stmt) -> tuple[str, ...]:
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    """Return the identifiers below a node."""
+    return {ast_node.id for ast_node in ast.walk(node) if isinstance(ast_node, ast.Name)}
 
 
 def _reachable(names: Iterable[str], defined: Mapping[str, ast.stmt]) -> set[str]:
-    """The names, and whatever the definitions of these use; the files of the ops share no private names."""
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name in defined and name not in found:
-            found.add(name)
-            waiting += _names(defined[name])
-    return found
+    """Return the names that are defined, and those that their definitions use, directly or not.
+
+    The files of the ops share no private names, so that one mapping holds the definitions of all files.
+    """
+    reachable: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name in defined and name not in reachable:
+            reachable.add(name)
+            pending += _names(defined[name])
+    return reachable
 
 
 def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
-    """One import a line, for the names that are used; imports within Regraft fall away."""
+    """Yield a line for each imported name that is used; imports from Regraft itself are left out."""
     if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("regraft"):
         for alias in node.names:
             if node.module == "__future__" or (alias.asname or alias.name) in used:
@@ -100,12 +104,13 @@ def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
 
 
 def _import_order(line: str) -> tuple[int, bool, str]:
-    """`__future__`, then the standard library, then the rest; `import` before `from`."""
+    """Return a sort key: `__future__`, then the standard library, then other packages; `import` before `from`."""
     package = line.split()[1].partition(".")[0]
     group = 0 if package == "__future__" else 1 if package in sys.stdlib_module_names else 2
     return group, line.startswith("from"), line
 
 
 def _segment(text: str, node: ast.stmt) -> str:
-    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+    """Return the source text of a statement with its decorators."""
+    first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
     return "\n".join(text.splitlines()[first - 1 : node.end_lineno])

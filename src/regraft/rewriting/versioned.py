@@ -1,7 +1,8 @@
-"""Rewriting a match that holds under conditions of the source: mode version over a range of statements.
+"""The rewriting of a match that holds under conditions of the source: mode version over a range of statements.
 
-The statements from the first matched one to the one of the output become the other branch, unchanged; the kernel runs
-where the conditions hold. They are tested, and the kernel's arguments read, before the first of these statements.
+The statements from the first matched one to that of the output become the other branch, unchanged; the kernel runs
+where the conditions hold. The conditions are tested, and the kernel's arguments read, before the first of these
+statements.
 """
 
 from __future__ import annotations
@@ -21,30 +22,36 @@ from regraft.structure.calls import own_op
 from regraft.structure.guards import Atom, Guard
 from regraft.structure.model import Node
 
-_LEAVING = (ast.Raise, ast.Return, ast.Break, ast.Continue, ast.Assert, ast.Delete)
+_UNSKIPPABLE = (ast.Raise, ast.Return, ast.Break, ast.Continue, ast.Assert, ast.Delete)
 _TESTABLE = (
     ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.UnaryOp, ast.expr_context, ast.cmpop, ast.unaryop,
 )  # fmt: skip
 
 
 class GuardedRewriter(Rewriter):
-    """The patch of a match under conditions, mode version; raises Withheld."""
+    """A maker of the patch of one match under conditions, in mode version."""
 
     def patch(self) -> Patch:
         root = self.root.expr
         if not isinstance(root, ast.expr):
-            raise self._withheld("the last step is an in-place statement", self.root)
+            raise self._withholding("the last step is an in-place statement", self.root)
         self._check_places(root, self.root)
         for node in self.match.nodes:
-            self._sibling(node)
+            self._statement_number(node)
         if self._is_versioned():
-            raise self._withheld("the kernel already runs in the other branch, under other conditions", self.root)
+            raise self._withholding("the kernel already runs in the other branch, under other conditions", self.root)
         self._check_skipped()
         span = without_parentheses(self.source, self.source.span(root))
-        statements = self._statements
+        statements = self._range_statements
         indent = indentation(self.source, self.source.span(statements[0]).start)
         renderer = Renderer(
-            self.match, self.imports, span, (), {}, time=self._start, runs=lambda node: self._runs(node.guard)
+            self.match,
+            self.imports,
+            span,
+            (),
+            {},
+            time=self._range_start,
+            can_run=lambda node: self._can_run(node.guard),
         )
         condition = " and ".join(self._conditions(renderer))
         layout = Layout(self.source, span, indent + indent_unit(self.source) * bool(condition))
@@ -52,207 +59,260 @@ class GuardedRewriter(Rewriter):
         if condition:
             fast = self._kernel_statement(statements[-1], span, call, layout.indent)
             return self._branches(statements, condition, [fast], renderer.used)
-        whole = Span(self.source.span(statements[0]).start, self.source.span(statements[-1]).end)
-        self._check_comments(whole, self.root)
+        range_span = Span(self.source.span(statements[0]).start, self.source.span(statements[-1]).end)
+        self._check_comments(range_span, self.root)
         self._block_lines(statements)
         text = self._kernel_statement(statements[-1], span, call, "").rstrip("\r\n")
-        return Patch(self.match, "substitute", (Edit(whole, text),), whole, frozenset(renderer.used))
+        return Patch(self.match, "substitute", (Edit(range_span, text),), range_span, frozenset(renderer.used))
 
     # the range
 
     @cached_property
-    def _siblings(self) -> list[ast.stmt]:
+    def _preceding_statements(self) -> list[ast.stmt]:
+        """The statements of the root's block up to the root's.
+
+        Raises Withheld where that is the head of a statement.
+        """
         root = self.root.statement.node
         if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
-            raise self._withheld(f"the kernel would stand in the head of a {type(root).__name__.lower()}", self.root)
-        around = self._statements_around(root)
-        return around[: around.index(root) + 1]
+            raise self._withholding(
+                f"the kernel would stand in the head of a {type(root).__name__.lower()}", self.root
+            )
+        block = self._block_around(root)
+        return block[: block.index(root) + 1]
 
     @cached_property
-    def _places(self) -> dict[int, int]:
-        """Which statement of the block each expression is in."""
-        return {id(one): number for number, outer in enumerate(self._siblings) for one in ast.walk(outer)}
+    def _statement_numbers(self) -> dict[int, int]:
+        """The index in `_preceding_statements` of each syntax node, by `id`."""
+        return {
+            id(ast_node): number
+            for number, outer in enumerate(self._preceding_statements)
+            for ast_node in ast.walk(outer)
+        }
 
-    def _sibling(self, node: Node) -> int:
-        found = self._places.get(id(node.expr))
-        if found is None:
-            raise self._withheld("the nodes are in different branches", node)
-        return found
+    def _statement_number(self, node: Node) -> int:
+        """Return the index in `_preceding_statements` of a node's statement.
 
-    @cached_property
-    def _statements(self) -> list[ast.stmt]:
-        return self._siblings[min(map(self._sibling, self.match.nodes)) :]
-
-    @cached_property
-    def _inside(self) -> list[Node]:
-        """Nodes of the range."""
-        first = len(self._siblings) - len(self._statements)
-        return [node for node in self.match.body.nodes if self._places.get(id(node.expr), -1) >= first]
+        Raise Withheld where it is not among them.
+        """
+        number = self._statement_numbers.get(id(node.expr))
+        if number is None:
+            raise self._withholding("the nodes are in different branches", node)
+        return number
 
     @cached_property
-    def _start(self) -> int:
-        """The time just before the first node of the range."""
-        return min(node.time for node in self._inside)
+    def _range_statements(self) -> list[ast.stmt]:
+        """The statements from the first matched one to the root's."""
+        return self._preceding_statements[min(map(self._statement_number, self.match.nodes)) :]
+
+    @cached_property
+    def _range_nodes(self) -> list[Node]:
+        """The nodes of the body, matched or not, whose expressions lie in the range of statements."""
+        first = len(self._preceding_statements) - len(self._range_statements)
+        return [node for node in self.match.body.nodes if self._statement_numbers.get(id(node.expr), -1) >= first]
+
+    @cached_property
+    def _range_start(self) -> int:
+        """The time of the first node of the range."""
+        return min(node.time for node in self._range_nodes)
 
     def _is_versioned(self) -> bool:
-        """Whether a rewrite has left the range as the other branch of the same kernel: one version is enough."""
+        """Return whether the range is the other branch of the same kernel already, which an earlier rewrite left."""
         kernel = self.match.pattern.kernel
-        first = self._statements[0]
+        first = self._range_statements[0]
         for outer in ast.walk(self.match.body.node):
-            if not isinstance(outer, ast.If) or not any(self._calls(one, kernel) for one in outer.body):
+            if not isinstance(outer, ast.If) or not any(self._calls(statement, kernel) for statement in outer.body):
                 continue
-            returns = isinstance(outer.body[-1], ast.Return) and outer in self._siblings
-            if returns or any(one is first for branch in outer.orelse for one in ast.walk(branch)):
+            returns = isinstance(outer.body[-1], ast.Return) and outer in self._preceding_statements
+            if returns or any(ast_node is first for branch in outer.orelse for ast_node in ast.walk(branch)):
                 return True
         return False
 
     def _calls(self, statement: ast.stmt, kernel: str) -> bool:
-        calls = (one for one in ast.walk(statement) if isinstance(one, ast.Call))
-        named = (self.imports.names.resolve(one.func) or "" for one in calls)
-        return any(kernel in (one, own_op(one)) for one in named)
+        """Return whether a statement calls the kernel, under its own name or a vendored one."""
+        calls = (ast_node for ast_node in ast.walk(statement) if isinstance(ast_node, ast.Call))
+        callees = (self.imports.names.resolve(call.func) or "" for call in calls)
+        return any(kernel in (callee, own_op(callee)) for callee in callees)
 
     # what the fast branch leaves out
 
     @cached_property
-    def _entry(self) -> Guard:
+    def _entry_guard(self) -> Guard:
         """The condition under which the range is reached."""
-        return self.match.body.entered[self._statements[0]]
+        return self.match.body.entered[self._range_statements[0]]
 
     @cached_property
-    def _needed(self) -> tuple[Guard, ...]:
-        """What must hold beyond that: the conditions of the match, and those under which its nodes run."""
+    def _needed_guards(self) -> tuple[Guard, ...]:
+        """The guards of the match's conditions and nodes that `_entry_guard` does not imply, in order of time."""
         skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
         parts = [part for test in self.match.tests if isinstance(test, Holds) for part in guards.conjuncts(test.guard)]
-        parts += [part for one in self.match.nodes if one not in skipped for part in guards.conjuncts(one.guard)]
-        held, found = self._entry, []
+        parts += [part for node in self.match.nodes if node not in skipped for part in guards.conjuncts(node.guard)]
+        implied, needed = self._entry_guard, []
         for part in dict.fromkeys(parts):
-            if not guards.implies(held, part):
-                found.append(part)
-                held = guards.conjoin(held, part)
-        return tuple(sorted(found, key=lambda part: min((abs(one.time) for one in guards.atoms(part)), default=0)))
+            if not guards.implies(implied, part):
+                needed.append(part)
+                implied = guards.conjoin(implied, part)
+        return tuple(sorted(needed, key=lambda part: min((abs(atom.time) for atom in guards.atoms(part)), default=0)))
 
     @cached_property
-    def _base(self) -> Guard:
-        result = self._entry
-        for part in self._needed:
+    def _fast_guard(self) -> Guard:
+        """The condition under which the kernel runs."""
+        result = self._entry_guard
+        for part in self._needed_guards:
             result = guards.conjoin(result, part)
         return result
 
-    def _runs(self, guard: Guard) -> bool:
-        return guards.satisfiable(guards.conjoin(self._base, guard))
+    def _can_run(self, guard: Guard) -> bool:
+        """Return whether code under a guard may run where the kernel runs."""
+        return guards.satisfiable(guards.conjoin(self._fast_guard, guard))
 
     def _check_skipped(self) -> None:
-        """Nothing that the range does where the conditions hold is missed, and nothing that it binds is read later."""
+        """Raise Withheld where the fast branch misses something.
+
+        That is an effect of the range that the conditions do not exclude, or a name that the range binds for later.
+        """
         self._check_values()
         self._check_names()
         self._check_statements()
 
     def _check_values(self) -> None:
-        for node in self._inside:
-            if not self._runs(node.guard):
+        """Raise Withheld where the range computes something in the fast case that the kernel does not replace.
+
+        That is an unmatched node with an effect or whose value is used later, or another use of an inner value.
+        """
+        for node in self._range_nodes:
+            if not self._can_run(node.guard):
                 continue
             if node not in self.matched:
                 if node.effect or node.random:
-                    raise self._withheld("a step in between may have effects, or leave the function", node)
-                if any(use.time > self.root.time and self._runs(guard) for guard, use in uses(node.output)):
-                    raise self._withheld("a value that is computed in between is used later", node)
+                    raise self._withholding("a step in between may have effects, or leave the function", node)
+                if any(use.time > self.root.time and self._can_run(guard) for guard, use in uses(node.output)):
+                    raise self._withholding("a value that is computed in between is used later", node)
             elif node is not self.root:
                 for guard, use in uses(node.output):
-                    if use not in self.matched and self._runs(guard) and not self._only_for_match(use):
-                        raise self._withheld(f"{use.spelling} of an inner value is read", use)
+                    if use not in self.matched and self._can_run(guard) and not self._only_for_match(use):
+                        raise self._withholding(f"{use.spelling} of an inner value is read", use)
 
     def _check_names(self) -> None:
+        """Raise Withheld where a name that the range binds to a value from outside is read or changed elsewhere."""
         bound = self._bound_names()
-        inside = {id(one) for outer in self._statements for one in ast.walk(outer)}
-        changed = {id(one.target) for one in ast.walk(self.match.body.node) if isinstance(one, ast.AugAssign)}
-        for one in ast.walk(self.match.body.node):
-            if not isinstance(one, ast.Name) or one.id not in bound or id(one) in inside:
+        inside_ids = {id(ast_node) for outer in self._range_statements for ast_node in ast.walk(outer)}
+        changed_ids = {
+            id(ast_node.target) for ast_node in ast.walk(self.match.body.node) if isinstance(ast_node, ast.AugAssign)
+        }
+        for ast_node in ast.walk(self.match.body.node):
+            if not isinstance(ast_node, ast.Name) or ast_node.id not in bound or id(ast_node) in inside_ids:
                 continue
-            if not isinstance(one.ctx, ast.Store) or id(one) in changed:
-                raise self._withheld(f"{one.id} is bound in between and read elsewhere", self.root)
+            if not isinstance(ast_node.ctx, ast.Store) or id(ast_node) in changed_ids:
+                raise self._withholding(f"{ast_node.id} is bound in between and read elsewhere", self.root)
 
     def _check_statements(self) -> None:
-        first = len(self._siblings) - len(self._statements)
+        """Raise Withheld where the fast branch would skip an overridable method or a statement with an effect on flow.
+
+        These statements are `raise`, `return`, `break`, `continue`, `assert` and `del`.
+        """
+        first = len(self._preceding_statements) - len(self._range_statements)
         for site, name in self.match.body.inlined.items():
-            if name.startswith("self.") and self._places.get(id(site), -1) >= first:
-                known = [node for node in self._inside if node.expr is site]
-                if not known or any(self._runs(node.guard) for node in known):
-                    raise self._withheld(f"{name}, which a subclass may override, would not be called", self.root)
-        for one in (inner for outer in self._statements for inner in ast.walk(outer)):
-            if isinstance(one, ast.stmt) and isinstance(one, _LEAVING) and one is not self._statements[-1]:
-                known = [node for node in self._inside if node.statement.node is one]
-                if not known or any(self._runs(node.guard) for node in known):
-                    raise self._withheld(f"a {type(one).__name__.lower()} stands in between", self.root)
+            if name.startswith("self.") and self._statement_numbers.get(id(site), -1) >= first:
+                place_nodes = [node for node in self._range_nodes if node.expr is site]
+                if not place_nodes or any(self._can_run(node.guard) for node in place_nodes):
+                    raise self._withholding(f"{name}, which a subclass may override, would not be called", self.root)
+        for ast_node in (inner for outer in self._range_statements for inner in ast.walk(outer)):
+            if (
+                isinstance(ast_node, ast.stmt)
+                and isinstance(ast_node, _UNSKIPPABLE)
+                and ast_node is not self._range_statements[-1]
+            ):
+                place_nodes = [node for node in self._range_nodes if node.statement.node is ast_node]
+                if not place_nodes or any(self._can_run(node.guard) for node in place_nodes):
+                    raise self._withholding(f"a {type(ast_node).__name__.lower()} stands in between", self.root)
 
     def _only_for_match(self, use: Node) -> bool:
-        """Whether an attribute of an inner value is read for the matched nodes alone, like the dtype of a cast."""
-        return use in self._inside and all(one in self.matched for one in use.output.every_use())
+        """Return whether only matched nodes use what a node reads of an inner value, like the dtype of a cast."""
+        return use in self._range_nodes and all(reader in self.matched for reader in use.output.every_use())
 
     def _bound_names(self) -> set[str]:
-        """Names that the range binds to values that it does not make: the values do not tell who reads these names."""
-        made = {node.output for node in self._inside}
-        found = set()
+        """Return the names that the range binds to values that it does not compute, but for the name of the output.
+
+        The uses of these values do not tell who reads the names.
+        """
+        outputs = {node.output for node in self._range_nodes}
+        names = set()
         for name, events in self.match.body.log.items():
             for event in events:
-                if self._start <= event.time <= self.root.time and event.statement and event.value not in made:
-                    found.add(name)
-        return found - {target_name(self._statements[-1])}
+                if (
+                    self._range_start <= event.time <= self.root.time
+                    and event.statement
+                    and event.value not in outputs
+                ):
+                    names.add(name)
+        return names - {target_name(self._range_statements[-1])}
 
     # conditions
 
     def _conditions(self, renderer: Renderer) -> list[str]:
+        """Return the texts of the conditions to test before the range; raise Withheld for one that cannot be."""
         texts = [
             f"{renderer.spell(test.predicate)}({renderer.value(test.subject)})"
             for test in self.match.tests
             if isinstance(test, Test)
         ]
-        for part in self._needed:
+        for part in self._needed_guards:
             self._check_testable(part)
             text = guards.text(part)
             texts.append(f"({text})" if isinstance(part, guards.Or) else text)
         return list(dict.fromkeys(texts))
 
     def _check_testable(self, guard: Guard) -> None:
-        """The condition gives before the range what it gives where the source tests it."""
+        """Raise Withheld where an atom of a guard may have another truth value before the range than in its place."""
         for atom in guards.atoms(guard):
             if not self._is_testable(atom):
-                raise self._withheld(f"`{atom.text}` cannot be tested before the first step", self.root)
+                raise self._withholding(f"`{atom.text}` cannot be tested before the first step", self.root)
 
     def _is_testable(self, atom: Atom) -> bool:
+        """Return whether an atom certainly has the same truth value before the range as where the source tests it."""
         try:
             expression = ast.parse(atom.text, mode="eval")
         except SyntaxError:
             return False
         body = self.match.body
-        names = [one for one in ast.walk(expression.body) if isinstance(one, ast.Name)]
-        for one in ast.walk(expression.body):
-            chained = isinstance(one, ast.Compare) and (len(one.ops) > 1 or isinstance(one.left, ast.Compare))
-            if not isinstance(one, _TESTABLE) or chained:
+        names = [ast_node for ast_node in ast.walk(expression.body) if isinstance(ast_node, ast.Name)]
+        for ast_node in ast.walk(expression.body):
+            chained = isinstance(ast_node, ast.Compare) and (
+                len(ast_node.ops) > 1 or isinstance(ast_node.left, ast.Compare)
+            )
+            if not isinstance(ast_node, _TESTABLE) or chained:
                 return False  # not to be recognised as the same test in another place
-            if isinstance(one, ast.Name) and one.id in body.log:
-                before = body.reaching(one.id, self._start)
-                if before is None or before is not body.reaching(one.id, atom.time) or before.origin == "unknown":
+            if isinstance(ast_node, ast.Name) and ast_node.id in body.log:
+                binding = body.reaching(ast_node.id, self._range_start)
+                if (
+                    binding is None
+                    or binding is not body.reaching(ast_node.id, atom.time)
+                    or binding.origin == "unknown"
+                ):
                     return False
-            if isinstance(one, ast.Name) and one.id in self.imports.names.rebound:
+            if isinstance(ast_node, ast.Name) and ast_node.id in self.imports.names.rebound:
                 return False
-        fixed = atom.kind == "none" or all(self._is_immutable(one) for one in names)
-        attributes = any(isinstance(one, ast.Attribute) for one in ast.walk(expression.body))
-        return atom.time > 0 and ((fixed and not attributes) or not self._changes(atom.time))
+        fixed = atom.kind == "none" or all(self._is_immutable(name) for name in names)
+        attributes = any(isinstance(ast_node, ast.Attribute) for ast_node in ast.walk(expression.body))
+        return atom.time > 0 and ((fixed and not attributes) or not self._can_change_attributes(atom.time))
 
     def _is_immutable(self, name: ast.Name) -> bool:
-        """Whether a name certainly holds a number, a string or None: nobody can change those from outside."""
-        value = self.match.body.reaching(name.id, self._start)
+        """Return whether a name certainly holds a number, a string or None, which nobody can change from outside."""
+        value = self.match.body.reaching(name.id, self._range_start)
         if value is not None and value.kind in ("int", "bool", "str", "none", "scalar"):
             return True
         if value is None or value.origin != "param":
             return False
         arguments = self.match.body.node.args
-        usual = {one.arg: default for one, default in defaults(arguments)}
-        constant = isinstance(usual.get(value.name), ast.Constant)
-        everything = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        annotated = (one.annotation for one in everything if one.arg == value.name)
-        return constant or any(one is not None and "bool" in ast.unparse(one) for one in annotated)
+        default_by_name = {parameter.arg: default for parameter, default in defaults(arguments)}
+        constant = isinstance(default_by_name.get(value.name), ast.Constant)
+        parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        annotations = (parameter.annotation for parameter in parameters if parameter.arg == value.name)
+        return constant or any(
+            annotation is not None and "bool" in ast.unparse(annotation) for annotation in annotations
+        )
 
-    def _changes(self, time: int) -> bool:
-        """Whether something that runs before `time` may change attributes."""
-        return any(node.effect and self._runs(node.guard) for node in self.match.between(self._start, time))
+    def _can_change_attributes(self, time: int) -> bool:
+        """Return whether an unmatched node between the start of the range and `time` may change attributes."""
+        return any(node.effect and self._can_run(node.guard) for node in self.match.between(self._range_start, time))

@@ -1,4 +1,4 @@
-"""Loading rules: `packs/<pack>/<name>.rule` with its page `<name>.md`, which is its documentation and its test."""
+"""The loading of rules: `packs/<pack>/<name>.rule` with its page `<name>.md`, both documentation and test."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Literal
 
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Wildcard
-from regraft.matching.pattern import alternatives, bound, made, nodes_of, variables
+from regraft.matching.pattern import alternatives, bound_variables, nodes_of, output_variables, variables
 from regraft.matching.predicates import PREDICATES
 from regraft.rules.kernels import kernel_parameters, positional_parameters
 from regraft.structure.model import MISSING
 
 BUILT_IN = Path(__file__).parent / "packs"
+TEMPLATE = Path(__file__).parent / "template" / "NAME.rule"  # its page stands beside it
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: `id` is `pack/name`; `page` the Markdown text beside it."""
+    """One rule: `id` is `pack/name`; `page` is the Markdown text beside it."""
 
     id: str
     pack: str
@@ -33,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleProblem:
-    """Why a rule cannot be used, and where (1-based)."""
+    """The reason why a rule cannot be used, with its place (1-based; 0 where it is about a selector)."""
 
     path: str
     line: int
@@ -43,7 +44,7 @@ class RuleProblem:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One example of a page: code before and after, or code that stays as it is for a reason."""
+    """One example of a page: code before and after, or code that stays as it is for a reason; `line` is 1-based."""
 
     kind: Literal["rewrite", "unchanged"]
     before: str
@@ -55,22 +56,26 @@ class Example:
 def load_rules(
     select: Sequence[str] = (), ignore: Sequence[str] = (), directories: Sequence[Path] = (BUILT_IN,)
 ) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
-    """The selected rules in order of their ids, and every problem found on the way.
+    """Return the selected rules in order of their ids, and every problem found on the way.
 
     Without a selector these are the rules that need nothing but PyTorch. A selector is a pack (`torch`), a rule
     (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`). The name of its pack alone does not select a
     rule that is off by default.
     """
-    paths = {f"{path.parent.name}/{path.stem}": path for one in directories for path in one.glob("*/*.rule")}
+    paths = {
+        f"{path.parent.name}/{path.stem}": path for directory in directories for path in directory.glob("*/*.rule")
+    }
     problems = [problem for selector in (*select, *ignore) for problem in _check_selector(selector, paths)]
     rules: list[Rule] = []
     for name, path in sorted(paths.items()):
-        if any(_selects(one, name) for one in ignore) or (select and not any(_selects(one, name) for one in select)):
+        if any(_selects(selector, name) for selector in ignore) or (
+            select and not any(_selects(selector, name) for selector in select)
+        ):
             continue
         loaded = load_rule(path)
         if not isinstance(loaded, Rule):
             problems += loaded
-        elif loaded.syntax.off and not any(_selects(one, name) for one in select if one != loaded.pack):
+        elif loaded.syntax.off and not any(_selects(selector, name) for selector in select if selector != loaded.pack):
             continue
         elif select or all(need.package == "torch" for need in loaded.syntax.needs):
             rules.append(loaded)
@@ -78,27 +83,34 @@ def load_rules(
 
 
 def _selects(selector: str, name: str) -> bool:
+    """Return whether a selector is the id, the pack or the bare name of a rule, or a pattern that fits its id."""
     pack, _, bare = name.partition("/")
     return selector in (name, pack, bare) or fnmatchcase(name, selector)
 
 
 def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RuleProblem]:
+    """Yield a problem where a selector fits no rule, or is a bare name that several packs have."""
     packs = {name.partition("/")[0] for name in names}
-    found = [name for name in names if _selects(selector, name)]
-    if not found:
+    matching_names = [name for name in names if _selects(selector, name)]
+    if not matching_names:
         yield RuleProblem(selector, 0, 0, "no rule is called so" + _suggestion(selector, names))
-    elif len(found) > 1 and selector not in packs and all(name.endswith(f"/{selector}") for name in found):
-        yield RuleProblem(selector, 0, 0, f"several rules are called so: {', '.join(sorted(found))}")
+    elif (
+        len(matching_names) > 1
+        and selector not in packs
+        and all(name.endswith(f"/{selector}") for name in matching_names)
+    ):
+        yield RuleProblem(selector, 0, 0, f"several rules are called so: {', '.join(sorted(matching_names))}")
 
 
 def _suggestion(selector: str, paths: Mapping[str, Path]) -> str:
-    known = [word for name in paths for word in (name, *name.split("/"))]
-    close = difflib.get_close_matches(selector, known, 1)
-    return f"; did you mean {close[0]}?" if close else ""
+    """Return a hint at a name that is like the selector; "" where there is none."""
+    words = [word for name in paths for word in (name, *name.split("/"))]
+    matches = difflib.get_close_matches(selector, words, 1)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
-    """One rule and its page, or everything that is wrong with them."""
+    """Return one rule with its page, or all problems of the two files."""
     try:
         syntax = parse_rule(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -110,94 +122,115 @@ def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
         text = page.read_text("utf-8") if page.is_file() else ""
     except (OSError, UnicodeDecodeError) as error:
         return (RuleProblem(str(page), 1, 1, f"cannot be read: {error}"),)
-    problems = [*_check(path, syntax), *_check_page(page, text)]
+    problems = [*_check_rule(path, syntax), *_check_page(page, text)]
     if problems:
         return tuple(problems)
     return Rule(f"{path.parent.name}/{path.stem}", path.parent.name, syntax, path, text)
 
 
-def _check(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
+def _check_rule(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
+    """Yield the problems of a rule that parses: its name, unbound variables, kernels and conditions."""
+
     def problem(message: str, at: Position | None) -> RuleProblem:
         return RuleProblem(str(path), at.line if at else 1, at.column if at else 1, message)
 
     if syntax.name != path.stem:
         yield problem(f"the rule is called {syntax.name} but its file {path.name}", None)
-    constructed = {name for one in syntax.init for name in bound(one)}
-    layers = {name for one in syntax.init for node in nodes_of(one.source) for name in made(node)}
+    constructed = {name for transformation in syntax.init for name in bound_variables(transformation)}
+    layers = {
+        name
+        for transformation in syntax.init
+        for node in nodes_of(transformation.source)
+        for name in output_variables(node)
+    }
     for transformation in (*syntax.init, *syntax.forward):
-        known = constructed | bound(transformation)
-        choices = [constructed - layers | bound(one, certainly=True) for one in alternatives(transformation)]
+        bound_names = constructed | bound_variables(transformation)
+        names_by_alternative = [
+            constructed - layers | bound_variables(alternative, certainly=True)
+            for alternative in alternatives(transformation)
+        ]
         for node in transformation.target:
             if isinstance(node, Wildcard):
                 continue
             for name in dict.fromkeys(variables(node.apply)):
-                if name not in known:
+                if name not in bound_names:
                     yield problem(f"${name} is not bound by the source", node.at or transformation.at)
             for name in dict.fromkeys(name for operand in node.apply.args for name in variables(operand)):
-                if name in known and any(name not in choice for choice in choices):
+                if name in bound_names and any(name not in names for names in names_by_alternative):
                     message = f"${name} is not bound by every alternative: only a keyword argument can be left out"
                     yield problem(message, node.at or transformation.at)
             for message in _check_kernel(node.apply):
                 yield problem(message, node.at or transformation.at)
-    for whole in syntax.bodies:
-        for message in _check_kernel(whole.target.apply):
-            yield problem(message, whole.target.at)
-    # A condition is asked of the alternatives that bind what it speaks of.
-    known = constructed | set().union(*(bound(one) for each in syntax.forward for one in alternatives(each)))
+    for rule_body in syntax.bodies:
+        for message in _check_kernel(rule_body.target.apply):
+            yield problem(message, rule_body.target.at)
+    # A condition is tested in the alternatives that bind its variables.
+    bound_names = constructed | set().union(
+        *(
+            bound_variables(alternative)
+            for transformation in syntax.forward
+            for alternative in alternatives(transformation)
+        )
+    )
     for predicate in syntax.where:
-        for message in _check_predicate(predicate, known):
+        for message in _check_predicate(predicate, bound_names):
             yield problem(message, predicate.at)
 
 
-def _check_predicate(predicate: Predicate, bound: Collection[str]) -> Iterator[str]:
+def _check_predicate(predicate: Predicate, bound_names: Collection[str]) -> Iterator[str]:
+    """Yield the problems of a condition: its name, its number of arguments, unbound variables."""
     if predicate.name not in PREDICATES:
-        close = difflib.get_close_matches(predicate.name, PREDICATES, 1)
-        hint = f"; did you mean {close[0]}?" if close else f"; known are {', '.join(PREDICATES)}"
+        matches = difflib.get_close_matches(predicate.name, PREDICATES, 1)
+        hint = f"; did you mean {matches[0]}?" if matches else f"; known are {', '.join(PREDICATES)}"
         yield f"{predicate.name} is not a condition{hint}"
         return
-    least, most, _ = PREDICATES[predicate.name]
-    if not least <= len(predicate.args) <= most:
-        number = str(least) if least == most else f"{least} to {most}"
-        yield f"{predicate.name} takes {number} argument{'s' * (most > 1)}"
+    minimum, maximum, _ = PREDICATES[predicate.name]
+    if not minimum <= len(predicate.args) <= maximum:
+        number = str(minimum) if minimum == maximum else f"{minimum} to {maximum}"
+        yield f"{predicate.name} takes {number} argument{'s' * (maximum > 1)}"
     for name in dict.fromkeys(name for operand in predicate.args for name in variables(operand)):
-        if name not in bound:
+        if name not in bound_names:
             yield f"${name} is not bound by the source"
 
 
 def _check_kernel(apply: Apply) -> Iterator[str]:
-    """The kernel exists and takes the arguments that the rule gives it."""
+    """Yield a problem where the kernel does not exist or does not take the arguments that the rule gives it."""
     if not isinstance(apply.callee, Ref) or not apply.callee.path.startswith(("regraft.ops.", "torch.")):
         return
     parameters = kernel_parameters(apply.callee.path)
     if not parameters:
         yield f"there is no kernel {apply.callee.path}"
         return
-    places = list(parameters)[: len(apply.args)]
+    positional_names = list(parameters)[: len(apply.args)]
     positional = positional_parameters(apply.callee.path)
     if len(apply.args) > positional:
         yield f"{apply.callee.path} takes {positional} positional arguments"
-    for name in places:
+    for name in positional_names:
         if name in dict(apply.keywords):
             yield f"{apply.callee.path} gets {name} twice"
-    given = {*places, *(name for name, _ in apply.keywords)}
-    for name in sorted(given - set(parameters)):
+    passed_names = {*positional_names, *(name for name, _ in apply.keywords)}
+    for name in sorted(passed_names - set(parameters)):
         yield f"{apply.callee.path} has no parameter {name}"
     for name, default in parameters.items():
-        if default is MISSING and name not in given:
+        if default is MISSING and name not in passed_names:
             yield f"{apply.callee.path} needs {name}"
 
 
 def _check_page(path: Path, text: str) -> Iterator[RuleProblem]:
+    """Yield the problems of a page: missing examples, reasons, or halves of pairs."""
     if not text:
         yield RuleProblem(str(path), 1, 1, "the rule has no page: every rule is documented and tested by one")
         return
     examples = page_examples(text)
-    for one in examples:
-        if one.kind == "unchanged" and not one.reason:
-            yield RuleProblem(str(path), one.line, 1, 'an `unchanged` example says why: `unchanged reason="..."`')
-    for line in _unpaired(text):
+    for example in examples:
+        if example.kind == "unchanged" and not example.reason:
+            yield RuleProblem(str(path), example.line, 1, 'an `unchanged` example says why: `unchanged reason="..."`')
+    for line in _unpaired_fences(text):
         yield RuleProblem(str(path), line, 1, "every `before` is followed by its `after`")
-    if sum(one.kind == "rewrite" for one in examples) < 1 or sum(one.kind == "unchanged" for one in examples) < 2:
+    if (
+        sum(example.kind == "rewrite" for example in examples) < 1
+        or sum(example.kind == "unchanged" for example in examples) < 2
+    ):
         message = "a page needs at least one `before`/`after` pair and two `unchanged` examples"
         yield RuleProblem(str(path), 1, 1, message)
 
@@ -208,8 +241,8 @@ _FENCE = re.compile(
 
 
 def page_examples(text: str) -> tuple[Example, ...]:
-    """The examples of a page, in order: fences `python before`, `python after`, `python unchanged reason="..."`."""
-    found: list[Example] = []
+    """Return the examples of a page in order, from the fences `python before`, `after` and `unchanged reason=...`."""
+    examples: list[Example] = []
     before: tuple[str, int] | None = None
     for fence in _FENCE.finditer(text):
         kind, reason, code = fence.groups()
@@ -217,15 +250,15 @@ def page_examples(text: str) -> tuple[Example, ...]:
         if kind == "before":
             before = code, line
         elif kind == "unchanged":
-            found.append(Example("unchanged", code, "", reason or "", line))
+            examples.append(Example("unchanged", code, "", reason or "", line))
         elif before is not None:
-            found.append(Example("rewrite", before[0], code, "", before[1]))
+            examples.append(Example("rewrite", before[0], code, "", before[1]))
             before = None
-    return tuple(found)
+    return tuple(examples)
 
 
-def _unpaired(text: str) -> Iterator[int]:
-    """Lines of the fences `before` and `after` that lack the other one."""
+def _unpaired_fences(text: str) -> Iterator[int]:
+    """Yield the lines of the fences `before` and `after` that lack the other one."""
     open_line = 0
     for fence in _FENCE.finditer(text):
         line = text.count("\n", 0, fence.start()) + 1

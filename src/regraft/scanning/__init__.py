@@ -1,4 +1,4 @@
-"""Scanning: files to findings, and findings to a rewritten file."""
+"""Scanning: from files to findings, and from findings to a rewritten file."""
 
 from regraft.scanning.check import check_file, check_source, collected_between, failed, uncollected
 from regraft.scanning.files import python_files

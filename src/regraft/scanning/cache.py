@@ -1,7 +1,7 @@
 """Reports of files that were scanned before, one small file each in the user's cache directory.
 
 The key is everything that a report depends on: the file's bytes, package and directory, the rules' text, Regraft's own
-source and the version of Python. Files that it follows by imports are compared with what they were. An entry that
+source and the version of Python. Files that the scan followed by imports are compared by their digests. An entry that
 cannot be read is scanned again; a directory that cannot be written is left alone.
 """
 
@@ -26,58 +26,58 @@ from regraft.structure.model import Opaque
 from regraft.structure.package import digest as file_digest
 
 DAY = 24 * 60 * 60
-KEPT_DAYS = 30
-_PLAIN = tuple(one.name for one in fields(Finding) if one.name not in ("rule", "file", "patch"))
-_TUPLES = ("start", "end", "lines", "tests", "also")
+RETENTION_DAYS = 30
+_PLAIN_FIELDS = tuple(field.name for field in fields(Finding) if field.name not in ("rule", "file", "patch"))
+_TUPLE_FIELDS = ("start", "end", "lines", "tests", "also")
 
 
 class Cache:
-    """Reports by the content of their files, for one choice of rules."""
+    """Reports of scans for one choice of rules, by the content of the scanned files."""
 
     def __init__(self, root: Path, rules: Sequence[CompiledRule]) -> None:
         self.root = root
-        self.rules = {one.rule.id: one.rule for one in rules}
-        self._base = _base(rules)
+        self.rules = {rule.rule.id: rule.rule for rule in rules}
+        self._base_key = _base_key(rules)
         self._packages: dict[Path, str] = {}
         self._digests: dict[str, str] = {}
         self._now = time.time()
         self._writable = True
 
     def load(self, path: Path) -> FileReport | None:
-        """The report of a file that was scanned with the same content before."""
+        """Return the report of a file that was scanned with the same content before; None where there is none."""
         try:
             if not path.is_file() or path.stat().st_size > MAX_BYTES:
                 return None
             data = path.read_bytes()
         except OSError:
             return None  # the scan will say why
-        entry = self._entry(path, data)
+        entry = self._entry_path(path, data)
         try:
             text = entry.read_bytes()
             if self._now - entry.stat().st_mtime > DAY:
                 os.utime(entry)  # still in use
         except OSError:
             return None
-        head, _, content = text.partition(b"\n")
-        if head != checksum(content):
+        stored_checksum, _, content = text.partition(b"\n")
+        if stored_checksum != checksum(content):
             return None
         data = json.loads(content)
-        if any(self._digest(other) != known for other, known in data["followed"].items()):
+        if any(self._digest_of(followed_path) != digest for followed_path, digest in data["followed"].items()):
             return None
         return decode(data, str(path), self.rules)
 
-    def _digest(self, path: str) -> str:
-        """Of a file that others follow, read once."""
-        found = self._digests.get(path)
-        if found is None:
-            found = self._digests[path] = file_digest(Path(path))
-        return found
+    def _digest_of(self, path: str) -> str:
+        """Return the digest of a file that others follow; each file is read once."""
+        digest = self._digests.get(path)
+        if digest is None:
+            digest = self._digests[path] = file_digest(Path(path))
+        return digest
 
     def store(self, report: FileReport) -> None:
-        """Keep the report of a file that could be read."""
+        """Keep a report, unless the file could not be read or the cache cannot be written."""
         if report.source is None or report.errors or not self._writable:
             return
-        entry = self._entry(Path(report.file), report.source.data)
+        entry = self._entry_path(Path(report.file), report.source.data)
         content = json.dumps(encode(report), separators=(",", ":")).encode()
         try:
             entry.parent.mkdir(parents=True, exist_ok=True)
@@ -86,70 +86,73 @@ class Cache:
             self._writable = False
 
     def prune(self) -> None:
-        """Once a day, delete the entries that nobody has used for a month."""
+        """Delete the entries that nobody has used for a month; do so at most once a day."""
         stamp = self.root / "pruned"
         try:
             if not self.root.is_dir() or (stamp.exists() and self._now - stamp.stat().st_mtime < DAY):
                 return
             stamp.touch()
             for entry in self.root.glob("??/*"):
-                if self._now - entry.stat().st_mtime > KEPT_DAYS * DAY:
+                if self._now - entry.stat().st_mtime > RETENTION_DAYS * DAY:
                     entry.unlink()
         except OSError:
             return  # another process prunes, or the directory is not ours
 
-    def _entry(self, path: Path, data: bytes) -> Path:
+    def _entry_path(self, path: Path, data: bytes) -> Path:
+        """Return the path of the entry for a file with the content `data`."""
         package = self._packages.get(path.parent)
         if package is None:
             package = self._packages[path.parent] = f"{package_of(path)}\0{path.parent.resolve()}"
-        key = self._base.copy()
+        key = self._base_key.copy()
         key.update(f"{package}\0".encode())
         key.update(data)
         name = key.hexdigest()
         return self.root / name[:2] / name[2:]
 
 
-def _base(rules: Sequence[CompiledRule]) -> hashlib.blake2b:
-    """What the reports of all files depend on: Python, Regraft's own files, the chosen rules."""
+def _base_key(rules: Sequence[CompiledRule]) -> hashlib.blake2b:
+    """Return a hash of what the reports of all files depend on: Python, Regraft's own files, the chosen rules."""
     key = own_key()
-    add_files(key, [one.rule.path for one in rules])
-    key.update("\0".join(f"{one.rule.id} {one.withheld}" for one in rules).encode())
+    add_files(key, [rule.rule.path for rule in rules])
+    key.update("\0".join(f"{rule.rule.id} {rule.withheld}" for rule in rules).encode())
     return key
 
 
 def encode(report: FileReport) -> dict[str, Any]:
-    """What of a report is plain data: everything but the file's name, its source, and patches."""
+    """Return a report as plain data: all but the file's name, its source, and patches."""
     return {
         "findings": [
-            {"rule": one.rule.id, **{name: getattr(one, name) for name in _PLAIN}} for one in report.findings
+            {"rule": finding.rule.id, **{name: getattr(finding, name) for name in _PLAIN_FIELDS}}
+            for finding in report.findings
         ],
-        "misses": [[one.rule.id, one.line, one.column, one.scope, one.reason] for one in report.misses],
-        "opaque": [[one.line, one.column, one.reason] for one in report.opaque],
-        "errors": [[one.line, one.column, one.message] for one in report.errors],
+        "misses": [[miss.rule.id, miss.line, miss.column, miss.scope, miss.reason] for miss in report.misses],
+        "opaque": [[node.line, node.column, node.reason] for node in report.opaque],
+        "errors": [[error.line, error.column, error.message] for error in report.errors],
         "followed": dict(report.followed),
         "totals": [report.classes, report.nodes, report.seconds],
     }
 
 
-def decode(data: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> FileReport:
-    """The report that `encode` was given, without source and patches."""
-    classes, nodes, seconds = data["totals"]
+def decode(encoded: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> FileReport:
+    """Return the report that `encode` was given, without source and patches."""
+    classes, nodes, seconds = encoded["totals"]
     return FileReport(
         file,
         None,
-        tuple(_finding(one, file, rules) for one in data["findings"]),
-        tuple(Miss(rules[rule], file, *rest) for rule, *rest in data["misses"]),
-        tuple(Opaque(*one) for one in data["opaque"]),
-        tuple(SourceError(file, *one) for one in data["errors"]),
+        tuple(_decode_finding(finding, file, rules) for finding in encoded["findings"]),
+        tuple(Miss(rules[rule], file, *values) for rule, *values in encoded["misses"]),
+        tuple(Opaque(*values) for values in encoded["opaque"]),
+        tuple(SourceError(file, *values) for values in encoded["errors"]),
         classes,
         nodes,
         seconds,
-        data["followed"],
+        encoded["followed"],
     )
 
 
-def _finding(data: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> Finding:
-    plain: dict[str, Any] = {
-        name: tuple(value) if name in _TUPLES else value for name, value in data.items() if name != "rule"
+def _decode_finding(encoded: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> Finding:
+    """Return the finding that `encode` was given, without its patch."""
+    values: dict[str, Any] = {
+        name: tuple(value) if name in _TUPLE_FIELDS else value for name, value in encoded.items() if name != "rule"
     }
-    return Finding(rule=rules[data["rule"]], file=file, **plain)
+    return Finding(rule=rules[encoded["rule"]], file=file, **values)

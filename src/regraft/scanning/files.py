@@ -1,4 +1,4 @@
-"""The Python files below the paths that a user names."""
+"""The search for the Python files below the paths that a user names."""
 
 from __future__ import annotations
 
@@ -12,26 +12,30 @@ SKIPPED_DIRECTORIES = frozenset({".git", ".venv", "venv", "__pycache__", "node_m
 
 
 def python_files(paths: Sequence[Path]) -> Iterator[Path | SourceError]:
-    """The Python files under the paths, each once, in order; a path that is not there is an error.
+    """Yield the Python files under the paths, each once, in order; for a path that is missing, an error.
 
-    Directories are followed through symbolic links, but never twice, so cycles end.
+    Directories are followed through symbolic links, but never twice, so that cycles end.
     """
-    seen: set[str] = set()
+    visited: set[str] = set()
     for path in paths:
         if not path.exists():
             yield SourceError(str(path), 0, 0, "no such file or directory")
         elif path.is_dir():
-            yield from _walk(path, seen)
-        elif os.path.realpath(path) not in seen:
-            seen.add(os.path.realpath(path))
+            yield from _files_below(path, visited)
+        elif os.path.realpath(path) not in visited:
+            visited.add(os.path.realpath(path))
             yield path
 
 
-def _walk(directory: Path, seen: set[str]) -> Iterator[Path | SourceError]:
-    real = os.path.realpath(directory)
-    if real in seen:
+def _files_below(directory: Path, visited: set[str]) -> Iterator[Path | SourceError]:
+    """Yield the Python files below a directory, sorted, that are not in `visited`, and add them.
+
+    Yield errors of reading.
+    """
+    real_path = os.path.realpath(directory)
+    if real_path in visited:
         return
-    seen.add(real)
+    visited.add(real_path)
     try:
         entries = sorted(directory.iterdir())
     except OSError as error:
@@ -40,7 +44,7 @@ def _walk(directory: Path, seen: set[str]) -> Iterator[Path | SourceError]:
     for entry in entries:
         if entry.is_dir():
             if entry.name not in SKIPPED_DIRECTORIES:
-                yield from _walk(entry, seen)
-        elif entry.suffix == ".py" and os.path.realpath(entry) not in seen:
-            seen.add(os.path.realpath(entry))
+                yield from _files_below(entry, visited)
+        elif entry.suffix == ".py" and os.path.realpath(entry) not in visited:
+            visited.add(os.path.realpath(entry))
             yield entry

@@ -20,16 +20,19 @@ from regraft.structure.model import Node, Opaque
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finding:
-    """One place where a rule's kernel applies: plain data, but for the patch.
+    """One place where a rule's kernel applies, as plain data but for the patch.
 
-    cls     the class that it is in, None outside of classes
-    text    the source line on which it starts
-    guard   the condition under which the kernel applies
-    tests   what only the running program can decide of it
-    mode    how the place is rewritten, or would have to be
-    reason  why the rewrite is withheld; "" when it is not
-    patch   None when the rewrite is withheld, or not wanted by who reads the finding
-    also    other definitions that the patch changes
+    cls       the class around the place; None outside of classes
+    function  the function around the place
+    start     line and column of the place; `end` likewise
+    lines     source lines of all matched nodes and of the constructors of their layers
+    text      the source line on which the place starts
+    guard     the condition under which the kernel applies
+    tests     the parts of it that only the running program can decide
+    mode      how the place is rewritten, or would have to be
+    reason    why the rewrite is withheld; "" when it is not
+    patch     None when the rewrite is withheld, or when a report comes from the cache or another process
+    also      other definitions that the patch changes
     """
 
     rule: Rule
@@ -50,12 +53,13 @@ class Finding:
 
     @property
     def fixable(self) -> bool:
+        """Return whether the rewrite is not withheld."""
         return not self.reason
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Miss:
-    """A place that a rule nearly matched, and why it does not."""
+    """A place that a rule nearly matched, with the reason why it does not match."""
 
     rule: Rule
     file: str
@@ -67,11 +71,12 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileReport:
-    """What a scan of one file found; `errors` instead of findings when the file cannot be read.
+    """The results of scanning one file; `errors` stand instead of findings when the file cannot be read.
 
-    misses, opaque  only where the scan was asked to explain
-    nodes           of the functions that were analysed
-    followed        other files of the package whose text matters, with digests
+    misses, opaque  near misses, and places that were not followed; only where the scan was asked to explain
+    classes         number of classes with methods
+    nodes           number of nodes of the functions that were analysed
+    followed        digests of other files of the package whose text matters, by path
     """
 
     file: str
@@ -87,6 +92,7 @@ class FileReport:
 
 
 def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:
+    """Return the finding for a match, with its patch or the reason why it is withheld."""
     source = imports.source
     result = rewrite(match, imports)
     patch = None if isinstance(result, Withheld) else result
@@ -103,8 +109,8 @@ def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:
         lines=tuple(sorted({line for node in match.nodes for line in _lines(node)})),
         text=source.line(start[0]),
         kernel=match.pattern.kernel,
-        mode=patch.mode if patch is not None else _mode(match),
-        guard=_guard(match),
+        mode=patch.mode if patch is not None else _required_mode(match),
+        guard=_guard_text(match),
         tests=tuple(filter(None, (guards.text(test.guard) for test in match.tests))),
         reason=reason,
         patch=patch,
@@ -113,6 +119,7 @@ def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:
 
 
 def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
+    """Return the finding for a match of a whole body, with its patch or the reason why it is withheld."""
     source = imports.source
     result = rewrite_body(match, imports)
     first, last = source.span(match.statements[0]), source.span(match.statements[-1])
@@ -135,17 +142,21 @@ def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
     )
 
 
-def withheld(finding: Finding, reason: str) -> Finding:
-    """The finding without its patch, unless there is no reason to withhold it; its own reason comes first."""
+def withhold(finding: Finding, reason: str) -> Finding:
+    """Return the finding without its patch; unchanged where `reason` is "".
+
+    The finding's own reason takes precedence over `reason`.
+    """
     return replace(finding, reason=finding.reason or reason, patch=None, also=()) if reason else finding
 
 
-def _mode(match: Match) -> Mode:
-    """How a place would have to be rewritten."""
+def _required_mode(match: Match) -> Mode:
+    """Return how a place would have to be rewritten."""
     return "decorate" if match.pattern.decorator is not None else "version" if match.tests else "substitute"
 
 
-def _guard(match: Match) -> str:
+def _guard_text(match: Match) -> str:
+    """Return the text of the condition under which a match holds."""
     try:
         return guards.text(match.guard)
     except RecursionError:
@@ -153,8 +164,8 @@ def _guard(match: Match) -> str:
 
 
 def _lines(node: Node) -> Iterator[int]:
-    """Source lines of a node and of the constructor of its layer."""
-    for expr in (node.expr, None if node.away else node.inner):
+    """Yield the source lines of a node and of the constructors of its layer."""
+    for expr in (node.expr, None if node.in_other_file else node.inner):
         if expr is not None:
             yield from range(expr.lineno, (expr.end_lineno or expr.lineno) + 1)  # type: ignore[attr-defined]
     for layer in node.layer.layers if node.layer is not None else ():

@@ -1,4 +1,4 @@
-"""Applying the findings of a file, in rounds until none is left."""
+"""The application of a file's findings, in rounds until none is left."""
 
 from __future__ import annotations
 
@@ -17,19 +17,25 @@ MAX_ROUNDS = 10
 
 
 class RuleDefect(Exception):
-    """A rule rewrote a file into something that cannot stand; nothing is written."""
+    """An error of rules that rewrote a file into something that cannot stand.
+
+    `error` names them. Nothing is written.
+    """
 
     def __init__(self, findings: Sequence[Finding], message: str) -> None:
-        rules = ", ".join(dict.fromkeys(one.rule.id for one in findings))
+        rules = ", ".join(dict.fromkeys(finding.rule.id for finding in findings))
         self.error = SourceError(findings[0].file, findings[0].start[0], findings[0].start[1], f"{rules}: {message}")
         super().__init__(self.error.message)
 
 
 def choose(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Fixable findings whose statements do not overlap: the first in the file wins, then the first rule by name."""
+    """Return fixable findings whose statements do not overlap.
+
+    Of overlapping ones the first in the file wins, then the first rule by name.
+    """
     chosen: list[Finding] = []
     end = -1
-    fixable = [(one.patch.extent, one.rule.id, one) for one in findings if one.patch is not None]
+    fixable = [(finding.patch.extent, finding.rule.id, finding) for finding in findings if finding.patch is not None]
     for extent, _, finding in sorted(fixable, key=lambda row: row[:2]):
         if extent.start >= end:
             chosen.append(finding)
@@ -38,7 +44,7 @@ def choose(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def apply_patches(source: SourceFile, patches: Sequence[Patch], home: str = "regraft.ops") -> bytes:
-    """The file with the patches and the imports that they need."""
+    """Return the bytes of the file with the patches and the imports that they need."""
     module = Module(source)
     imports = Imports(source, module.names, home)
     used: set[str] = set()
@@ -53,22 +59,22 @@ def rewrite_file(
     report: FileReport, rules: Sequence[CompiledRule], home: str = "regraft.ops",
     wanted: Callable[[Finding], bool] = lambda _: True,
 ) -> tuple[bytes, tuple[Finding, ...]]:  # fmt: skip
-    """The file with all its fixable findings applied, and the findings that were (in rounds, until none is left).
+    """Return the bytes of a file with its fixable findings applied, and these findings.
 
-    Findings that are not `wanted` are left as they are.
+    This goes in rounds until no finding is left. Findings that are not `wanted` stay as they are.
     Patches that share a statement are applied in different rounds, each against the text of the round before.
-    Raises RuleDefect when a rewritten file does not parse or the rounds do not end.
+    Raise RuleDefect when a rewritten file does not parse or the rounds do not end.
     """
     assert report.source is not None
     source = report.source
     applied: list[Finding] = []
     for _ in range(MAX_ROUNDS):
-        chosen = choose([one for one in report.findings if one.patch is not None and wanted(one)])
+        chosen = choose([finding for finding in report.findings if finding.patch is not None and wanted(finding)])
         if not chosen:
             return source.data, tuple(applied)
         applied += chosen
-        data = apply_patches(source, [one.patch for one in chosen if one.patch is not None], home)
-        parsed = text.parse(source.path, data)
+        rewritten = apply_patches(source, [finding.patch for finding in chosen if finding.patch is not None], home)
+        parsed = text.parse(source.path, rewritten)
         if isinstance(parsed, SourceError):
             raise RuleDefect(chosen, f"the rewritten file does not parse: line {parsed.line}: {parsed.message}")
         source = parsed

@@ -1,4 +1,4 @@
-"""Rules compiled for scanning: their patterns, and the nodes that a function needs for a rule to match in it."""
+"""Rules compiled for scanning: their patterns, and the nodes that a function must have for a rule to match in it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from regraft.matching.bodies import BodyPattern, compile_body
-from regraft.matching.matcher import called, layers_of, led_to
+from regraft.matching.matcher import required_calls, required_classes, required_operations
 from regraft.matching.pattern import OWN_CLASS, RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
 from regraft.rules import Rule, RuleProblem
-from regraft.rules.requirements import missing
+from regraft.rules.requirements import missing_requirements
 from regraft.structure.relevance import Need, Needs
 
 
@@ -17,7 +17,7 @@ from regraft.structure.relevance import Need, Needs
 class CompiledRule:
     """A rule with its patterns, in the order of its alternatives.
 
-    withheld  why no place of the rule may be rewritten, whatever matches; "" where places may be
+    withheld  the reason why no place of the rule may be rewritten, whatever matches; "" where places may be
     """
 
     rule: Rule
@@ -27,32 +27,33 @@ class CompiledRule:
 
     @property
     def decorates(self) -> bool:
-        """Whether the rule marks definitions instead of rewriting what they compute."""
-        return any(one.decorator is not None for one in self.patterns)
+        """Return whether the rule marks definitions instead of rewriting what they compute."""
+        return any(pattern.decorator is not None for pattern in self.patterns)
 
     @property
     def needs(self) -> tuple[Needs, ...]:
-        """For each pattern the nodes that it cannot match without."""
+        """The nodes that each pattern cannot match without."""
         return tuple(
-            frozenset(_need(node) for node in one.nodes if _is_seen(node))
-            | {Need("call", name) for name in called(one, self.rule.syntax.where)}
-            | {Need(op) for op in led_to(self.rule.syntax.where)}
-            | {Need("class", name) for name in layers_of(self.rule.syntax.where)}
-            for one in self.patterns
+            frozenset(_need(node) for node in pattern.nodes if _needs_word(node))
+            | {Need("call", name) for name in required_calls(pattern, self.rule.syntax.where)}
+            | {Need(op) for op in required_operations(self.rule.syntax.where)}
+            | {Need("class", name) for name in required_classes(self.rule.syntax.where)}
+            for pattern in self.patterns
         )
 
 
-def _is_seen(node: PatternNode) -> bool:
-    """Whether a function that has the node shows it by a word."""
-    return node.required and not node.is_glue and node.name != OWN_CLASS
+def _needs_word(node: PatternNode) -> bool:
+    """Return whether a function that has the node shows that by a word in its text."""
+    return node.is_required and not node.is_glue and node.name != OWN_CLASS
 
 
 def _need(node: PatternNode) -> Need:
+    """Return what the function needs so that this node of a pattern can match in it."""
     return Need(node.op, node.name if node.op == "call" else "", node.chosen or node.op in RUN_TIME_TESTS)
 
 
 def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tuple[RuleProblem, ...]]:
-    """Patterns of the rules, and a problem for each rule that has no meaning for the matcher.
+    """Return the compiled rules, and a problem for each rule that has no meaning for the matcher.
 
     Rules that need a newer PyTorch than the installed version are withheld: their kernels may compute something else.
     """
@@ -60,8 +61,8 @@ def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tupl
     for rule in rules:
         try:
             bodies = tuple(map(compile_body, rule.syntax.bodies))
-            older = missing(need for need in rule.syntax.needs if need.package == "torch")
-            reason = f"needs {older[0]}, and here is an older version" if older else ""
+            older_requirements = missing_requirements(need for need in rule.syntax.needs if need.package == "torch")
+            reason = f"needs {older_requirements[0]}, and here is an older version" if older_requirements else ""
             compiled.append(CompiledRule(rule, compile_rule(rule.syntax), bodies, withheld=reason))
         except PatternProblem as problem:
             line, column = (problem.at.line, problem.at.column) if problem.at else (1, 1)
@@ -70,9 +71,9 @@ def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tupl
 
 
 def withhold_contract_rules(rules: Sequence[CompiledRule], remedy: str) -> tuple[CompiledRule, ...]:
-    """Withhold every place of the rules that change what callers see (safety contract).
+    """Return the rules, withholding every place of those that change what callers see (safety contract).
 
-    remedy  what the user has to do to have them applied, as the end of a sentence
+    remedy  the action by which the user has these rules applied, as the end of a sentence
     """
     reason = f"changes what callers see (safety contract): only with {remedy}"
     return tuple(replace(rule, withheld=reason) if rule.rule.syntax.safety == "contract" else rule for rule in rules)

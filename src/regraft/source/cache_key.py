@@ -1,4 +1,4 @@
-"""Where Regraft keeps what it computed before, and what all of that depends on."""
+"""The place of Regraft's caches, and the key of everything that all entries depend on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where entries are kept; None when the user has no place for them."""
+    """Return the directory of the caches; None when the user has no place for them."""
     if environment.get("REGRAFT_CACHE_DIR"):
         return Path(environment["REGRAFT_CACHE_DIR"])
     variable = "LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME"
@@ -25,13 +25,14 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def own_key() -> hashlib.blake2b:
-    """What everything that is kept depends on: Python and Regraft's own files."""
+    """Return a hash of what all entries depend on: Python and Regraft's own files."""
     key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
     add_files(key, sorted(path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}")))
     return key
 
 
 def add_files(key: hashlib.blake2b, paths: Iterable[Path]) -> None:
+    """Add the names and contents of files to a key."""
     for path in paths:
         data = path.read_bytes()
         key.update(f"\0{path.name}\0{len(data)}\0".encode())
@@ -39,9 +40,10 @@ def add_files(key: hashlib.blake2b, paths: Iterable[Path]) -> None:
 
 
 def checksum(content: bytes) -> bytes:
-    """A check sum that stands before what is kept."""
+    """Return the check sum that precedes the content of an entry."""
     return digest_of(content).encode()
 
 
 def digest_of(data: bytes) -> str:
+    """Return the BLAKE2b digest of bytes, in hexadecimal digits."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""A unified diff as new versions of files: `git apply`, away from the working tree."""
+"""The new versions of files after a unified diff, made by `git apply` away from the working tree."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import subprocess
 import tempfile
 from pathlib import Path, PurePosixPath
 
-_NEW = re.compile(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", re.MULTILINE)
+_NEW_PATH = re.compile(r"^\+\+\+ (?:\"?b/)?([^\t\n\"]+)", re.MULTILINE)
 
 
 class DiffError(Exception):
-    """Why a diff gives no new versions."""
+    """An error of a diff that gives no new versions."""
 
 
 def is_diff(path: Path) -> bool:
@@ -21,9 +21,9 @@ def is_diff(path: Path) -> bool:
 
 
 def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
-    """The Python files below `root` that a diff changes, with their texts after it; nothing is written there.
+    """Return the Python files below `root` that a diff changes, with their texts after it; nothing is written there.
 
-    Raises DiffError where git or a file is missing, or where the diff does not fit the files.
+    Raise DiffError where git or a file is missing, or where the diff does not fit the files.
     """
     git = shutil.which("git")
     if git is None:
@@ -32,7 +32,7 @@ def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
         text = diff.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DiffError(f"cannot be read: {error}") from error
-    names = [name for name in dict.fromkeys(_NEW.findall(text)) if name != "/dev/null"]
+    names = [name for name in dict.fromkeys(_NEW_PATH.findall(text)) if name != "/dev/null"]
     if not names:
         raise DiffError("no file is changed by it: is it a unified diff?")
     with tempfile.TemporaryDirectory() as folder:
@@ -44,15 +44,18 @@ def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
             target.parent.mkdir(parents=True, exist_ok=True)
             if (root / name).is_file():  # else it is a new file
                 shutil.copyfile(root / name, target)
-        alone = {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path(folder).parent)}  # no repository around it counts
+        environment = {
+            **os.environ,
+            "GIT_CEILING_DIRECTORIES": str(Path(folder).parent),
+        }  # no repository around it counts
         command = [git, "apply", "--whitespace=nowarn", str(diff.resolve())]
-        done = subprocess.run(command, cwd=folder, env=alone, capture_output=True, text=True, check=False)
-        if done.returncode:
-            back = subprocess.run(
-                [*command, "--reverse", "--check"], cwd=folder, env=alone, capture_output=True, check=False
+        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if result.returncode:
+            reverse_result = subprocess.run(
+                [*command, "--reverse", "--check"], cwd=folder, env=environment, capture_output=True, check=False
             )
-            if back.returncode == 0:
+            if reverse_result.returncode == 0:
                 raise DiffError("the files are changed already: apply it to the version before")
-            raise DiffError(done.stderr.strip() or "git apply fails")
+            raise DiffError(result.stderr.strip() or "git apply fails")
         changed = [name for name in names if name.endswith(".py") and (root / name).is_file()]
         return {root / name: Path(folder, name).read_bytes() for name in changed if Path(folder, name).is_file()}

@@ -1,4 +1,4 @@
-"""Imports of the rewritten file: reuse the names that the file has, add what is missing once."""
+"""The imports of the rewritten file: names that the file has are reused, missing ones are added once."""
 
 from __future__ import annotations
 
@@ -17,39 +17,44 @@ from regraft.source.text import Edit, SourceFile, Span
 
 @dataclass
 class Imports:
-    """Names for qualified names in one file; `wanted` collects what has to be imported.
+    """Spellings of qualified names in one file.
 
-    `home` replaces the package `regraft.ops` in the added import, for ops that are vendored beside the model.
+    home              the package that replaces `regraft.ops` in added imports, for ops vendored beside the model
+    local_names       qualified name → local name, for all that has to be imported
+    is_taken_by_name  answers of `_is_taken` by name
     """
 
     source: SourceFile
     names: Names
     home: str = "regraft.ops"
-    wanted: dict[str, str] = field(default_factory=dict)
-    taken: dict[str, bool] = field(default_factory=dict)
+    local_names: dict[str, str] = field(default_factory=dict)
+    is_taken_by_name: dict[str, bool] = field(default_factory=dict)
 
     def spell(self, qualified: str) -> str:
-        """How to write a qualified name here: the shortest spelling through what is imported already."""
-        known = [
-            local + qualified[len(full) :]
-            for local, full in self.names.qualified.items()
-            if qualified == full or qualified.startswith(full + ".")
+        """Return a qualified name as this file may write it, by the shortest spelling through present imports.
+
+        Note a new import.
+        """
+        spellings = [
+            local + qualified[len(qualified_name) :]
+            for local, qualified_name in self.names.qualified.items()
+            if qualified == qualified_name or qualified.startswith(qualified_name + ".")
         ]
-        if known:
-            return min(known, key=lambda spelling: (spelling.count("."), len(spelling), spelling))
+        if spellings:
+            return min(spellings, key=lambda spelling: (spelling.count("."), len(spelling), spelling))
         if qualified.startswith("torch.") and not qualified.startswith("torch.nn.functional."):
-            self.wanted["torch"] = "torch"
+            self.local_names["torch"] = "torch"
             return qualified
-        if qualified in self.wanted:
-            return self.wanted[qualified]
+        if qualified in self.local_names:
+            return self.local_names[qualified]
         name = qualified.rpartition(".")[2]
-        local = f"regraft_{name}" if self._taken(name) else name
-        self.wanted[qualified] = local
+        local = f"regraft_{name}" if self._is_taken(name) else name
+        self.local_names[qualified] = local
         return local
 
     @cached_property
     def obstacle(self) -> str:
-        """Why an import cannot be added safely; "" when it can."""
+        """The reason why an import cannot be added safely; "" when it can."""
         block = _last_block(self.source.tree.body)
         lines = [node.lineno for node in self.source.tree.body if node not in block]
         if any(node.end_lineno in lines for node in block):
@@ -59,80 +64,94 @@ class Imports:
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
             if any(module.split(".")[0] == "torch" for module in modules):
                 return ""
-        known = any(name.split(".")[0] == "torch" for name in self.names.qualified.values())
-        return "the file imports torch only under a condition" if known else ""
+        imports_torch = any(name.split(".")[0] == "torch" for name in self.names.qualified.values())
+        return "the file imports torch only under a condition" if imports_torch else ""
 
-    def _written(self, module: str) -> str:
-        """How this file imports from a module: relative within its own package, where that is its style."""
+    def _module_spelling(self, module: str) -> str:
+        """Return a module as this file imports from it: relative within its own package, where the file does so."""
         if module == "regraft.ops":
             return self.home
-        own, wanted = self._package.split("."), module.split(".")
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, wanted, strict=False)))
-        relative = "." * (len(own) - shared + 1) + ".".join(wanted[shared:])
-        level = len(own) - shared + 1
-        style = any(isinstance(one, ast.ImportFrom) and one.level == level for one in self.source.tree.body)
-        return relative if shared and style else module
+        own_parts, module_parts = self._package.split("."), module.split(".")
+        shared_length = sum(
+            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own_parts, module_parts, strict=False))
+        )
+        relative = "." * (len(own_parts) - shared_length + 1) + ".".join(module_parts[shared_length:])
+        level = len(own_parts) - shared_length + 1
+        is_own_style = any(isinstance(node, ast.ImportFrom) and node.level == level for node in self.source.tree.body)
+        return relative if shared_length and is_own_style else module
 
     @cached_property
     def _package(self) -> str:
         return package_of(Path(self.source.path))
 
-    def _taken(self, name: str) -> bool:
-        """The file uses the name on its own; the text is searched first because walking the tree is slow."""
+    def _is_taken(self, name: str) -> bool:
+        """Return whether the file uses the name on its own.
+
+        The text is searched before the tree, because walking the tree is slow.
+        """
         if self.names.stars:
             return True  # a star may bind any name
-        if name not in self.taken:
+        if name not in self.is_taken_by_name:
             lines = _lines_with(name, self.source)
-            self.taken[name] = bool(lines) and name in _identifiers(self.source.tree, lines)
-        return self.taken[name]
+            self.is_taken_by_name[name] = bool(lines) and name in _identifiers(self.source.tree, lines)
+        return self.is_taken_by_name[name]
 
     def edits(self, used: Iterable[str]) -> tuple[Edit, ...]:
-        """The edits that import the `used` qualified names."""
-        missing = {qualified: self.wanted[qualified] for qualified in sorted(set(used)) if qualified in self.wanted}
-        if not missing:
+        """Return the edits that import those of the `used` qualified names that are missing."""
+        missing_names = {
+            qualified: self.local_names[qualified] for qualified in sorted(set(used)) if qualified in self.local_names
+        }
+        if not missing_names:
             return ()
-        lines = [f"import {one}" for one in missing if "." not in one]
+        lines = [f"import {qualified}" for qualified in missing_names if "." not in qualified]
         edits: list[Edit] = []
         modules: dict[str, list[str]] = {}
-        for one in sorted(missing, key=lambda one: one.startswith("regraft.ops.")):
-            if "." in one:
-                modules.setdefault(self._written(one.rpartition(".")[0]), []).append(_as(one, missing))
+        for qualified in sorted(missing_names, key=lambda qualified: qualified.startswith("regraft.ops.")):
+            if "." in qualified:
+                modules.setdefault(self._module_spelling(qualified.rpartition(".")[0]), []).append(
+                    _import_clause(qualified, missing_names)
+                )
         for module, imported in modules.items():
-            existing = _existing(self.source.tree, module)
+            existing = _existing_import(self.source.tree, module)
             line = f"from {module} import {', '.join(imported)}"
             if existing is not None:
-                edits.append(_extension(self.source, existing, imported))
+                edits.append(_extension_edit(self.source, existing, imported))
             elif module.startswith(".") and module != self.home:
-                edits.append(_beside(self.source, module, line))
+                edits.append(_relative_import_edit(self.source, module, line))
             else:
                 lines.append(line)
         if lines:
-            edits.insert(0, _insertion(self.source, lines))
+            edits.insert(0, _insertion_edit(self.source, lines))
         return tuple(edits)
 
 
-def _as(qualified: str, missing: Mapping[str, str]) -> str:
+def _import_clause(qualified: str, missing: Mapping[str, str]) -> str:
+    """Return the part of `from ... import ...` that imports a qualified name under its local name."""
     name = qualified.rpartition(".")[2]
     return name if missing[qualified] == name else f"{name} as {missing[qualified]}"
 
 
 def _lines_with(name: str, source: SourceFile) -> list[int]:
-    """Lines on which the word stands, not as an attribute."""
-    starts = (one.start() for one in re.finditer(name.encode() + rb"\b", source.text))
-    alone = (at for at in starts if not (before := source.text[at - 1 : at]).isalnum() and before not in (b"_", b"."))
-    return [bisect_right(source.line_starts, at) for at in alone]
+    """Return the 1-based lines on which a word stands, other than as an attribute."""
+    starts = (match.start() for match in re.finditer(name.encode() + rb"\b", source.text))
+    offsets = (
+        offset
+        for offset in starts
+        if not (before := source.text[offset - 1 : offset]).isalnum() and before not in (b"_", b".")
+    )
+    return [bisect_right(source.line_starts, offset) for offset in offsets]
 
 
 def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
-    """Names in the nodes that touch one of the (sorted) lines."""
+    """Yield the identifiers in the nodes that touch one of the (sorted) lines."""
     pending = [tree]
     while pending:
         node = pending.pop()
         end = getattr(node, "end_lineno", None)
         if end is not None:
-            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])  # type: ignore[attr-defined]
-            place = bisect_left(lines, first)
-            if place == len(lines) or lines[place] > end:
+            first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])  # type: ignore[attr-defined]
+            index = bisect_left(lines, first)
+            if index == len(lines) or lines[index] > end:
                 continue
         pending += ast.iter_child_nodes(node)
         if isinstance(node, ast.Name):
@@ -145,47 +164,52 @@ def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
             yield (node.asname or node.name).split(".")[0]
 
 
-def _existing(tree: ast.Module, home: str) -> ast.ImportFrom | None:
-    module = home.lstrip(".")
-    level = len(home) - len(module)
+def _existing_import(tree: ast.Module, spelling: str) -> ast.ImportFrom | None:
+    """Return the import `from <spelling> import ...` at the top level of a file; None where there is none."""
+    module = spelling.lstrip(".")
+    level = len(spelling) - len(module)
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module == module and node.level == level:
             return node
     return None
 
 
-def _extension(source: SourceFile, node: ast.ImportFrom, added: Sequence[str]) -> Edit:
+def _extension_edit(source: SourceFile, node: ast.ImportFrom, added: Sequence[str]) -> Edit:
+    """Return the edit that adds names to an import."""
     end = source.span(node.names[-1]).end
-    return Edit(Span(end, end), "".join(f", {one}" for one in added))
+    return Edit(Span(end, end), "".join(f", {name}" for name in added))
 
 
-def _beside(source: SourceFile, module: str, line: str) -> Edit:
-    """Among the relative imports of as many dots, in alphabetical place."""
+def _relative_import_edit(source: SourceFile, module: str, line: str) -> Edit:
+    """Return the edit that adds a relative import among those with as many dots, in alphabetical place."""
     name = module.lstrip(".")
     level = len(module) - len(name)
-    nodes = [one for one in source.tree.body if isinstance(one, ast.ImportFrom) and one.level == level]
-    after = next((one for one in nodes if (one.module or "") > name), None)
-    start = source.line_starts[after.lineno - 1 if after is not None else nodes[-1].end_lineno or 0]
+    nodes = [node for node in source.tree.body if isinstance(node, ast.ImportFrom) and node.level == level]
+    next_import = next((node for node in nodes if (node.module or "") > name), None)
+    start = source.line_starts[next_import.lineno - 1 if next_import is not None else nodes[-1].end_lineno or 0]
     return Edit(Span(start, start), line + source.newline)
 
 
-def _insertion(source: SourceFile, lines: Sequence[str]) -> Edit:
-    """In the file's last block of absolute imports, in alphabetical place; else after docstring and `__future__`."""
+def _insertion_edit(source: SourceFile, lines: Sequence[str]) -> Edit:
+    """Return the edit that adds lines to the file's last block of absolute imports, in alphabetical place.
+
+    Without such a block the lines come after the docstring, or at the head of the file.
+    """
     block = _last_block(source.tree.body)
     text = source.newline.join(lines)
     for node in block:
-        alone = node.col_offset == 0
-        if alone and isinstance(node, ast.ImportFrom) and (node.module or "") > lines[-1].split()[1]:
+        starts_line = node.col_offset == 0
+        if starts_line and isinstance(node, ast.ImportFrom) and (node.module or "") > lines[-1].split()[1]:
             start = source.line_starts[node.lineno - 1]
             return Edit(Span(start, start), text + source.newline)
     body = source.tree.body
-    after: ast.stmt | None = block[-1] if block else None
-    if after is None and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        after = body[0]
-    if after is None:
+    anchor: ast.stmt | None = block[-1] if block else None
+    if anchor is None and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        anchor = body[0]
+    if anchor is None:
         start = source.line_starts[(body[0].lineno if body else 1) - 1]
         return Edit(Span(start, start), text + source.newline * 2)
-    end = source.span(after).end
+    end = source.span(anchor).end
     gap = "" if block else source.newline
     line_end = source.line_starts[source.position(end)[0]]
     if source.text[:line_end].endswith((b"\n", b"\r")):
@@ -194,13 +218,13 @@ def _insertion(source: SourceFile, lines: Sequence[str]) -> Edit:
 
 
 def _last_block(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """The last group of adjacent absolute imports before the first definition."""
+    """Return the last group of adjacent absolute imports before the first definition."""
     block: list[ast.stmt] = []
     for node in body:
-        absolute = isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.level == 0)
-        if absolute and block and node.lineno == (block[-1].end_lineno or 0) + 1:
+        is_absolute = isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.level == 0)
+        if is_absolute and block and node.lineno == (block[-1].end_lineno or 0) + 1:
             block.append(node)
-        elif absolute:
+        elif is_absolute:
             block = [node]
         elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             break

@@ -1,4 +1,4 @@
-"""How rewritten code is laid out: line length, indentation and line breaks after the file's own habits."""
+"""The layout of rewritten code: line length, indentation and line breaks after the file's own habits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from regraft.source.text import SourceFile, Span
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Breaks a call over lines when it does not fit; `head` comes before it on its line."""
+    """The place of a call, which is broken over lines where it is too long.
+
+    span    the text that the call replaces
+    indent  the indentation of the call's line
+    head    text before the call on its line
+    """
 
     source: SourceFile
     span: Span
@@ -19,24 +24,28 @@ class Layout:
     head: str = ""
 
     def call(self, function: str, arguments: list[str]) -> str:
+        """Return the text of a call: on one line if it fits, else with the arguments on one line or on a line each."""
         inline = f"{function}({', '.join(arguments)})"
         line_start = self.source.line_starts[self.source.position(self.span.start)[0] - 1]
-        before = self.source.text[line_start : self.span.start].decode()
-        after = self.source.text[self.span.end :].split(b"\n", 1)[0].decode()
+        text_before = self.source.text[line_start : self.span.start].decode()
+        text_after = self.source.text[self.span.end :].split(b"\n", 1)[0].decode()
         limit = _line_limit(self.source)
-        if len(self.indent + before.lstrip() + self.head + inline + after) <= limit or not arguments:
+        if len(self.indent + text_before.lstrip() + self.head + inline + text_after) <= limit or not arguments:
             return inline
-        newline, deeper = self.source.newline, self.indent + indent_unit(self.source)
-        one_line = deeper + ", ".join(arguments)
-        if len(one_line) <= limit:
-            return f"{function}({newline}{one_line}{newline}{self.indent})"
-        nested = [_indented(argument, indent_unit(self.source)) for argument in arguments]
-        each = "".join(f"{deeper}{argument},{newline}" for argument in nested)
-        return f"{function}({newline}{each}{self.indent})"
+        newline, inner_indent = self.source.newline, self.indent + indent_unit(self.source)
+        argument_line = inner_indent + ", ".join(arguments)
+        if len(argument_line) <= limit:
+            return f"{function}({newline}{argument_line}{newline}{self.indent})"
+        indented_arguments = [_indent_later_lines(argument, indent_unit(self.source)) for argument in arguments]
+        argument_lines = "".join(f"{inner_indent}{argument},{newline}" for argument in indented_arguments)
+        return f"{function}({newline}{argument_lines}{self.indent})"
 
 
-def _indented(argument: str, unit: str) -> str:
-    """Later lines of an argument one step deeper; an argument that may hold a string of several lines stays."""
+def _indent_later_lines(argument: str, unit: str) -> str:
+    """Return an argument with its later lines one step deeper.
+
+    An argument that may hold a string of several lines stays as it is.
+    """
     if '"""' in argument or "'''" in argument:
         return argument
     return argument.replace("\n", "\n" + unit)
@@ -46,26 +55,27 @@ _BEFORE_GROUP = re.compile(rb"(?:[=(\[{,+\-*/@:<>%&|^]|\b(?:return|in|and|or|not
 
 
 def without_parentheses(source: SourceFile, span: Span) -> Span:
-    """The span with the parentheses that group it and nothing else: a kernel call needs none."""
+    """Return the span with parentheses that only group it, which a kernel call does not need."""
     line = source.text[source.line_starts[source.position(span.start)[0] - 1] : span.start]
-    grouped = source.text[span.end : span.end + 1] == b")" and _BEFORE_GROUP.search(line)
-    return Span(span.start - 1, span.end + 1) if grouped else span
+    is_grouped = source.text[span.end : span.end + 1] == b")" and _BEFORE_GROUP.search(line)
+    return Span(span.start - 1, span.end + 1) if is_grouped else span
 
 
 @functools.lru_cache(maxsize=4)
 def _line_limit(source: SourceFile) -> int:
-    """The line length that the file itself keeps to: 88, 100 or 119."""
+    """Return the line length that the file itself keeps to: 88, 100 or 119."""
     longest = max((len(line) for line in source.text.splitlines()), default=0)
     return next((limit for limit in (88, 100) if longest <= limit), 119)
 
 
 def indentation(source: SourceFile, offset: int) -> str:
+    """Return the blanks at the head of the line of a byte offset."""
     line = source.line(source.position(offset)[0])
     return line[: len(line) - len(line.lstrip())]
 
 
 def indent_unit(source: SourceFile) -> str:
-    """One step of indentation, as the file's first indented line has it."""
+    """Return one step of indentation, as the file's first indented line has it; at most 4 blanks."""
     for line in source.text.splitlines():
         if line.startswith(b"\t"):
             return "\t"

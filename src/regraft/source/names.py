@@ -1,4 +1,4 @@
-"""Fully qualified names: what a dotted expression in a file refers to."""
+"""The fully qualified names that dotted expressions in a file refer to."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Module-level names of one file.
+    """The module-level names of one file.
 
-    `qualified` maps a local name to its fully qualified name; `definitions` maps it to the class or function
-    that the file defines; `stars` are the modules imported with `*`; `ambiguous` are names bound to different
-    things (the branches of `try: ... except ImportError: ...`), which resolve to nothing; `bound` are all names that
-    the module's top level binds, `rebound` those that functions declare `global`.
+    qualified    local name → fully qualified name
+    definitions  local name → the class or function that the file defines
+    stars        modules imported with `*`
+    ambiguous    names bound to different objects (the branches of `try: ... except ImportError: ...`), which resolve
+                 to nothing
+    bound        all names that the module's top level binds
+    rebound      names that functions declare `global`
     """
 
     qualified: Mapping[str, str]
@@ -26,7 +29,10 @@ class Names:
     rebound: frozenset[str] = field(default=frozenset())
 
     def resolve(self, expression: ast.expr) -> str | None:
-        """Qualified name of a dotted expression, or None when its root is not a module-level import or alias."""
+        """Return the qualified name of a dotted expression.
+
+        None when its root is not a module-level import or alias.
+        """
         parts: list[str] = []
         while isinstance(expression, ast.Attribute):
             parts.append(expression.attr)
@@ -40,7 +46,7 @@ class Names:
 
 
 def dotted(expr: ast.Attribute) -> tuple[str, str] | None:
-    """(root name, rest) of `root.a.b`."""
+    """Return the root name and the other parts, joined by dots, of `root.a.b`; None where the root is no name."""
     parts = [expr.attr]
     inner = expr.value
     while isinstance(inner, ast.Attribute):
@@ -50,7 +56,7 @@ def dotted(expr: ast.Attribute) -> tuple[str, str] | None:
 
 
 def package_of(path: Path) -> str:
-    """Dotted name of the package that holds the file, read off the `__init__.py` files above it; "" for none."""
+    """Return the dotted name of a file's package, by the `__init__.py` files above it; "" for none."""
     parts: list[str] = []
     directory = path.resolve().parent
     while (directory / "__init__.py").is_file():
@@ -59,8 +65,8 @@ def package_of(path: Path) -> str:
     return ".".join(reversed(parts))
 
 
-def imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
-    """Pairs (local name, qualified name) that an import statement binds; a star binds `*` to its module.
+def import_bindings(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
+    """Yield pairs (local name, qualified name) that an import statement binds; a star binds `*` to its module.
 
     Relative names that leave the known package keep their dots (`..activations.ACT2FN`).
     """
@@ -78,7 +84,7 @@ def imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[
 
 
 def module_names(tree: ast.Module, package: str, declares_global: bool = True) -> Names:
-    """Collect what the module's top level binds, looking into `if`, `try` and `with` but not into functions.
+    """Return the names that the module's top level binds, also within `if`, `try` and `with`, but not in functions.
 
     Names that a function declares `global` are ambiguous; without `declares_global` there are none to look for.
     """
@@ -87,24 +93,24 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
     stars: list[str] = []
     for statement in _top_level(tree.body):
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            for local, qualified in imported(statement, package):
+            for local, qualified in import_bindings(statement, package):
                 if local == "*":
                     stars.append(qualified)
                 else:
                     bound.setdefault(local, set()).add(qualified)
         elif isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            twice = statement.name in definitions
+            is_redefined = statement.name in definitions
             definitions[statement.name] = statement
-            bound.setdefault(statement.name, set()).update(("", "?") if twice else ("",))
+            bound.setdefault(statement.name, set()).update(("", "?") if is_redefined else ("",))
         elif isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-            _other_stores(statement, bound)
+            _add_other_stores(statement, bound)
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            alias = _alias(statement.value, bound)
+            alias = _alias_target(statement.value, bound)
             for target in targets:
                 if isinstance(target, ast.Name):
                     bound.setdefault(target.id, set()).add(alias or "=")
         else:
-            _other_stores(statement, bound)
+            _add_other_stores(statement, bound)
     rebound = {
         name
         for node in (statements(tree.body) if declares_global else ())
@@ -113,8 +119,10 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
     }
     for name in rebound:
         bound.setdefault(name, set()).update(("", "?"))
-    qualified_names = {name: next(iter(found - {"="}), "") for name, found in bound.items() if len(found) == 1}
-    ambiguous = frozenset(name for name, found in bound.items() if len(found) > 1)
+    qualified_names = {
+        name: next(iter(candidates - {"="}), "") for name, candidates in bound.items() if len(candidates) == 1
+    }
+    ambiguous = frozenset(name for name, candidates in bound.items() if len(candidates) > 1)
     return Names(
         {name: qualified for name, qualified in qualified_names.items() if qualified},
         {name: node for name, node in definitions.items() if name not in ambiguous},
@@ -129,7 +137,7 @@ _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator)
 
 
 def walk(root: ast.AST) -> Iterator[ast.AST]:
-    """Every node below (and including) one, in no particular order; three times as fast as `ast.walk`."""
+    """Yield every node below and including `root`, in no particular order; three times as fast as `ast.walk`."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -140,51 +148,57 @@ def walk(root: ast.AST) -> Iterator[ast.AST]:
             if isinstance(value, ast.AST):
                 pending.append(value)
             elif isinstance(value, list):
-                pending += [one for one in value if isinstance(one, ast.AST)]
+                pending += [child for child in value if isinstance(child, ast.AST)]
 
 
 def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Every statement of a block, nested ones included; those of nested functions and classes, too."""
+    """Yield every statement of a block and of the blocks nested in it, also in functions and classes."""
     pending = list(body)
     while pending:
         statement = pending.pop()
         yield statement
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
-            for one in getattr(statement, block, ()):
-                if isinstance(one, ast.stmt):
-                    pending.append(one)
+            for child in getattr(statement, block, ()):
+                if isinstance(child, ast.stmt):
+                    pending.append(child)
                 else:
-                    pending += one.body
+                    pending += child.body
 
 
-def _other_stores(statement: ast.stmt, bound: dict[str, set[str]]) -> None:
-    """Names that a statement binds in its own head: loop targets, tuples, `with ... as`, walrus."""
+def _add_other_stores(statement: ast.stmt, bound: dict[str, set[str]]) -> None:
+    """Mark names as ambiguous that a statement binds in its head: loop targets, tuples, `with ... as`, walrus."""
     if isinstance(statement, ast.If | ast.Try):
         return
-    plain: list[object] = []
+    plain_targets: list[object] = []
     if isinstance(statement, ast.Assign | ast.AnnAssign):
-        plain += statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        plain_targets += statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in plain:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in plain_targets:
             bound.setdefault(node.id, set()).update(("", "?"))
 
 
-def _alias(value: ast.expr, bound: Mapping[str, set[str]]) -> str:
-    """Qualified name of `LayerNorm = nn.LayerNorm`; "" when the right-hand side is not a known dotted name."""
-    known = {name: next(iter(found - {"="}), "") for name, found in bound.items() if len(found) == 1}
-    return Names({name: found for name, found in known.items() if found}, {}).resolve(value) or ""
+def _alias_target(value: ast.expr, bound: Mapping[str, set[str]]) -> str:
+    """Return the qualified name of the value in `LayerNorm = nn.LayerNorm`.
+
+    "" for an unknown name or another value.
+    """
+    unique_names = {
+        name: next(iter(candidates - {"="}), "") for name, candidates in bound.items() if len(candidates) == 1
+    }
+    return Names({name: qualified for name, qualified in unique_names.items() if qualified}, {}).resolve(value) or ""
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
-    """The parameters that have a default, and the default."""
-    places = [*arguments.posonlyargs, *arguments.args]
-    yield from zip(places[len(places) - len(arguments.defaults) :], arguments.defaults, strict=True)
-    for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+    """Yield the parameters that have a default, with the default."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    yield from zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    for parameter, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         if default is not None:
-            yield one, default
+            yield parameter, default
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield the statements that run when the module is imported, without those under `if TYPE_CHECKING`."""
     for statement in body:
         if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
             continue  # not bound when the program runs

@@ -1,4 +1,4 @@
-"""Functions that the user names on the command line: `package.module:function` or `path/to/file.py:function`."""
+"""The functions that the user names on the command line: `package.module:function` or `path/to/file.py:function`."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from typing import Any
 
 
 def find_function(spec: str, folder: str) -> Callable[..., Any]:
-    """The function that a target names, its module imported as seen from `folder`.
+    """Return the function that a target names, with its module imported as seen from `folder`.
 
-    Raises ValueError for what is not written so or names no function; whatever the user's file raises goes through.
+    Raise ValueError for a text of another form or that names no function; errors of the user's file are passed on.
     """
-    where, _, name = spec.rpartition(":")
-    if not where or not name:
+    module_reference, _, name = spec.rpartition(":")
+    if not module_reference or not name:
         raise ValueError(f"{spec!r} is not written MODULE:FUNCTION or FILE.py:FUNCTION")
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    path = Path(folder, where)
-    module = load_source(path, f"{path.stem}__driver") if where.endswith(".py") else importlib.import_module(where)
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise ValueError(f"{where} has no function {name}")
-    return found  # type: ignore[no-any-return]
+    path = Path(folder, module_reference)
+    module = (
+        load_source(path, f"{path.stem}__driver")
+        if module_reference.endswith(".py")
+        else importlib.import_module(module_reference)
+    )
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise ValueError(f"{module_reference} has no function {name}")
+    return function  # type: ignore[no-any-return]
 
 
 def load_source(path: Path, name: str) -> ModuleType:
-    """Import one file under a name of our choice."""
+    """Import one file under a given name; raise ImportError for a file that Python cannot load."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot load {path}")

@@ -1,4 +1,4 @@
-"""Text of one Python file: reading, byte spans, byte-exact edits and safe writing.
+"""The text of one Python file: reading, byte spans, byte-exact edits and safe writing.
 
 All offsets are offsets into the UTF-8 form of the text, because the columns of `ast` are UTF-8 byte columns.
 Files in another encoding (coding cookie) are decoded, edited as UTF-8 and encoded back.
@@ -31,13 +31,13 @@ class Span:
     end: int
 
     def touches(self, other: Span) -> bool:
-        """True when the two ranges share a byte, or are empty at the same place."""
+        """Return whether the two ranges share a byte, or are empty at the same place."""
         return (self.start < other.end and other.start < self.end) or self == other
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Edit:
-    """Replace the bytes of `span` by `text`."""
+    """A replacement of the bytes of `span` by `text`."""
 
     span: Span
     text: str
@@ -45,7 +45,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class SourceError:
-    """Why a file cannot be worked on, with the place (1-based; 0 where there is none)."""
+    """The reason why a file cannot be worked on, with the place (1-based; 0 where there is none)."""
 
     file: str
     line: int
@@ -54,9 +54,12 @@ class SourceError:
 
 
 class SourceFile:
-    """A parsed Python file; the bytes are kept as they are on disk.
+    """A parsed Python file.
 
-    `text` is the UTF-8 form of the file, BOM included; `tree` its syntax tree.
+    data      the bytes as they are on disk
+    encoding  the encoding of `data`
+    text      the UTF-8 form of the file, with the BOM
+    tree      the syntax tree
     """
 
     def __init__(self, path: str, data: bytes, encoding: str, text: bytes, tree: ast.Module) -> None:
@@ -68,7 +71,7 @@ class SourceFile:
 
     @cached_property
     def line_starts(self) -> tuple[int, ...]:
-        """Byte offset of the first character of each line; a BOM counts as before the first line."""
+        """The byte offset of the first character of each line; a BOM stands before the first line."""
         starts = [len(_BOM) if self.text.startswith(_BOM) else 0]
         position = 0
         for line in self.text.splitlines(keepends=True):
@@ -77,25 +80,25 @@ class SourceFile:
         return tuple(starts)
 
     def span(self, node: ast.AST) -> Span:
-        """Bytes of an expression or statement (decorators are not part of it)."""
-        at = self.line_starts
+        """Return the bytes of an expression or statement, without its decorators."""
+        starts = self.line_starts
         return Span(
-            at[node.lineno - 1] + node.col_offset,  # type: ignore[attr-defined]
-            at[node.end_lineno - 1] + node.end_col_offset,  # type: ignore[attr-defined]
+            starts[node.lineno - 1] + node.col_offset,  # type: ignore[attr-defined]
+            starts[node.end_lineno - 1] + node.end_col_offset,  # type: ignore[attr-defined]
         )
 
     def segment(self, node: ast.AST) -> str:
-        """Source text of a node."""
+        """Return the source text of a node."""
         span = self.span(node)
         return self.text[span.start : span.end].decode()
 
     def position(self, offset: int) -> tuple[int, int]:
-        """1-based line and column (in characters) of a byte offset."""
+        """Return the 1-based line and column (in characters) of a byte offset."""
         line = min(max(bisect_right(self.line_starts, offset), 1), max(len(self.line_starts) - 1, 1))
         return line, len(self.text[self.line_starts[line - 1] : offset].decode(errors="replace")) + 1
 
     def line(self, number: int) -> str:
-        """Text of the 1-based line, without its line ending."""
+        """Return the text of a 1-based line, without its line ending."""
         start, end = self.line_starts[number - 1], self.line_starts[number]
         return self.text[start:end].decode().rstrip("\r\n")
 
@@ -106,30 +109,30 @@ class SourceFile:
         return "\r\n" if first.endswith(b"\r") else "\n"
 
     def comments_near(self, span: Span) -> tuple[Span, ...]:
-        """Comments on the lines of `span`; the file is only tokenized when there may be one."""
+        """Return the comments on the lines of `span`; the file is tokenized only when there may be one."""
         first = self.position(span.start)[0]
         end = self.line_starts[self.position(span.end)[0]]
         start = self.line_starts[first - 1]
         if b"#" not in self.text[start:end]:
             return ()
-        return tuple(one for one in self.comments if start <= one.start < end)
+        return tuple(comment for comment in self.comments if start <= comment.start < end)
 
     @cached_property
     def comments(self) -> tuple[Span, ...]:
-        """Bytes of every comment."""
+        """The bytes of every comment."""
         readline = io.BytesIO(self.text).readline
-        found = []
+        spans = []
         for token in tokenize.tokenize(readline):
             if token.type == tokenize.COMMENT:
                 # tokenize counts columns in characters, and never counts a BOM
                 start = self.line_starts[token.start[0] - 1]
                 start += len(token.line[: token.start[1]].encode())
-                found.append(Span(start, start + len(token.string.encode())))
-        return tuple(found)
+                spans.append(Span(start, start + len(token.string.encode())))
+        return tuple(spans)
 
 
 def parse(path: str, data: bytes) -> SourceFile | SourceError:
-    """Parse bytes as Python; every way in which they are not Python becomes a `SourceError`."""
+    """Parse bytes as Python; return a `SourceError` for bytes that are not Python, whatever the reason."""
     if len(data) > MAX_BYTES:
         return SourceError(path, 0, 0, f"file has {len(data):,} bytes, more than the limit of {MAX_BYTES:,}")
     if b"\0" in data:
@@ -158,7 +161,7 @@ def parse(path: str, data: bytes) -> SourceFile | SourceError:
 
 
 def _encoding(data: bytes) -> str:
-    """The encoding that the BOM or the coding cookie says; raises SyntaxError for an unknown one."""
+    """Return the encoding by BOM or coding cookie; raise SyntaxError for an unknown one."""
     try:
         return tokenize.detect_encoding(io.BytesIO(data).readline)[0]
     except SyntaxError:
@@ -182,9 +185,9 @@ def read(path: Path) -> SourceFile | SourceError:
 
 
 def apply(source: SourceFile, edits: Iterable[Edit]) -> bytes:
-    """Bytes of the file after `edits`, in the file's own encoding.
+    """Return the bytes of the file after `edits`, in the file's own encoding.
 
-    Raises ValueError when two edits overlap: composing patches is the caller's work.
+    Raise ValueError when two edits overlap: composing patches is the caller's work.
     """
     parts: list[bytes] = []
     position = 0
@@ -198,7 +201,7 @@ def apply(source: SourceFile, edits: Iterable[Edit]) -> bytes:
 
 
 def diff(path: str, before: bytes, after: bytes, encoding: str = "utf-8") -> str:
-    """Unified diff that `git apply` takes, with `a/` and `b/` before the path; "" when nothing changed."""
+    """Return a unified diff that `git apply` takes, with `a/` and `b/` before the path; "" when nothing changed."""
     lines: list[str] = []
     label = path.lstrip("/")
     old, new = (_lines(data.decode(encoding)) for data in (before, after))
@@ -208,12 +211,13 @@ def diff(path: str, before: bytes, after: bytes, encoding: str = "utf-8") -> str
 
 
 def _lines(text: str) -> list[str]:
+    """Return the lines of a text with their endings, split where git and Python split it."""
     # str.splitlines also splits at form feeds and Unicode separators, which git and Python do not
     return io.StringIO(text, newline="\n").readlines()
 
 
 def write(source: SourceFile, data: bytes) -> SourceError | None:
-    """Replace the file by `data`, whole or not at all; a file that changed since it was read is left alone."""
+    """Replace the file by `data`, as a whole or not at all; return an error where it changed since it was read."""
     path = Path(os.path.realpath(source.path))
     try:
         if path.read_bytes() != source.data:
@@ -225,7 +229,7 @@ def write(source: SourceFile, data: bytes) -> SourceError | None:
 
 
 def write_copy(path: Path, data: bytes) -> SourceError | None:
-    """Write a new file and the folders above it; one that is there already with another content is left alone."""
+    """Write a new file and the folders above it; return an error where it exists with another content."""
     try:
         if path.exists() and path.read_bytes() != data:
             return SourceError(str(path), 0, 0, "is there already, with another content; not overwritten")
@@ -237,7 +241,7 @@ def write_copy(path: Path, data: bytes) -> SourceError | None:
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write `data` to a temporary file beside `path`, then rename it over `path`."""
+    """Write `data` to a temporary file beside `path`, then rename it to `path`."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:

@@ -1,4 +1,4 @@
-"""Assignments to names and to the elements of tuples."""
+"""Assignments to names, attributes and the elements of tuples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regraft.splitting.records import FIXED, fields_of, is_record
 from regraft.splitting.residual import HostStep, TensorStep, reads, writes
 from regraft.splitting.values import SAME, Names, Value, literal
 
-ARITHMETIC = (
+ARITHMETIC_NODES = (
     ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Subscript, ast.Attribute, ast.Name, ast.Constant, ast.Load,
 )  # fmt: skip
 
@@ -24,10 +24,11 @@ class Assignments(Calls):
     """Stores values in the targets of the source."""
 
     def store(self, target: ast.expr, value: Value) -> None:
+        """Assign a value to a target of the source."""
         if isinstance(target, (ast.Tuple, ast.List)):
             self.unpack(target, value)
         elif isinstance(target, ast.Subscript):
-            self.put(target, value)
+            self.store_element(target, value)
         elif isinstance(target, ast.Name):
             self.store_name(self.frame.prefix + target.id, value)
         else:
@@ -37,172 +38,196 @@ class Assignments(Calls):
             self.pending.pop()
             if isinstance(base.example, torch.nn.Module):
                 self.put_scratch(target, base.example, target.attr, value)
-            elif self.is_made(base.example):
+            elif self.is_stand_in(base.example):
                 self.put_attribute(target, base.example, target.attr, value)
             elif base.kind == "record":
-                raise self.no_record(target, type(base.example), FIXED)
+                raise self.record_error(target, type(base.example), FIXED)
             else:
                 raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
 
     @abstractmethod
-    def put(self, target: ast.Subscript, value: Value) -> None:
-        """Assign to an element."""
+    def store_element(self, target: ast.Subscript, value: Value) -> None:
+        """Assign to an element of a tensor, list or dictionary."""
 
     def store_name(self, key: str, value: Value) -> None:
-        self.implied = {one: test for one, test in self.implied.items() if key not in reads(test)}
-        if value.kind == "static" and (key not in self.varying or literal(value.example) is None):
+        """Assign a value to a name; a tuple or a record is stored as its elements."""
+        self.implied_tests = {
+            condition: test for condition, test in self.implied_tests.items() if key not in reads(test)
+        }
+        if value.kind == "static" and (key not in self.varying_names or literal(value.example) is None):
             self.names[key] = value
             return
         if value.kind == "either":
             assert isinstance(value.code, ast.Name)
-            self.copies[key] = value.code.id
+            self.copied_from[key] = value.code.id
             self.assign(key, value.code, False)
-            self.names[key] = value.named(key)
+            self.names[key] = value.with_name(key)
             return
         if value.kind == "tensor" and (type(value.example) is tuple or is_named_result(value.example)):
-            codes = [one.code for one in self.taken_apart(value)]
+            codes = [element.code for element in self.take_apart(value)]
             value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
         if value.kind == "tensor" and type(value.example) is list:
-            value = self.dissolved(value)
+            value = self.dissolve(value)
         if value.kind == "tensor" and is_record(type(value.example)):
-            value = self.opened_record(value)
+            value = self.open_record(value)
         if value.fields:
             self.store_fields(key, value)
             return
-        size = self.is_size(value)
-        self.assign(key, value.code, value.kind == "tensor" or size)
-        (self.sizes.add if size else self.sizes.discard)(key)
-        held = self.hold(key, replace(value, kind="host") if value.kind == "static" else value)
+        is_size = self.is_size(value)
+        self.assign(key, value.code, value.kind == "tensor" or is_size)
+        (self.size_names.add if is_size else self.size_names.discard)(key)
+        bound_value = self.bind_name(key, replace(value, kind="host") if value.kind == "static" else value)
         if value.kind == "static":
-            self.names[key] = replace(held, constant=True)
+            self.names[key] = replace(bound_value, constant=True)
 
     def assign(self, key: str, code: ast.expr, by_region: bool) -> None:
-        self.steps.append(TensorStep(assign(key, code), self.place) if by_region else HostStep(assign(key, code)))
+        """Append the step that assigns to a name, in a region or in the host."""
+        self.steps.append(TensorStep(assign(key, code), self.location) if by_region else HostStep(assign(key, code)))
 
     def store_fields(self, key: str, value: Value) -> None:
-        """A tuple or a record is kept as its elements, under names of their own."""
-        elements = [self.copied(self.element(value, place)) for place in value.fields]
-        taken = {part_name(key, place) for place in value.fields} & self.reserved
-        if taken:
-            raise self.refuse(value.code, f"{min(taken)} is also the name for an element of {key}; call it another")
-        for place, one in zip(value.fields, elements, strict=True):
-            self.store_name(part_name(key, place), one)
-        self.names[key] = self.rebuilt(key, value)
+        """Store a tuple or a record as its elements, under names of their own."""
+        elements = [self.bind_copy(self.element(value, place)) for place in value.fields]
+        clashing_names = {part_name(key, place) for place in value.fields} & self.reserved_names
+        if clashing_names:
+            raise self.refuse(
+                value.code, f"{min(clashing_names)} is also the name for an element of {key}; call it another"
+            )
+        for place, element in zip(value.fields, elements, strict=True):
+            self.store_name(part_name(key, place), element)
+        self.names[key] = self.rebuild(key, value)
 
-    def rebuilt(self, key: str, value: Value) -> Value:
-        """A tuple or a record from what the names of its elements hold now."""
+    def rebuild(self, key: str, value: Value) -> Value:
+        """Return a tuple or a record with what the names of its elements hold now."""
         return value.with_fields([self.names[part_name(key, place)].code for place in value.fields])
 
-    def is_kept_apart(self, key: str, value: Value, names: Names) -> bool:
+    def has_part_names(self, key: str, value: Value, names: Names) -> bool:
+        """Return whether a value is a tuple or a record whose elements have names of their own."""
         return bool(value.fields) and all(part_name(key, place) in names for place in value.fields)
 
-    def dissolved(self, value: Value) -> Value:
-        """A list or tuple that a region makes, as the host's list or tuple of what it holds."""
+    def dissolve(self, value: Value) -> Value:
+        """Return a list or tuple that a region makes as the host's list or tuple of its elements."""
         parts = []
-        for place, (example, other) in enumerate(value.parts()):
+        for place, (example, second_example) in enumerate(value.parts()):
             code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
-            part = Value("tensor", example, code, SAME if other is SAME else other)
+            part = Value("tensor", example, code, SAME if second_example is SAME else second_example)
             if type(example) in (list, tuple):
-                parts.append(self.dissolved(part))
+                parts.append(self.dissolve(part))
             elif isinstance(example, torch.Tensor):
-                parts.append(self.kept(part))
-            elif literal(example) is not None and example == part.other:
+                parts.append(self.bind_if_tensor(part))
+            elif literal(example) is not None and example == part.second_example:
                 parts.append(self.static(example))
             else:
                 raise self.refuse(value.code, f"a {type(example).__name__} in a list that cannot be followed")
-        return self.listed(value.code, parts) if type(value.example) is list else self.together(parts)
+        return self.make_list(value.code, parts) if type(value.example) is list else self.make_tuple(parts)
 
-    def opened_record(self, value: Value) -> Value:
-        """What a region's object of named fields holds, field by field; the object itself cannot leave the region."""
-        whole = self.fresh()
-        self.assign(whole, value.code, True)
+    def open_record(self, value: Value) -> Value:
+        """Return a region's object of named fields as a record; the object itself cannot leave the region."""
+        object_name = self.fresh_name()
+        self.assign(object_name, value.code, True)
         codes = []
         for field in fields_of(type(value.example)):
-            example, other = getattr(value.example, field), getattr(value.other, field)
-            code: ast.expr = ast.Attribute(name(whole), field, ast.Load())
+            example, second_example = getattr(value.example, field), getattr(value.second_example, field)
+            code: ast.expr = ast.Attribute(name(object_name), field, ast.Load())
             if holds_tensor(example):
-                part = self.fresh()
-                self.store_name(part, Value("tensor", example, code, SAME if value.twin is SAME else other))
-                code = name(part)
-            elif literal(example) is not None and type(example) is type(other) and example == other:
+                field_name = self.fresh_name()
+                self.store_name(
+                    field_name, Value("tensor", example, code, SAME if value.twin is SAME else second_example)
+                )
+                code = name(field_name)
+            elif literal(example) is not None and type(example) is type(second_example) and example == second_example:
                 code = literal(example) or code
             codes.append(ast.keyword(field, code))
-        self.hold(whole, value)
-        made = ast.Call(self.aliased(type(value.example).__name__, type(value.example)), [], codes)
-        return Value("record", value.example, made, value.twin)
+        self.bind_name(object_name, value)
+        construction = ast.Call(self.alias_global(type(value.example).__name__, type(value.example)), [], codes)
+        return Value("record", value.example, construction, value.twin)
 
     def is_size(self, value: Value) -> bool:
-        """Whether a number is computed from shapes alone, which a region can do."""
+        """Return whether a number is computed from shapes alone, which a region can do."""
         if value.kind != "host" or type(value.example) is not int or value.twin is SAME:
             return False
         nodes = list(ast.walk(value.code))
-        shaped = {id(one.value) for one in nodes if isinstance(one, ast.Attribute) and one.attr == "shape"}
+        shape_bases = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "shape"}
         return all(
-            isinstance(one, ARITHMETIC)
-            and not isinstance(one, (ast.Div, ast.Pow))
-            and (not isinstance(one, ast.Name) or id(one) in shaped or one.id in self.sizes)
-            for one in nodes
+            isinstance(node, ARITHMETIC_NODES)
+            and not isinstance(node, (ast.Div, ast.Pow))
+            and (not isinstance(node, ast.Name) or id(node) in shape_bases or node.id in self.size_names)
+            for node in nodes
         )
 
     def unpack(self, target: ast.Tuple | ast.List, value: Value) -> None:
-        known = isinstance(value.example, (tuple, list, torch.Tensor))
-        parts = value.parts() if known else []
-        starred = [place for place, one in enumerate(target.elts) if isinstance(one, ast.Starred)]
-        known_length = value.fields or self.has_length(value) or isinstance(value.code, ast.List)
-        unknown = bool(starred) and value.kind == "host" and not known_length
-        if not parts or unknown or (len(parts) + 1 < len(target.elts) if starred else len(parts) != len(target.elts)):
+        """Assign the elements of a value to the elements of a tuple or list of targets."""
+        is_sequence = isinstance(value.example, (tuple, list, torch.Tensor))
+        parts = value.parts() if is_sequence else []
+        starred = [
+            place for place, element_target in enumerate(target.elts) if isinstance(element_target, ast.Starred)
+        ]
+        has_known_length = value.fields or self.has_length(value) or isinstance(value.code, ast.List)
+        is_unpredictable = bool(starred) and value.kind == "host" and not has_known_length
+        if (
+            not parts
+            or is_unpredictable
+            or (len(parts) + 1 < len(target.elts) if starred else len(parts) != len(target.elts))
+        ):
             raise self.refuse(target, "this cannot be unpacked")
         if value.kind == "static":
-            held = [self.static(part) for part, _ in parts]
+            elements = [self.static(part) for part, _ in parts]
         elif value.fields:  # element by element, through names of their own where they might clash
-            held = [self.before_stores(target, self.element(value, place)) for place in range(len(parts))]
+            elements = [self.save_from_stores(target, self.element(value, place)) for place in range(len(parts))]
         else:
-            held = self.taken_apart(value)
+            elements = self.take_apart(value)
         targets = list(target.elts)
         for place in starred:
             targets[place] = target.elts[place].value  # type: ignore[attr-defined]
-            after = len(held) - (len(targets) - place - 1)
-            held[place:after] = [self.listed(target, held[place:after])]
-        self.pending.append(list(held))
-        for element, made in zip(targets, held, strict=True):
+            after = len(elements) - (len(targets) - place - 1)
+            elements[place:after] = [self.make_list(target, elements[place:after])]
+        self.pending.append(list(elements))
+        for element_target, element in zip(targets, elements, strict=True):
             if self.pending[-1]:
                 self.pending[-1].pop(0)
-            self.store(element, made)
+            self.store(element_target, element)
         self.pending.pop()
 
-    def before_stores(self, target: ast.expr, value: Value) -> Value:
-        """An element of the right side, under a name of its own where the targets may change what it reads."""
+    def save_from_stores(self, target: ast.expr, value: Value) -> Value:
+        """Return an element of the right side, under a name of its own where the targets may change what it reads."""
         if value.kind in ("static", "lost"):
             return value
-        stored = {self.frame.prefix + one for one in writes(target)}
-        others = any(isinstance(one, (ast.Attribute, ast.Subscript)) for one in ast.walk(target))
-        if others or any(key in stored or key.partition("__")[0] in stored for key in reads(value.code)):
-            return self.under_a_name(value)
-        return self.copied(value)
+        stored_names = {self.frame.prefix + target_name for target_name in writes(target)}
+        stores_in_containers = any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(target))
+        if stores_in_containers or any(
+            key in stored_names or key.partition("__")[0] in stored_names for key in reads(value.code)
+        ):
+            return self.bind_fresh(value)
+        return self.bind_copy(value)
 
-    def taken_apart(self, value: Value) -> list[Value]:
-        """The elements of what one expression gives, under names of their own."""
+    def take_apart(self, value: Value) -> list[Value]:
+        """Return the elements of what one expression gives, under names of their own."""
         parts = value.parts()
-        fresh = [self.fresh() for _ in parts]
-        pattern = ast.Tuple([ast.Name(one, ast.Store()) for one in fresh], ast.Store())
+        element_names = [self.fresh_name() for _ in parts]
+        pattern = ast.Tuple([ast.Name(element_name, ast.Store()) for element_name in element_names], ast.Store())
         statement = ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))
-        tensor = value.kind == "tensor"
-        self.steps.append(TensorStep(statement, self.place) if tensor else HostStep(statement))
-        return [self.unpacked(one, *part, value.kind) for one, part in zip(fresh, parts, strict=True)]
+        is_tensor = value.kind == "tensor"
+        self.steps.append(TensorStep(statement, self.location) if is_tensor else HostStep(statement))
+        return [
+            self.unpacked_part(element_name, *part, value.kind)
+            for element_name, part in zip(element_names, parts, strict=True)
+        ]
 
-    def unpacked(self, key: str, example: Any, twin: Any, kind: str) -> Value:
+    def unpacked_part(self, key: str, example: Any, twin: Any, kind: str) -> Value:
+        """Return the value of an element that was unpacked into the name `key`."""
         if kind == "tensor" and example is None and twin in (None, SAME):
             return self.static(None)
-        several = kind == "tensor" and holds_tensor(example)  # such as the states of an LSTM
-        held = "tensor" if several or isinstance(example, torch.Tensor) else "host"
-        return self.hold(key, Value(held, example, name(key), twin))
+        has_tensors = kind == "tensor" and holds_tensor(example)  # such as the states of an LSTM
+        element_kind = "tensor" if has_tensors or isinstance(example, torch.Tensor) else "host"
+        return self.bind_name(key, Value(element_kind, example, name(key), twin))
 
-    def copied(self, value: Value) -> Value:
-        return self.under_a_name(value) if isinstance(value.code, ast.Name) and value.kind != "static" else value
+    def bind_copy(self, value: Value) -> Value:
+        """Copy a value that has a name to a name of its own, unless the value is static."""
+        return self.bind_fresh(value) if isinstance(value.code, ast.Name) and value.kind != "static" else value
 
     def keep(self, key: str, value: Value) -> None:
         self.store_name(key, value)
 
 
 def part_name(key: str, place: Any) -> str:
+    """Return the name for an element of the tuple, or a field of the record, that `key` holds."""
     return f"{key}__{place}"

@@ -1,4 +1,4 @@
-"""The check: the split network against the original, on the examples and on inputs made from them."""
+"""The check of the split network against the original, on the example calls and on perturbed inputs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ import torch
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.record import Recorder, TooLong
-from regraft.splitting.residual import Side, Step, beyond_numbers
-from regraft.splitting.results import contents, same_kind
+from regraft.splitting.residual import Side, Step, sides_at_infinity
+from regraft.splitting.results import contents, is_same_kind
 from regraft.splitting.rounding import is_rounding
 
 CHECKED = 200  # inputs on which the result is compared with the original
-MADE = 2 * CHECKED  # perturbed inputs at most
+MAX_PERTURBED = 2 * CHECKED  # perturbed inputs
 EXTREMES = (math.nan, math.inf, -math.inf)  # for decisions that compare with infinity
-ROUNDED = 10  # inputs whose results may differ by what rounding is worth
-BATCH = 8  # samples of a batch that is checked
-SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)  # of inputs that shall reach other sides
+MAX_ROUNDED = 10  # inputs whose results may differ by as much as rounding changes the original's
+BATCH = 8  # samples in a batch that is checked
+SCALES = (0.0, 0.1, 10.0, -1.0, 3.0, -0.1, -10.0)  # factors of perturbed inputs that shall reach other sides
 
 
 @dataclass
-class Checked:
-    """Inputs that were equal, by number, the sides that they took, and inputs that a threshold decides otherwise.
+class CheckResult:
+    """The inputs of a check, by number, and the sides that they took.
 
-    rounding: inputs whose results differ by what rounding is worth in the original itself.
+    equal: inputs with equal results. taken: numbers of the sides. at_threshold: inputs that the split network decides
+    otherwise, because the values compared lie at a threshold. rounding: inputs whose results differ by no more than
+    those of the original do where its weights are rounded differently.
     """
 
     equal: set[int] = field(default_factory=set)
@@ -37,18 +39,19 @@ class Checked:
     rounding: list[str] = field(default_factory=list)
 
 
-def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], recorder: Recorder, steps: list[Step],
-          sides: list[Side]) -> Checked:  # fmt: skip
-    """Compare results and decisions; a difference is an error.
+def check(model: torch.nn.Module, split: Any, calls: list[dict[str, Any]], recorder: Recorder, steps: list[Step],
+          sides: list[Side]) -> CheckResult:  # fmt: skip
+    """Compare the split network's results and decisions with the original's, input by input, and return the result.
 
-    The original's decisions are those of the residual program, whose results have to be the original's, too.
+    The original's decisions are those of the residual program, whose results have to be the original's, too. Raises
+    Unsplittable for a difference that neither a threshold nor rounding explains.
     """
-    found = Checked()
-    beyond = beyond_numbers(steps, recorder.regions)
+    result = CheckResult()
+    infinite_sides = sides_at_infinity(steps, recorder.regions)
     for number, call in enumerate(examples(calls)):
-        extreme = number >= len(calls) + MADE
-        if extreme or (len(found.equal) >= CHECKED and number >= len(calls)):
-            if found.taken >= beyond:
+        extreme = number >= len(calls) + MAX_PERTURBED
+        if extreme or (len(result.equal) >= CHECKED and number >= len(calls)):
+            if result.taken >= infinite_sides:
                 break
             if not extreme:
                 continue
@@ -60,111 +63,124 @@ def check(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], record
             continue  # the original might not end on this input
         with torch.no_grad():
             expected = attempt(lambda call=call: model(**call))  # type: ignore[misc]
-        got = attempt(lambda call=call: made(**call))  # type: ignore[misc]
-        if all(isinstance(one, Exception) for one in (traced, expected, got)) and number >= len(calls):
-            continue  # no input for this network
-        wrong = difference(traced, expected)
-        if extreme and (wrong or recorder.trace != made.host.trace or difference(got, expected)):
-            continue  # nothing that the network was made for
+        got = attempt(lambda call=call: split(**call))  # type: ignore[misc]
+        if all(isinstance(outcome, Exception) for outcome in (traced, expected, got)) and number >= len(calls):
+            continue  # the network does not take such an input
+        mismatch = difference(traced, expected)
+        if extreme and (mismatch or recorder.trace != split.host.trace or difference(got, expected)):
+            continue  # the network was not made for such an input
         if extreme:
-            found.taken.update(beyond & {*recorder.trace})
+            result.taken.update(infinite_sides & {*recorder.trace})
             continue
-        if wrong:
-            raise Unsplittable(recorder.path, 0, f"the specialised program differs from the original: {wrong}")
-        place = first_difference(recorder.trace, made.host.trace)
-        if place is None:
-            wrong = difference(got, expected)
-            if wrong:
+        if mismatch:
+            raise Unsplittable(recorder.path, 0, f"the specialised program differs from the original: {mismatch}")
+        position = first_difference(recorder.trace, split.host.trace)
+        if position is None:
+            mismatch = difference(got, expected)
+            if mismatch:
                 attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
-                if recorder.equals and len(found.at_threshold) < ROUNDED:
-                    found.at_threshold.append(f"input {number}: equal values are put in another order")
+                if recorder.orders_equals and len(result.at_threshold) < MAX_ROUNDED:
+                    result.at_threshold.append(f"input {number}: equal values are put in another order")
                     continue
-                if len(found.rounding) >= ROUNDED or not is_rounding(model, call, got, expected):
-                    raise Unsplittable(recorder.path, 0, f"the split network differs from the original: {wrong}")
-                found.rounding.append(f"input {number}: {wrong}")
+                if len(result.rounding) >= MAX_ROUNDED or not is_rounding(model, call, got, expected):
+                    raise Unsplittable(recorder.path, 0, f"the split network differs from the original: {mismatch}")
+                result.rounding.append(f"input {number}: {mismatch}")
                 continue
-            found.taken.update(made.host.trace)
-            found.equal.add(number)
+            result.taken.update(split.host.trace)
+            result.equal.add(number)
             continue
-        where = sides[(recorder.trace[place : place + 1] or made.host.trace[place : place + 1])[0]]
+        side = sides[(recorder.trace[position : position + 1] or split.host.trace[position : position + 1])[0]]
         attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
-        if not any(recorder.near[place : place + 1]):
-            raise Unsplittable(where.path, where.line, "the split network decides differently from the original here")
-        found.at_threshold.append(f"input {number}: {where.path}:{where.line}")
-    return found
+        if not any(recorder.near[position : position + 1]):
+            raise Unsplittable(side.path, side.line, "the split network decides differently from the original here")
+        result.at_threshold.append(f"input {number}: {side.path}:{side.line}")
+    return result
 
 
-def check_file(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], recorder: Recorder, steps: list[Step],
-               found: Checked) -> Checked:  # fmt: skip
-    """The same for the single file, on the inputs that were equal before; its decisions show in its results only."""
-    again = Checked(taken=found.taken, at_threshold=list(found.at_threshold), rounding=list(found.rounding))
+def check_file(model: torch.nn.Module, split: Any, calls: list[dict[str, Any]], recorder: Recorder, steps: list[Step],
+               earlier: CheckResult) -> CheckResult:  # fmt: skip
+    """Compare the single file's results with the original's, on inputs that were equal before, and return the result.
+
+    The single file's decisions show in its results only. Raises Unsplittable as `check` does.
+    """
+    result = CheckResult(taken=earlier.taken, at_threshold=list(earlier.at_threshold), rounding=list(earlier.rounding))
     for number, call in enumerate(examples(calls)):
-        if number > max(found.equal, default=-1):
+        if number > max(earlier.equal, default=-1):
             break
-        if number not in found.equal:
+        if number not in earlier.equal:
             continue
         with torch.no_grad():
             expected = attempt(lambda call=call: model(**call))  # type: ignore[misc]
-        got = attempt(lambda call=call: made(**call))  # type: ignore[misc]
-        raised = isinstance(expected, Exception) and isinstance(got, Exception)  # ONNX Runtime has its own exceptions
-        wrong = "" if raised else difference(got, expected)
-        if wrong:
+        got = attempt(lambda call=call: split(**call))  # type: ignore[misc]
+        # ONNX Runtime has its own exceptions
+        both_raise = isinstance(expected, Exception) and isinstance(got, Exception)
+        mismatch = "" if both_raise else difference(got, expected)
+        if mismatch:
             attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
-            if len(again.rounding) < ROUNDED and is_rounding(model, call, got, expected):
-                again.rounding.append(f"input {number}, in the single file: {wrong}")
+            if len(result.rounding) < MAX_ROUNDED and is_rounding(model, call, got, expected):
+                result.rounding.append(f"input {number}, in the single file: {mismatch}")
                 continue
-            if not recorder.unequal:
-                raise Unsplittable(recorder.path, 0, f"the single file differs from the original: {wrong}")
-            again.at_threshold.append(f"input {number}, in the single file")
+            if not recorder.near_unequal:
+                raise Unsplittable(recorder.path, 0, f"the single file differs from the original: {mismatch}")
+            result.at_threshold.append(f"input {number}, in the single file")
             continue
-        again.equal.add(number)
-    return again
+        result.equal.add(number)
+    return result
 
 
-def check_batches(model: torch.nn.Module, made: Any, calls: list[dict[str, Any]], recorder: Recorder,
-                  steps: list[Step], found: Checked) -> Checked:  # fmt: skip
-    """The inputs that were equal alone, now in batches: each sample's result has to be that of the original alone."""
-    again = Checked(taken=found.taken, at_threshold=list(found.at_threshold), rounding=list(found.rounding))
+def check_batches(model: torch.nn.Module, split: Any, calls: list[dict[str, Any]], recorder: Recorder,
+                  steps: list[Step], earlier: CheckResult) -> CheckResult:  # fmt: skip
+    """Compare each sample's result in a batch with the original's for it alone, and return the result.
+
+    The samples are the inputs that were equal alone. Raises Unsplittable as `check` does.
+    """
+    result = CheckResult(taken=earlier.taken, at_threshold=list(earlier.at_threshold), rounding=list(earlier.rounding))
     batch: dict[int, dict[str, Any]] = {}
-    last = max(found.equal, default=-1)
+    last = max(earlier.equal, default=-1)
     for number, call in enumerate(itertools.islice(examples(calls), last + 1)):
-        if number in found.equal:
+        if number in earlier.equal:
             batch[number] = call
-        sizes = {tuple(one.shape for one in each.values() if isinstance(one, torch.Tensor)) for each in batch.values()}
+        sizes = {
+            tuple(value.shape for value in arguments.values() if isinstance(value, torch.Tensor))
+            for arguments in batch.values()
+        }
         if len(batch) == BATCH or len(sizes) > 1 or number == last:
-            held = batch.pop(number) if len(sizes) > 1 else None
-            check_batch(model, made, batch, recorder, steps, again)
-            batch = {number: held} if held is not None else {}
+            postponed = batch.pop(number) if len(sizes) > 1 else None
+            check_batch(model, split, batch, recorder, steps, result)
+            batch = {number: postponed} if postponed is not None else {}
     if batch:
-        check_batch(model, made, batch, recorder, steps, again)
-    return again
+        check_batch(model, split, batch, recorder, steps, result)
+    return result
 
 
-def check_batch(model: torch.nn.Module, made: Any, batch: dict[int, dict[str, Any]], recorder: Recorder,
-                steps: list[Step], again: Checked) -> None:  # fmt: skip
+def check_batch(model: torch.nn.Module, split: Any, batch: dict[int, dict[str, Any]], recorder: Recorder,
+                steps: list[Step], result: CheckResult) -> None:  # fmt: skip
+    """Compare the results of one batch of calls (by input number) with the original's, and add them to `result`."""
     with torch.no_grad():
-        alone = {number: attempt(lambda call=call: model(**call)) for number, call in batch.items()}  # type: ignore[misc]
-    batch = {number: call for number, call in batch.items() if not isinstance(alone[number], Exception)}
+        expected = {number: attempt(lambda call=call: model(**call)) for number, call in batch.items()}  # type: ignore[misc]
+    batch = {number: call for number, call in batch.items() if not isinstance(expected[number], Exception)}
     if not batch:
         return
     first = next(iter(batch.values()))
-    several = {
+    stacked = {
         key: torch.cat([call[key] for call in batch.values()]) if isinstance(value, torch.Tensor) else value
         for key, value in first.items()
     }
-    for (number, call), got in zip(batch.items(), made(**several), strict=True):
-        wrong = difference(got, alone[number])
-        if wrong:
+    for (number, call), got in zip(batch.items(), split(**stacked), strict=True):
+        mismatch = difference(got, expected[number])
+        if mismatch:
             attempt(lambda call=call: recorder.record(steps, call, near=True))  # type: ignore[misc]
-            if not recorder.unequal:
-                raise Unsplittable(recorder.path, 0, f"a sample in a batch differs from the original alone: {wrong}")
-            again.at_threshold.append(f"input {number}, in a batch")
+            if not recorder.near_unequal:
+                raise Unsplittable(
+                    recorder.path, 0, f"a sample in a batch differs from the original alone: {mismatch}"
+                )
+            result.at_threshold.append(f"input {number}, in a batch")
         else:
-            again.equal.add(number)
+            result.equal.add(number)
 
 
 def attempt(call: Callable[[], Any]) -> Any:
-    """What the call gives, or the exception that it raises."""
+    """Return the result of the call, or the exception that it raises; TooLong and Unsplittable are raised on."""
     try:
         return call()
     except (TooLong, Unsplittable):
@@ -174,17 +190,20 @@ def attempt(call: Callable[[], Any]) -> Any:
 
 
 def first_difference(left: list[int], right: list[int]) -> int | None:
+    """Return the first position at which the lists differ; None where they are equal."""
     if left == right:
         return None
-    same = (number for number, (one, other) in enumerate(zip(left, right, strict=False)) if one != other)
-    return next(same, min(len(left), len(right)))
+    differing = (
+        position for position, (first, second) in enumerate(zip(left, right, strict=False)) if first != second
+    )
+    return next(differing, min(len(left), len(right)))
 
 
 def difference(got: Any, expected: Any) -> str:
-    """How a result differs from the expected one; empty where it does not.
+    """Describe how a result differs from the expected one; "" where it does not.
 
     The tolerances are those of torch.testing for the type, but the absolute one grows with the largest value of a
-    tensor: what a sum of large terms leaves near zero carries their rounding, in every order of summation.
+    tensor: a sum of large terms that ends near zero carries their rounding, in every order of summation.
     """
     if isinstance(expected, Exception) or isinstance(got, Exception):
         return "" if type(got) is type(expected) else f"{got!r} instead of {expected!r}"
@@ -197,8 +216,8 @@ def difference(got: Any, expected: Any) -> str:
         except AssertionError as problem:
             return " ".join(str(problem).split())
         return ""
-    got, expected = (tuple(one) if isinstance(one, torch.Size) else one for one in (got, expected))
-    if not same_kind(got, expected):
+    got, expected = (tuple(value) if isinstance(value, torch.Size) else value for value in (got, expected))
+    if not is_same_kind(got, expected):
         return f"a {type(got).__name__} instead of a {type(expected).__name__}"
     if isinstance(expected, float):
         return difference(torch.tensor(got), torch.tensor(expected))
@@ -212,44 +231,48 @@ def difference(got: Any, expected: Any) -> str:
     return "" if got == expected else f"{got!r} instead of {expected!r}"
 
 
-def unseen(sides: list[Side], taken: set[int]) -> list[Unsplittable]:
-    """The sides that no checked input took."""
-    found = []
+def unseen_side_errors(sides: list[Side], taken: set[int]) -> list[Unsplittable]:
+    """Return a refusal for each side that no checked input took."""
+    refusals = []
     for number, side in enumerate(sides):
         if number not in taken:
-            alike = [other for other, one in enumerate(sides) if one == side]
+            alike = [position for position, candidate in enumerate(sides) if candidate == side]
             place = f", place {alike.index(number) + 1} of {len(alike)} of this line" if len(alike) > 1 else ""
-            found.append(Unsplittable(
+            refusals.append(Unsplittable(
                 side.path, side.line,
                 f"no checked input took the side where {side.label}{place}; give an example call that takes it"
                 ' (or split with unseen="raise", where none can)',
             ))  # fmt: skip
-    return found
+    return refusals
 
 
 def examples(calls: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The calls themselves and perturbed ones: noise, and every fourth scaled, negated or shifted as a whole.
+    """Yield the calls themselves and perturbed ones: noise, and every fourth scaled, negated or shifted as a whole.
 
-    At last calls with one value in all places, infinite or no number, for sides that no other reaches.
+    The last calls have one value in all places, infinite or NaN, for sides that no other call reaches.
     """
     generator = torch.Generator().manual_seed(0)
     yield from calls
-    for number in range(MADE):
-        wide = SCALES[number // 4 % len(SCALES)] if number % 4 == 0 else None
-        call = calls[number // 4 % len(calls) if wide is not None else number % len(calls)]
-        yield {key: perturbed(value, generator, wide) for key, value in call.items()}
+    for number in range(MAX_PERTURBED):
+        scale = SCALES[number // 4 % len(SCALES)] if number % 4 == 0 else None
+        call = calls[number // 4 % len(calls) if scale is not None else number % len(calls)]
+        yield {key: perturb(value, generator, scale) for key, value in call.items()}
     for extreme in EXTREMES:
-        yield {key: filled(value, extreme) for key, value in calls[0].items()}
+        yield {key: fill(value, extreme) for key, value in calls[0].items()}
 
 
-def filled(value: Any, extreme: float) -> Any:
-    """The tensor full of one value, where it may have it."""
-    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return torch.full_like(value, extreme) if floats else value
+def fill(value: Any, extreme: float) -> Any:
+    """Return the tensor full of one value where its type is floating-point; other values as they are."""
+    is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return torch.full_like(value, extreme) if is_float else value
 
 
-def perturbed(value: Any, generator: torch.Generator, wide: float | None) -> Any:
-    """Another input of the same shape: noise on floats (`wide`: scaled by it), whole numbers from the same range."""
+def perturb(value: Any, generator: torch.Generator, scale: float | None) -> Any:
+    """Return another input of the same shape: noise on floats, whole numbers from the same range.
+
+    scale: the factor of the floats and of their noise; None for a random factor between 0.3 and 1.7. Truth values,
+    complex numbers, tensors without elements and what is no tensor stay as they are.
+    """
     if not isinstance(value, torch.Tensor) or value.dtype == torch.bool or value.is_complex() or not value.numel():
         return value
     if not value.is_floating_point():
@@ -257,7 +280,7 @@ def perturbed(value: Any, generator: torch.Generator, wide: float | None) -> Any
         return torch.randint(low, high + 1, value.shape, generator=generator, dtype=value.dtype)
     spread = float(value.std(unbiased=False)) or float(value.abs().mean()) or 1.0  # one element has no deviation
     noise = spread * torch.randn(value.shape, generator=generator, dtype=value.dtype)
-    if wide is None:
+    if scale is None:
         return value * (0.3 + 1.4 * torch.rand(1, generator=generator).item()) + 0.3 * noise
-    shift = 2 * spread * torch.randn(1, generator=generator).item() if wide > 0 else 0.0
-    return value * wide + 0.1 * abs(wide) * noise + shift
+    shift = 2 * spread * torch.randn(1, generator=generator).item() if scale > 0 else 0.0
+    return value * scale + 0.1 * abs(scale) * noise + shift

@@ -1,4 +1,4 @@
-"""Regions go to the compiler; one that it cannot take becomes an eager island, which torch runs."""
+"""Compilation of regions: one that the compiler cannot take becomes an eager island, which torch runs."""
 
 from __future__ import annotations
 
@@ -13,50 +13,65 @@ from regraft.splitting.compilers import Compiler
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.explore import RegionModule
 from regraft.splitting.residual import Region
-from regraft.splitting.samples import Untaken, common, compare_values, first_line, program
+from regraft.splitting.samples import Uncompilable, common_sizes, compare_values, first_line, trace_program
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler) -> dict[str, Any]:
-    """The region's entry in the manifest; its files are written. Where it stays eager, the entry has `reason`."""
+    """Compile a region, write its files and return its entry in the manifest.
+
+    The entry of a region that stays eager has `reason`. Raises Unsplittable for a region without samples.
+    """
     if not region.samples:
-        raise Unsplittable(*region.place, f"no example leads to region {region.number}: {text(region)}")
+        raise Unsplittable(*region.place, f"no example leads to region {region.number}: {region_text(region)}")
     try:
         entry = compiler.compile(region, module, artifacts)
-    except Untaken as problem:
-        entry = island(region, module, artifacts.directory, str(problem))
+    except Uncompilable as problem:
+        entry = export_island(region, module, artifacts.directory, str(problem))
     return {**entry, **signature(region, module)}
 
 
 def signature(region: Region, module: RegionModule) -> dict[str, Any]:
-    """Name, type and shape of what goes in and what comes out; null is an open size."""
+    """Return name, type and shape of each input and output; None is an open size.
+
+    Raises Unsplittable where sizes decide how many dimensions there are.
+    """
     with torch.no_grad():
-        given = [tuple(torch.as_tensor(one) for one in module(*sample)) for sample in region.samples]
-    found: dict[str, Any] = {}
-    for kind, names, samples in (("inputs", region.inputs, region.samples), ("outputs", region.outputs, given)):
-        if any(len({one.ndim for one in each}) > 1 for each in zip(*samples, strict=True)):
-            raise Unsplittable(*region.place, f"{text(region)}: sizes decide how many dimensions there are")
-        found[kind] = [
+        results_of_samples = [
+            tuple(torch.as_tensor(result) for result in module(*sample)) for sample in region.samples
+        ]
+    descriptions: dict[str, Any] = {}
+    for kind, names, samples in (
+        ("inputs", region.inputs, region.samples),
+        ("outputs", region.outputs, results_of_samples),
+    ):
+        if any(len({tensor.ndim for tensor in tensors}) > 1 for tensors in zip(*samples, strict=True)):
+            raise Unsplittable(*region.place, f"{region_text(region)}: sizes decide how many dimensions there are")
+        descriptions[kind] = [
             {
                 "name": key,
                 "type": str(first.dtype).removeprefix("torch."),
-                "shape": common([one.shape for one in each]),
+                "shape": common_sizes([tensor.shape for tensor in tensors]),
             }
-            for key, first, each in zip(names, samples[0], zip(*samples, strict=True), strict=True)
+            for key, first, tensors in zip(names, samples[0], zip(*samples, strict=True), strict=True)
         ]
-    return found
+    return descriptions
 
 
-def island(region: Region, module: RegionModule, directory: Path, reason: str) -> dict[str, Any]:
-    """The region as an archive of torch.export, which the host runs with torch."""
+def export_island(region: Region, module: RegionModule, directory: Path, reason: str) -> dict[str, Any]:
+    """Write the region as an archive of torch.export, which the host runs with torch, and return its entry.
+
+    reason: why the compiler cannot take the region. Raises Unsplittable where torch.export cannot take it either.
+    """
     file = f"island_{region.number}.pt2"
     try:
-        made = program(region, module)
-        network = made.module()
+        exported = trace_program(region, module)
+        network = exported.module()
         compare_values(region, module, lambda sample: list(network(*sample)), "torch.export")
-        torch.export.save(made, directory / file)
+        torch.export.save(exported, directory / file)
     except Exception as problem:
         raise Unsplittable(
-            *region.place, f"{text(region)}: {reason}; torch.export cannot take it either: {first_line(problem)}"
+            *region.place,
+            f"{region_text(region)}: {reason}; torch.export cannot take it either: {first_line(problem)}",
         ) from problem
     used = list(range(len(region.inputs)))
     return {
@@ -67,5 +82,6 @@ def island(region: Region, module: RegionModule, directory: Path, reason: str) -
     }
 
 
-def text(region: Region) -> str:
-    return "; ".join(ast.unparse(one) for one in region.statements)[:200]
+def region_text(region: Region) -> str:
+    """Return the region's statements as text, of at most 200 characters."""
+    return "; ".join(ast.unparse(statement) for statement in region.statements)[:200]

@@ -9,10 +9,10 @@ from dataclasses import replace
 import torch
 
 from regraft.splitting.codes import MUTATORS, method_call, name
-from regraft.splitting.either import asked_of
+from regraft.splitting.either import tested_constant
 from regraft.splitting.indexing import Indexing
-from regraft.splitting.normal import comprehension
-from regraft.splitting.possible import TRUTHS, is_truth, narrowed, possible
+from regraft.splitting.normal import expand_comprehension
+from regraft.splitting.possible import TRUTHS, is_truth, narrow, possible_constants
 from regraft.splitting.records import is_namedtuple
 from regraft.splitting.residual import Branch, Step, TensorStep, reads
 from regraft.splitting.values import Names, Value
@@ -21,103 +21,108 @@ LABELS = ("the condition holds", "the condition does not hold")
 
 
 class Decisions(Indexing):
-    """Both sides of a decision are followed, and what they leave is joined."""
+    """Follows both sides of a decision, and joins what they leave."""
 
     def on_BoolOp(self, node: ast.BoolOp) -> Value:
-        first = self.evaluate(node.values[0])
-        self.tests.append(first)
+        first_operand = self.evaluate(node.values[0])
+        self.first_operands.append(first_operand)
         try:
-            return self.both(node, first)
+            return self.evaluate_bool_op(node, first_operand)
         finally:
-            self.tests.pop()
+            self.first_operands.pop()
 
-    def both(self, node: ast.BoolOp, first: Value) -> Value:
-        """`and` and `or`, given the first operand."""
-        rest = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
-        ast.copy_location(rest, node.values[1])
+    def evaluate_bool_op(self, node: ast.BoolOp, first_operand: Value) -> Value:
+        """Evaluate `and` or `or`, given the first operand."""
+        remaining = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+        ast.copy_location(remaining, node.values[1])
         if len(node.values) > 2:
-            rest.asked = asked(node)  # type: ignore[attr-defined]
-        both = isinstance(node.op, ast.And)
-        left = self.truth(first)
-        if left.kind == "static":
-            return self.evaluate(rest) if bool(left.example) == both else first
-        left = replace(left, truth=first.truth or first.kind == "tensor")
-        self.only_truth(node, first)
-        found: list[Value] = []
+            remaining.asked = is_truth_asked(node)  # type: ignore[attr-defined]
+        is_and = isinstance(node.op, ast.And)
+        first_truth = self.truth(first_operand)
+        if first_truth.kind == "static":
+            return self.evaluate(remaining) if bool(first_truth.example) == is_and else first_operand
+        first_truth = replace(first_truth, truth=first_operand.truth or first_operand.kind == "tensor")
+        self.check_only_truth(node, first_operand)
+        results: list[Value] = []
         pending = self.pending[-1]
-        before, fallible = len(pending or ()), self.fallible
-        (steps, names), visible = self.changing(
-            lambda: self.apart(lambda: found.append(self.operand(node, rest)), self.names, left.code, both)
+        pending_count, fallible_count = len(pending or ()), self.fallible_operations
+        (steps, names), changes = self.track_changes(
+            lambda: self.specialise_apart(
+                lambda: results.append(self.last_operand(node, remaining)), self.names, first_truth.code, is_and
+            )
         )
         if pending is not None:
-            del pending[before:]
-        tensors = all(isinstance(one, TensorStep) for one in steps)
-        last = found[0]
-        one_type = asked(node) or type(left.example) is type(last.example)
-        if tensors and not visible and self.fallible == fallible and one_type:  # else it has to be skipped
-            if last.kind == "static" and (asked(node) or (type(last.example) is bool and is_truth(left))):
-                return left if bool(last.example) == both else self.static(not both)
+            del pending[pending_count:]
+        has_only_tensors = all(isinstance(step, TensorStep) for step in steps)
+        second = results[0]
+        has_one_type = is_truth_asked(node) or type(first_truth.example) is type(second.example)
+        # otherwise the second operand has to be skipped where the first decides
+        if has_only_tensors and not changes and self.fallible_operations == fallible_count and has_one_type:
+            if second.kind == "static" and (
+                is_truth_asked(node) or (type(second.example) is bool and is_truth(first_truth))
+            ):
+                return first_truth if bool(second.example) == is_and else self.static(not is_and)
             self.steps.extend(steps)
-            self.names = {**names, **self.names}  # what the first operand says of them holds in the second only
-            example = (left.example and last.example) if both else (left.example or last.example)
-            among = TRUTHS if is_truth(left) and is_truth(last) else None
-            value = Value("host", example, ast.BoolOp(node.op, [left.code, last.code]), among=among)
-            unsure = not asked(node) and (left.truth or last.truth)
-            return replace(self.held_by_host(value), truth=True) if unsure else value
-        key = self.fresh()
+            self.names = {**names, **self.names}  # the first operand narrows names in the second only
+            example = (first_truth.example and second.example) if is_and else (first_truth.example or second.example)
+            among = TRUTHS if is_truth(first_truth) and is_truth(second) else None
+            value = Value("host", example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among)
+            is_ambiguous = not is_truth_asked(node) and (first_truth.truth or second.truth)
+            return replace(self.bind_in_host(value), truth=True) if is_ambiguous else value
+        key = self.fresh_name()
 
-        def keep(value: Value) -> None:
-            value = self.as_bool(value) if asked(node) else value
-            self.keep(key, self.held_by_host(value) if self.is_size(value) else value)
+        def store_result(value: Value) -> None:
+            value = self.as_bool(value) if is_truth_asked(node) else value
+            self.keep(key, self.bind_in_host(value) if self.is_size(value) else value)
 
-        def asked_for() -> None:
+        def store_second() -> None:
             self.steps, self.names = steps, names
-            keep(found[0])
+            store_result(results[0])
 
-        skipped = self.static(not both) if asked(node) or type(left.example) is bool else left
-        sides = [asked_for, lambda: keep(skipped)]
-        labels = ["the condition holds", ""] if both else ["", "the condition does not hold"]
-        value = self.decided(node, left, key, sides if both else sides[::-1], labels)
-        if not reads(left.code) & visible:
-            self.implied[key, both] = left.code
+        skipped = self.static(not is_and) if is_truth_asked(node) or type(first_truth.example) is bool else first_truth
+        sides = [store_second, lambda: store_result(skipped)]
+        labels = ["the condition holds", ""] if is_and else ["", "the condition does not hold"]
+        value = self.decide_value(node, first_truth, key, sides if is_and else sides[::-1], labels)
+        if not reads(first_truth.code) & changes:
+            self.implied_tests[key, is_and] = first_truth.code
         return value
 
-    def only_truth(self, node: ast.BoolOp, value: Value) -> None:
-        """Refuse an operand whose value would be asked for."""
-        if is_value(value) and not asked(node):
+    def check_only_truth(self, node: ast.BoolOp, value: Value) -> None:
+        """Refuse a numeric tensor as an operand of which more than the truth is used."""
+        if is_numeric_tensor(value) and not is_truth_asked(node):
             raise self.refuse(
                 node, "the value of and and or, where a tensor decides, is not supported; only its truth"
             )
 
-    def operand(self, node: ast.BoolOp, rest: ast.expr) -> Value:
-        """The last operand; of a tensor its truth."""
-        value = self.evaluate(rest)
-        self.only_truth(node, value)
-        if value.kind in ("static", "host") and not asked(node):
+    def last_operand(self, node: ast.BoolOp, remaining: ast.expr) -> Value:
+        """Return the last operand, or its truth if it is a tensor."""
+        value = self.evaluate(remaining)
+        self.check_only_truth(node, value)
+        if value.kind in ("static", "host") and not is_truth_asked(node):
             return value
-        return replace(self.truth(value), truth=not asked(node))
+        return replace(self.truth(value), truth=not is_truth_asked(node))
 
     def as_bool(self, value: Value) -> Value:
-        """The truth of a value of the host, where it may be a number or a container."""
+        """Return the truth of a value of the host that may be a number or a container."""
         if value.kind == "static":
             return self.static(bool(value.example))
         if type(value.example) is bool:
             return value
         code = ast.Call(name("bool"), [value.code], [])
-        return Value("host", bool(value.example), code, bool(value.other), among=TRUTHS)
+        return Value("host", bool(value.example), code, bool(value.second_example), among=TRUTHS)
 
     def on_IfExp(self, node: ast.IfExp) -> Value:
         test = self.truth(self.evaluate(node.test))
         if test.kind == "static":
             return self.evaluate(node.body if test.example else node.orelse)
-        key = self.fresh()
+        key = self.fresh_name()
         sides = [lambda: self.keep(key, self.evaluate(node.body)), lambda: self.keep(key, self.evaluate(node.orelse))]
-        return self.decided(node, test, key, sides)
+        return self.decide_value(node, test, key, sides)
 
-    def decided(
+    def decide_value(
         self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]], labels: Sequence[str] = LABELS
     ) -> Value:
-        """The value that both sides keep under `key`."""
+        """Follow both sides of a decision, and return the value that both store under `key`."""
         self.decide(node, test, sides[0], sides[1], labels)
         if self.names[key].kind == "lost":
             raise self.refuse(node, "the sides of this expression have different types or shapes")
@@ -126,128 +131,128 @@ class Decisions(Indexing):
     def on_NamedExpr(self, node: ast.NamedExpr) -> Value:
         key = self.frame.prefix + node.target.id
         value = self.evaluate(node.value)
-        old = {one for one in self.names if one == key or one.startswith(f"{key}__")}
-        if any(old & reads(one.code) for one in self.waiting()):
+        old_names = {candidate for candidate in self.names if candidate == key or candidate.startswith(f"{key}__")}
+        if any(old_names & reads(waiting.code) for waiting in self.pending_values()):
             raise self.refuse(node, f"{node.target.id} changes within an expression that reads it, too")
         self.store(node.target, value)
-        self.changed.add(key)
+        self.changed_names.add(key)
         return self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
 
     def on_ListComp(self, node: ast.ListComp | ast.GeneratorExp) -> Value:
         if any(part.is_async for part in node.generators):
             raise self.refuse(node, "an asynchronous comprehension is not supported")
-        if any(isinstance(one, ast.Lambda) for one in ast.walk(node)):
+        if any(isinstance(inner_node, ast.Lambda) for inner_node in ast.walk(node)):
             raise self.refuse(node, "a lambda in a comprehension is not supported")
-        key = self.fresh()
-        for statement in comprehension(node, key, f"{key}_"):
+        key = self.fresh_name()
+        for statement in expand_comprehension(node, key, f"{key}_"):
             self.statement(statement)
         return self.names[self.frame.prefix + key]
 
     def on_GeneratorExp(self, node: ast.GeneratorExp) -> Value:
-        """A list of what it gives, where it is used up at once and changes nothing."""
-        methods = {one.func.attr for one in ast.walk(node) if isinstance(one, ast.Call)
-                   and isinstance(one.func, ast.Attribute)}  # fmt: skip
+        """Return a list of what a generator gives, if it is used up at once and changes nothing."""
+        methods = {call.func.attr for call in ast.walk(node) if isinstance(call, ast.Call)
+                   and isinstance(call.func, ast.Attribute)}  # fmt: skip
         if getattr(node, "at_once", "") != "call" or methods & MUTATORS:
             raise self.refuse(node, "a generator is supported where sum, list or the like use it up at once")
-        value, changed = self.changing(lambda: self.on_ListComp(node))
-        if changed:
+        value, changes = self.track_changes(lambda: self.on_ListComp(node))
+        if changes:
             raise self.refuse(node, "a generator that changes something is not supported")
         return value
 
     def on_DictComp(self, node: ast.DictComp) -> Value:
-        key = self.fresh()
-        for statement in comprehension(node, key, f"{key}_"):
+        key = self.fresh_name()
+        for statement in expand_comprehension(node, key, f"{key}_"):
             self.statement(statement)
         return self.names[self.frame.prefix + key]
 
     def on_Compare(self, node: ast.Compare) -> Value:
-        """`a < b < c` is `a < b and b < c`, with b computed once."""
+        """Evaluate `a < b < c` as `a < b and b < c`, with b computed once."""
         if len(node.ops) == 1:
-            return self.composed(node)
+            return self.evaluate_operator(node)
         parts: list[ast.expr] = [node.left]
-        for one in node.comparators[:-1]:
-            key = self.fresh()
-            self.store(ast.Name(key, ast.Store()), self.evaluate(one))
-            parts.append(ast.copy_location(ast.Name(key, ast.Load()), one))
+        for comparator in node.comparators[:-1]:
+            key = self.fresh_name()
+            self.store(ast.Name(key, ast.Store()), self.evaluate(comparator))
+            parts.append(ast.copy_location(ast.Name(key, ast.Load()), comparator))
         parts.append(node.comparators[-1])
         pairs: list[ast.expr] = [
             ast.copy_location(ast.Compare(left, [op], [right]), node)
             for left, op, right in zip(parts, node.ops, parts[1:], strict=False)
         ]
-        made = ast.copy_location(ast.BoolOp(ast.And(), pairs), node)
-        made.asked = asked(node)  # type: ignore[attr-defined]
-        return self.evaluate(made)
+        conjunction = ast.copy_location(ast.BoolOp(ast.And(), pairs), node)
+        conjunction.asked = is_truth_asked(node)  # type: ignore[attr-defined]
+        return self.evaluate(conjunction)
 
-    def apart(
+    def specialise_apart(
         self, walk: Callable[[], None], names: Names, test: ast.expr | None = None, holds: bool = True
     ) -> tuple[list[Step], Names]:
-        """Specialise something apart, where a test holds or does not: its steps, and the names after it."""
-        outer, self.steps, self.names = (self.steps, self.names), [], self.forked(names)
+        """Specialise what `walk` follows apart, where a test holds or not; return its steps and the names after it."""
+        outer_state, self.steps, self.names = (self.steps, self.names), [], self.fork_names(names)
         try:
             if test is not None:
                 self.narrow(test, holds)
             walk()
             return self.steps, self.names
         finally:
-            self.steps, self.names = outer
+            self.steps, self.names = outer_state
 
     def decide(
-        self, node: ast.AST, test: Value, body: Callable[[], None], other: Callable[[], None],
+        self, node: ast.AST, test: Value, body: Callable[[], None], orelse: Callable[[], None],
         labels: Sequence[str] = LABELS,
     ) -> None:  # fmt: skip
-        """A branch on a value of the host: both sides are followed, and what they leave is joined."""
+        """Branch on a value of the host: follow both sides, and join what they leave."""
         names = self.names
-        sides = [self.apart(walk, names, test.code, walk is body) for walk in (body, other)]
+        sides = [self.specialise_apart(walk, names, test.code, walk is body) for walk in (body, orelse)]
         self.merge(sides)
         arms: list[tuple[ast.expr | None, list[Step]]] = [(test.code, sides[0][0]), (None, sides[1][0])]
         self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, list(labels)))
 
     def narrow(self, test: ast.expr, holds: bool) -> None:
-        """What may be a constant is it, or is not, where that has been asked."""
+        """Narrow what the names in a test may hold to what they hold where the test holds, or does not."""
         while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test, holds = test.operand, not holds
-        if isinstance(test, ast.Name) and (test.id, holds) in self.implied:
-            self.narrow(self.implied[test.id, holds], holds)
+        if isinstance(test, ast.Name) and (test.id, holds) in self.implied_tests:
+            self.narrow(self.implied_tests[test.id, holds], holds)
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) == holds:
-            for one in test.values:
-                self.narrow(one, holds)
+            for operand in test.values:
+                self.narrow(operand, holds)
         for key in reads(test) & self.names.keys():
-            self.names[key] = narrowed(self.names[key], key, test, holds)
-        asked = asked_of(test)
-        value = self.names.get(asked[0]) if asked is not None else None
-        if asked is None or value is None or value.kind != "either":
+            self.names[key] = narrow(self.names[key], key, test, holds)
+        tested = tested_constant(test)
+        value = self.names.get(tested[0]) if tested is not None else None
+        if tested is None or value is None or value.kind != "either":
             return
-        if asked[1] == holds:
-            self.names[asked[0]] = self.static(value.instead)
+        if tested[1] == holds:
+            self.names[tested[0]] = self.static(value.instead)
         else:
-            self.names[asked[0]] = self.unveiled(value)
+            self.names[tested[0]] = self.bind_without_constant(value)
 
     def truth(self, value: Value) -> Value:
-        """What `if value` asks, as the host asks it."""
-        if self.is_made(value.example):
-            return self.static(self.made_truth(value.code, value.example))
+        """Return what `if value` tests, as the host tests it."""
+        if self.is_stand_in(value.example):
+            return self.static(self.truth_of_stand_in(value.code, value.example))
         if value.kind == "tensor":
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
-            if self.is_known(value):
+            if self.is_constant_tensor(value):
                 return self.static(bool(value.example))  # weights and what is made of them stay what they are
             among = TRUTHS if value.example.dtype is torch.bool else None
-            code = method_call(self.held(value), "item")
-            return Value("host", bool(value.example), code, bool(value.other), among=among)
+            code = method_call(self.bind_result(value), "item")
+            return Value("host", bool(value.example), code, bool(value.second_example), among=among)
         if value.kind == "record":
-            named = is_namedtuple(type(value.example))
-            return self.static(bool(value.fields) if named else self.made_truth(value.code, value.example))
+            is_tuple = is_namedtuple(type(value.example))
+            return self.static(bool(value.fields) if is_tuple else self.truth_of_stand_in(value.code, value.example))
         if self.has_length(value):
             return self.static(bool(value.example))
-        truths = {bool(one) for one in possible(value) or TRUTHS}
+        truths = {bool(constant) for constant in possible_constants(value) or TRUTHS}
         return value if len(truths) > 1 else self.static(truths.pop())
 
 
-def asked(node: ast.expr) -> bool:
-    """Whether only the truth of an expression counts."""
+def is_truth_asked(node: ast.expr) -> bool:
+    """Return whether only the truth of an expression counts."""
     return getattr(node, "asked", False)
 
 
-def is_value(value: Value) -> bool:
-    """Whether it is a tensor of more than truth values."""
+def is_numeric_tensor(value: Value) -> bool:
+    """Return whether a value is a tensor of anything but truth values."""
     return value.kind == "tensor" and getattr(value.example, "dtype", None) is not torch.bool

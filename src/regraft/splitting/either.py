@@ -1,4 +1,4 @@
-"""What is a tensor on some of the paths that lead here, and one and the same constant on the others."""
+"""Values that are a tensor on some of the paths that lead here, and one and the same constant on the others."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import torch
 
-from regraft.splitting.codes import assign, held_as, method_call, name
+from regraft.splitting.codes import assign, kind_of, method_call, name
 from regraft.splitting.fields import Fields
 from regraft.splitting.residual import Branch, HostStep
-from regraft.splitting.values import Value, open_sizes
+from regraft.splitting.values import Value, open_dimensions
 
 
 class Cases(Exception):
-    """Something that may be a constant or not has to be one: the statement is specialised once for each."""
+    """Signals that a value has to be the constant that it may be, or not: the statement is specialised for each."""
 
     def __init__(self, key: str) -> None:
         super().__init__()
@@ -22,10 +22,10 @@ class Cases(Exception):
 
 
 class Either(Fields):
-    """The host holds the tensor or the constant, as the original does; operations get a tensor."""
+    """Handles values of kind "either", which the host holds as the original does; operations get a tensor."""
 
-    def asked_for_none(self, node: ast.expr, operands: list[Value]) -> Value | None:
-        """`x is None`, which the host asks."""
+    def none_test(self, node: ast.expr, operands: list[Value]) -> Value | None:
+        """Return the host's test `x is None` or `x is not None`; None for another operator."""
         if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))):
             return None
         if operands[1].kind != "static" or operands[1].example is not None:
@@ -35,58 +35,64 @@ class Either(Fields):
             return self.static(differs)
         return Value("host", differs, ast.Compare(operands[0].code, node.ops, [ast.Constant(None)]))
 
-    def sure(self, node: ast.AST, value: Value) -> Value:
-        """The value, where it is one thing; else its statement is specialised for each."""
+    def require_one_kind(self, node: ast.AST, value: Value) -> Value:
+        """Return the value if it is of one kind; else raise Cases, so that its statement is specialised for each."""
         if value.kind == "either":
             assert isinstance(value.code, ast.Name)
             raise Cases(value.code.id)
         return value
 
-    def test_of(self, key: str) -> Value:
-        """What the host asks to know whether a name holds the constant."""
+    def constant_test(self, key: str) -> Value:
+        """Return the test by which the host tells whether a name holds the constant."""
         if self.names[key].instead is None:
             return Value("host", False, ast.Compare(name(key), [ast.Is()], [ast.Constant(None)]))
         arrays = ast.parse("(numpy.ndarray, numpy.generic)", mode="eval").body
         return Value("host", True, ast.Call(name("isinstance"), [name(key), arrays], []))
 
-    def unveiled(self, value: Value) -> Value:
-        """The value where it is not the constant, under a name of its own."""
-        key = self.fresh()
+    def bind_without_constant(self, value: Value) -> Value:
+        """Return the value where it is not the constant, under a name of its own."""
+        key = self.fresh_name()
         self.steps.append(HostStep(assign(key, value.code)))
-        return self.hold(key, replace(value, kind=held_as(value.example)))
+        return self.bind_name(key, replace(value, kind=kind_of(value.example)))
 
     def as_tensor(self, node: ast.AST, value: Value, error: str) -> Value:
-        """The tensor; where it is None, the host raises what the original does."""
+        """Return the tensor; where the value is None, the host raises what the original does."""
         if value.kind != "either":
             return value
         if value.instead is not None:
-            self.sure(node, value)
-        none = ast.Compare(value.code, [ast.Is()], [ast.Constant(None)])
+            self.require_one_kind(node, value)
+        is_none = ast.Compare(value.code, [ast.Is()], [ast.Constant(None)])
         raised = HostStep(ast.parse(f"raise {error}('None')").body[0])
-        self.steps.append(Branch([(none, [raised])], getattr(node, "lineno", 0), self.frame.path, [""]))
-        return self.unveiled(value)
+        self.steps.append(Branch([(is_none, [raised])], getattr(node, "lineno", 0), self.frame.path, [""]))
+        return self.bind_without_constant(value)
 
     def as_tensors(self, node: ast.expr, operands: list[Value]) -> list[Value]:
-        """Operands as tensors; a number is filled into one, where that gives the same result."""
-        made = []
-        for one in operands:
-            if one.kind == "either" and one.instead is not None:
-                others = [other for other in operands if other is not one]
-                made.append(self.filling(one) if fills(node, one, others) else self.sure(node, one))
+        """Return the operands as tensors; a number is filled into one if that gives the same result."""
+        tensors = []
+        for operand in operands:
+            if operand.kind == "either" and operand.instead is not None:
+                other_operands = [candidate for candidate in operands if candidate is not operand]
+                tensors.append(
+                    self.fill_array(operand)
+                    if can_fill(node, operand, other_operands)
+                    else self.require_one_kind(node, operand)
+                )
             else:
-                made.append(self.as_tensor(node, one, "TypeError"))
-        return made
+                tensors.append(self.as_tensor(node, operand, "TypeError"))
+        return tensors
 
-    def filling(self, value: Value) -> Value:
-        """The host's array of the tensor's shape and type."""
+    def fill_array(self, value: Value) -> Value:
+        """Return the value as the host's array of the tensor's shape and type."""
         shape = self.static(tuple(value.example.shape)).code
-        kind = ast.Constant(str(value.example.dtype).partition(".")[2])
-        code = method_call(name("numpy"), "array", method_call(name("numpy"), "broadcast_to", value.code, shape), kind)
-        return self.held_by_host(replace(value, kind="tensor", code=code))
+        dtype_name = ast.Constant(str(value.example.dtype).partition(".")[2])
+        code = method_call(
+            name("numpy"), "array", method_call(name("numpy"), "broadcast_to", value.code, shape), dtype_name
+        )
+        return self.bind_in_host(replace(value, kind="tensor", code=code))
 
 
-def asked_of(test: ast.expr) -> tuple[str, bool] | None:
-    """The name of which a test asks whether it holds a constant, and whether it does so where the test holds."""
+def tested_constant(test: ast.expr) -> tuple[str, bool] | None:
+    """Return the name that a test asks about its constant, and whether it is that where the test holds, or None."""
     if (
         isinstance(test, ast.Compare)
         and isinstance(test.left, ast.Name)
@@ -98,21 +104,25 @@ def asked_of(test: ast.expr) -> tuple[str, bool] | None:
     return None
 
 
-def fills(node: ast.expr, value: Value, others: list[Value]) -> bool:
-    """Whether an operation gives the same for a number as for a tensor full of it."""
+def can_fill(node: ast.expr, value: Value, other_operands: list[Value]) -> bool:
+    """Return whether an operation gives the same for a number as for a tensor full of it."""
     tensor, number = value.example, value.instead
-    if len(others) != 1 or open_sizes(value) or not is_exact(number, tensor):
+    if len(other_operands) != 1 or open_dimensions(value) or not is_exact(number, tensor):
         return False
-    other = others[0].example
-    if type(other) in (int, float) and isinstance(node, ast.Compare) and getattr(node, "asked", False):
-        return tensor.numel() == 1 and is_exact(other, tensor)
-    if others[0].kind != "tensor" or not isinstance(other, torch.Tensor) or open_sizes(others[0]):
+    other_example = other_operands[0].example
+    if type(other_example) in (int, float) and isinstance(node, ast.Compare) and getattr(node, "asked", False):
+        return tensor.numel() == 1 and is_exact(other_example, tensor)
+    if (
+        other_operands[0].kind != "tensor"
+        or not isinstance(other_example, torch.Tensor)
+        or open_dimensions(other_operands[0])
+    ):
         return False
-    sizes = zip(tensor.shape[::-1], other.shape[::-1], strict=False)
-    fits = tensor.ndim <= other.ndim and all(one in (1, two) for one, two in sizes)
-    return fits and torch.result_type(tensor, other) == torch.result_type(number, other)
+    sizes = zip(tensor.shape[::-1], other_example.shape[::-1], strict=False)
+    can_broadcast = tensor.ndim <= other_example.ndim and all(size in (1, other_size) for size, other_size in sizes)
+    return can_broadcast and torch.result_type(tensor, other_example) == torch.result_type(number, other_example)
 
 
 def is_exact(number: float, tensor: torch.Tensor) -> bool:
-    """Whether a tensor of this type can hold the number as it is."""
+    """Return whether a tensor of this type can hold the number as it is."""
     return bool(torch.tensor(number).to(tensor.dtype).double().item() == number)

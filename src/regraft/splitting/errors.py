@@ -1,4 +1,4 @@
-"""The refusal: what a network cannot be split for, and where."""
+"""The refusals: the reason why a network cannot be split, and the place in its source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 
 class Unsplittable(Exception):
-    """The network cannot be split: file, line and reason. Raised before anything is written."""
+    """Signals that the network cannot be split, with file, line and reason; nothing was written before."""
 
     def __init__(self, path: str, line: int, reason: str) -> None:
         super().__init__(f"{path}:{line}: {reason}")
@@ -14,12 +14,16 @@ class Unsplittable(Exception):
 
 
 class Unrunnable(Unsplittable):
-    """Something fails on the example that is followed, on a side that this one does not take; another may do."""
+    """Signals that an operation fails on the example that is followed, on a side that the example does not take.
+
+    Specialisation may succeed on another example.
+    """
 
 
 class ReadInside(Unsplittable):
-    """A call reads a value of a tensor: it has to be followed."""
+    """Signals that a call reads a value of a tensor, so that it has to be followed."""
 
 
 def refuse(path: str, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable) -> Unsplittable:
+    """Return the refusal at the line of `node`, to be raised by the caller."""
     return kind(path, getattr(node, "lineno", 0), reason)

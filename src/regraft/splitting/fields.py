@@ -11,124 +11,139 @@ from typing import Any
 
 from regraft.splitting.codes import holds_tensor
 from regraft.splitting.dictionaries import Dictionaries
-from regraft.splitting.records import FIXED, fields_of, holds_what_it_is_given, is_namedtuple
+from regraft.splitting.records import FIXED, fields_of, holds_only_arguments, is_namedtuple
 from regraft.splitting.values import Value, literal
 
 
 class Fields(Dictionaries):
-    """Makes records and answers what is asked of them."""
+    """Makes records and evaluates operations on them."""
 
-    def record(self, node: ast.Call, callee: Value, args: list[Value], words: dict[str, Value]) -> Value:
-        """An object of a dataclass, made in forward: known field by field."""
-        kind = callee.example
-        fields = fields_of(kind)
-        if not holds_what_it_is_given(kind):
-            raise self.no_record(node, kind, f"a {kind.__name__} does not hold what it is made of")
-        given = {**dict(zip(fields, args, strict=False)), **words}
+    def make_record(self, node: ast.Call, callee: Value, args: list[Value], keywords: dict[str, Value]) -> Value:
+        """Return an object of a dataclass that forward makes, known field by field."""
+        record_class = callee.example
+        fields = fields_of(record_class)
+        if not holds_only_arguments(record_class):
+            raise self.record_error(node, record_class, f"a {record_class.__name__} does not hold what it is made of")
+        field_values = {**dict(zip(fields, args, strict=False)), **keywords}
         try:
-            example = kind(**{key: one.example for key, one in given.items()})
-            twin = kind(**{key: one.other for key, one in given.items()})
+            example = record_class(**{key: value.example for key, value in field_values.items()})
+            twin = record_class(**{key: value.second_example for key, value in field_values.items()})
         except Exception as problem:
             reason = f"cannot be made: {type(problem).__name__}: {problem}"
-            raise self.no_record(node, kind, reason) from problem
-        if any(getattr(example, key, given) is not one.example for key, one in given.items()):
-            raise self.no_record(node, kind, f"a {kind.__name__} does not hold what it is made of")
+            raise self.record_error(node, record_class, reason) from problem
+        if any(getattr(example, key, field_values) is not value.example for key, value in field_values.items()):
+            raise self.record_error(node, record_class, f"a {record_class.__name__} does not hold what it is made of")
         for key in fields:
-            held = getattr(example, key)
-            if key not in given and literal(held) is None and not callable(held):
-                raise self.no_record(node, kind, f"{key} of a {kind.__name__} is made by its constructor")
-            given.setdefault(key, self.static(held))
-        codes = {key: self.held(one) if one.kind == "tensor" else one.code for key, one in given.items()}
+            field_value = getattr(example, key)
+            if key not in field_values and literal(field_value) is None and not callable(field_value):
+                raise self.record_error(
+                    node, record_class, f"{key} of a {record_class.__name__} is made by its constructor"
+                )
+            field_values.setdefault(key, self.static(field_value))
+        codes = {
+            key: self.bind_result(value) if value.kind == "tensor" else value.code
+            for key, value in field_values.items()
+        }
         code = ast.Call(callee.code, [], [ast.keyword(key, codes[key]) for key in fields])
         return Value("record", example, code, twin)
 
-    def replaced(self, node: ast.Call, value: Value, words: dict[str, Value]) -> Value:
-        """Another object of a dataclass or namedtuple, with other values of some fields."""
-        kind = type(value.example)
-        if not (value.kind == "record" or self.is_made(value.example)):
-            raise self.refuse(node, f"a {kind.__name__} that forward did not make is not supported here")
-        given = fields_of(kind) if is_namedtuple(kind) else [one.name for one in dataclasses.fields(kind) if one.init]
-        for key in given:
-            if key not in words:
-                held = self.element(value, key) if value.kind == "record" else self.attribute(node, value.example, key)
-                words = {**words, **({key: held} if held is not None else {})}
-        if kind in self.mutable:
-            return self.construct(node, kind, [], words)
-        return self.record(node, self.static(kind), [], words)
+    def replace_fields(self, node: ast.Call, value: Value, keywords: dict[str, Value]) -> Value:
+        """Return another object of a dataclass or namedtuple, with other values of some fields."""
+        record_class = type(value.example)
+        if not (value.kind == "record" or self.is_stand_in(value.example)):
+            raise self.refuse(node, f"a {record_class.__name__} that forward did not make is not supported here")
+        init_fields = (
+            fields_of(record_class)
+            if is_namedtuple(record_class)
+            else [field.name for field in dataclasses.fields(record_class) if field.init]
+        )
+        for key in init_fields:
+            if key not in keywords:
+                field_value = (
+                    self.element(value, key) if value.kind == "record" else self.attribute(node, value.example, key)
+                )
+                keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
+        if record_class in self.mutable:
+            return self.construct(node, record_class, [], keywords)
+        return self.make_record(node, self.static(record_class), [], keywords)
 
-    def field(self, node: ast.AST, base: Value, called: str) -> Value:
-        """A field of a record, or what its class has under this name."""
-        kind = type(base.example)
-        of_class = inspect.getattr_static(kind, called, self)
-        if called in base.fields:
-            return self.whole(node, called, self.element(base, called))
-        if isinstance(of_class, property) and of_class.fget is not None:
-            return self.inline(node, of_class.fget, None, [base], {})
-        if literal(of_class) is None and not isinstance(of_class, (classmethod, staticmethod)):
-            raise self.no_record(node, kind, f"{kind.__name__} has no field {called} that is known here")
-        return self.static(getattr(kind, called))
+    def record_field(self, node: ast.AST, base: Value, attribute: str) -> Value:
+        """Return a field of a record, or the attribute of its class with this name."""
+        record_class = type(base.example)
+        class_attribute = inspect.getattr_static(record_class, attribute, self)
+        if attribute in base.fields:
+            return self.require_one_type(node, attribute, self.element(base, attribute))
+        if isinstance(class_attribute, property) and class_attribute.fget is not None:
+            return self.inline(node, class_attribute.fget, None, [base], {})
+        if literal(class_attribute) is None and not isinstance(class_attribute, (classmethod, staticmethod)):
+            raise self.record_error(
+                node, record_class, f"{record_class.__name__} has no field {attribute} that is known here"
+            )
+        return self.static(getattr(record_class, attribute))
 
-    def method_of_record(self, base: Value, called: str) -> Any:
-        """A function that a record's class has under this name; None where it has none, or a field is called so."""
-        of_class = inspect.getattr_static(type(base.example), called, None)
-        return of_class if inspect.isfunction(of_class) and called not in base.fields else None
+    def method_of_record(self, base: Value, attribute: str) -> Any:
+        """Return the function of a record's class with this name; None if there is none, or a field has the name."""
+        class_attribute = inspect.getattr_static(type(base.example), attribute, None)
+        return class_attribute if inspect.isfunction(class_attribute) and attribute not in base.fields else None
 
     def as_tuple(self, value: Value) -> Value:
-        """A namedtuple as the tuple that it is."""
-        return self.together([self.element(value, place) for place in value.fields])
+        """Return a namedtuple as a plain tuple."""
+        return self.make_tuple([self.element(value, place) for place in value.fields])
 
-    def asked_of_record(
-        self, node: ast.AST, function: Any, args: list[Value], words: dict[str, Value]
+    def builtin_on_record(
+        self, node: ast.AST, function: Any, args: list[Value], keywords: dict[str, Value]
     ) -> Value | None:
-        """What Python has built in for objects, asked of a record."""
+        """Evaluate a built-in of Python for objects on a record; None for any other call."""
         if not args or args[0].kind != "record":
             return None
-        first = args[0].example
-        called = args[1].example if len(args) > 1 else None
-        if type(called) is str and function in (getattr, hasattr, setattr):
+        record = args[0].example
+        attribute = args[1].example if len(args) > 1 else None
+        if type(attribute) is str and function in (getattr, hasattr, setattr):
             if function is setattr:
-                raise self.no_record(node, type(first), FIXED)
-            there = called in args[0].fields or hasattr(type(first), called)
-            if function is hasattr or (not there and len(args) > 2):
-                return self.static(there) if function is hasattr else args[2]
-            return self.field(node, args[0], called)
-        if not words and all(one.kind == "static" for one in args[1:]):
+                raise self.record_error(node, type(record), FIXED)
+            exists = attribute in args[0].fields or hasattr(type(record), attribute)
+            if function is hasattr or (not exists and len(args) > 2):
+                return self.static(exists) if function is hasattr else args[2]
+            return self.record_field(node, args[0], attribute)
+        if not keywords and all(argument.kind == "static" for argument in args[1:]):
             if function in (isinstance, type):
-                return self.static(function(*(one.example for one in args)))
-            if is_namedtuple(type(first)) and function in (len, tuple, list):
+                return self.static(function(*(argument.example for argument in args)))
+            if is_namedtuple(type(record)) and function in (len, tuple, list):
                 if function is len:
                     return self.static(len(args[0].fields))
                 parts = [self.element(args[0], place) for place in args[0].fields]
-                return self.listed(node, parts) if function is list else self.together(parts)
+                return self.make_list(node, parts) if function is list else self.make_tuple(parts)
         return None
 
-    def of_records(self, node: ast.expr, operands: list[Value]) -> Value:
-        """What an operator gives for a record: a namedtuple of no tensors is a tuple, and none is None."""
-        identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
-        if identity and any(one.kind == "static" and one.example is None for one in operands):
+    def operate_on_records(self, node: ast.expr, operands: list[Value]) -> Value:
+        """Evaluate an operator on records: a namedtuple without tensors is a tuple, and no record is None."""
+        is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
+        if is_identity and any(operand.kind == "static" and operand.example is None for operand in operands):
             return self.static(isinstance(node.ops[0], ast.IsNot))  # type: ignore[attr-defined]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.static(not self.truth(operands[0]).example)
-        if identity or not isinstance(node, (ast.BinOp, ast.Compare)):
+        if is_identity or not isinstance(node, (ast.BinOp, ast.Compare)):
             raise self.refuse(node, "a list of objects, or whether one is another, is not supported")
-        for one in operands:
-            if one.kind == "record" and (not is_namedtuple(type(one.example)) or holds_tensor(one.example)):
-                raise self.refuse(node, f"an operator on a {type(one.example).__name__} is not supported")
-        keys = [self.fresh() for _ in operands]
-        for key, one in zip(keys, operands, strict=True):
-            self.store_name(self.frame.prefix + key, self.as_tuple(one) if one.kind == "record" else one)
+        for operand in operands:
+            if operand.kind == "record" and (
+                not is_namedtuple(type(operand.example)) or holds_tensor(operand.example)
+            ):
+                raise self.refuse(node, f"an operator on a {type(operand.example).__name__} is not supported")
+        keys = [self.fresh_name() for _ in operands]
+        for key, operand in zip(keys, operands, strict=True):
+            self.store_name(self.frame.prefix + key, self.as_tuple(operand) if operand.kind == "record" else operand)
         names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
-        made = copy.copy(node)
-        if isinstance(made, ast.BinOp):
-            made.left, made.right = names
-        elif isinstance(made, ast.Compare):
-            made.left, made.comparators = names[0], list(names[1:])
-        return self.evaluate(made)
+        operation = copy.copy(node)
+        if isinstance(operation, ast.BinOp):
+            operation.left, operation.right = names
+        elif isinstance(operation, ast.Compare):
+            operation.left, operation.comparators = names[0], list(names[1:])
+        return self.evaluate(operation)
 
     @abstractmethod
     def evaluate(self, node: ast.expr) -> Value:
-        """The value of an expression."""
+        """Return the value of an expression."""
 
     @abstractmethod
-    def listed(self, node: ast.AST, values: list[Value]) -> Value:
-        """A list of values, as the host writes it down."""
+    def make_list(self, node: ast.AST, values: list[Value]) -> Value:
+        """Return a list of values, as the host writes it down."""

@@ -1,4 +1,4 @@
-"""The host: readable Python that carries the control flow and needs only NumPy and the compiler's runtime."""
+"""The text of the host: readable Python for the control flow, which needs only NumPy and the compiler's runtime."""
 
 from __future__ import annotations
 
@@ -80,22 +80,30 @@ def host_source(
     name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool, compiler: Compiler,
     classes: Classes,
 ) -> str:  # fmt: skip
-    """The text of host.py; where there are islands, it needs torch, too. `names` are those of the parameters."""
+    """Return the text of host.py, which needs torch, too, where there are islands.
+
+    name: the network's class. parameters: the parameters of its forward as text. names: the parameters' names.
+    """
     header = ", ".join(["self", *parameters])
-    given = ", ".join(f"{one}={one}" for one in names)
-    forward = f"    def forward({header}):\n        self.check({given})\n        self.trace = []\n"
-    return whole(head(name, LOAD, islands, compiler, classes), forward + "\n".join(Writer().steps(steps, 2)) + "\n")
+    arguments = ", ".join(f"{parameter}={parameter}" for parameter in names)
+    forward = f"    def forward({header}):\n        self.check({arguments})\n        self.trace = []\n"
+    return host_module(
+        host_head(name, LOAD, islands, compiler, classes), forward + "\n".join(Writer().write_steps(steps, 2)) + "\n"
+    )
 
 
-def whole(head: str, body: str) -> str:
-    """The module, which has `math` where the body calls its functions."""
+def host_module(head: str, body: str) -> str:
+    """Return the text of the module, which imports `math` where the body calls functions of it."""
     return (head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head) + body
 
 
-def head(name: str, load: str, islands: bool, compiler: Compiler, classes: Classes) -> str:
-    """What comes before `forward`: imports, loading, sub-networks. load: the lines that load what `forward` needs."""
+def host_head(name: str, load: str, islands: bool, compiler: Compiler, classes: Classes) -> str:
+    """Return the text before `forward`: imports, loading and the sub-networks' methods.
+
+    load: the lines that load what `forward` needs.
+    """
     modules = sorted({compiler.module, *(["torch"] if islands else [])})
-    imports = "".join(f"import {one}\n" for one in modules)
+    imports = "".join(f"import {module}\n" for module in modules)
     compiled = "self.compiled(entry)"
     if islands:
         compiled = f'self.island(entry) if "reason" in entry else {compiled}'
@@ -104,16 +112,22 @@ def head(name: str, load: str, islands: bool, compiler: Compiler, classes: Class
 
 
 class Writer:
-    """The steps as text. trace: the list of the sides taken; call: a region's call, of its number and its inputs."""
+    """Writes residual steps as lines of text.
+
+    trace: the text of the list of the sides taken. call: the text of a region's call, with `{}` for its number and
+    inputs.
+    """
 
     def __init__(self, trace: str = "self.trace", call: str = "self.run({})") -> None:
         self.trace, self.call = trace, call
 
-    def steps(self, steps: list[Step], depth: int) -> list[str]:
-        lines = [line for step in steps for line in self.step(step, depth)]
+    def write_steps(self, steps: list[Step], depth: int) -> list[str]:
+        """Return the lines of a block at this depth of indentation; `pass` for an empty one."""
+        lines = [line for step in steps for line in self.write_step(step, depth)]
         return lines or ["    " * depth + "pass"]
 
-    def step(self, step: Step, depth: int) -> list[str]:
+    def write_step(self, step: Step, depth: int) -> list[str]:
+        """Return the lines of one step; raises TypeError for a tensor step, which belongs into a region."""
         pad = "    " * depth
         if isinstance(step, RegionStep):
             outputs = ", ".join(step.outputs) + ("," if len(step.outputs) == 1 else "")
@@ -124,18 +138,19 @@ class Writer:
             head = "while True:"
             if step.header is not None:
                 head = f"for {ast.unparse(step.header[0])} in {ast.unparse(step.header[1])}:"
-            return [pad + head, *self.steps(step.body, depth + 1)]
+            return [pad + head, *self.write_steps(step.body, depth + 1)]
         if isinstance(step, Branch):
-            return self.branch(step, depth)
+            return self.write_branch(step, depth)
         raise TypeError(f"{type(step).__name__} outside a region")
 
-    def branch(self, step: Branch, depth: int) -> list[str]:
+    def write_branch(self, step: Branch, depth: int) -> list[str]:
+        """Return the lines of an `if`, in which each arm with a number adds that number to the trace."""
         lines = []
         for number, (test, body) in enumerate(step.arms):
-            word = "if" if number == 0 else "elif"
-            lines.append("    " * depth + (f"{word} {ast.unparse(test)}:" if test is not None else "else:"))
+            keyword = "if" if number == 0 else "elif"
+            lines.append("    " * depth + (f"{keyword} {ast.unparse(test)}:" if test is not None else "else:"))
             if step.numbers[number] >= 0:
                 lines.append("    " * (depth + 1) + f"{self.trace}.append({step.numbers[number]})")
             if body or step.numbers[number] < 0:
-                lines.extend(self.steps(body, depth + 1))
+                lines.extend(self.write_steps(body, depth + 1))
         return lines

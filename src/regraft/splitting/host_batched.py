@@ -1,9 +1,12 @@
-"""The host for batches: each sample runs the program up to its next region, which runs on all that wait for it."""
+"""The text of the host for batches: each sample runs the program up to its next region.
+
+The host runs a region on all samples that wait for it.
+"""
 
 from __future__ import annotations
 
 from regraft.splitting.compilers import Compiler
-from regraft.splitting.host import Writer, head, whole
+from regraft.splitting.host import Writer, host_head, host_module
 from regraft.splitting.residual import Step
 from regraft.splitting.results import Classes
 
@@ -83,10 +86,14 @@ def batched_source(
     name: str, parameters: list[str], names: list[str], tensors: list[str], steps: list[Step], islands: bool,
     compiler: Compiler, classes: Classes,
 ) -> str:  # fmt: skip
-    """The text of host.py. `names` are those of the parameters, `tensors` those that hold samples."""
+    """Return the text of host.py for batches.
+
+    name: the network's class. parameters: the parameters of its forward as text. names: the parameters' names.
+    tensors: the names of those that hold samples.
+    """
     forward = FORWARD.format(
-        header=", ".join(["self", *parameters]), given=", ".join(f"{one}={one}" for one in names),
-        tensors=", ".join(tensors), slices=", ".join(f"{one}[n : n + 1]" if one in tensors else one for one in names),
+        header=", ".join(["self", *parameters]), given=", ".join(f"{key}={key}" for key in names),
+        tensors=", ".join(tensors), slices=", ".join(f"{key}[n : n + 1]" if key in tensors else key for key in names),
     )  # fmt: skip
-    body = Writer("trace", "yield ({},)").steps(steps, 2)
-    return whole(head(name, LOAD, islands, compiler, classes), TOGETHER + forward + "\n".join(body) + "\n")
+    body = Writer("trace", "yield ({},)").write_steps(steps, 2)
+    return host_module(host_head(name, LOAD, islands, compiler, classes), TOGETHER + forward + "\n".join(body) + "\n")

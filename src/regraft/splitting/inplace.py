@@ -1,4 +1,4 @@
-"""Changes in place, which become new values of all names that hold the tensor, where nothing else may see it."""
+"""Changes in place: all names that hold the tensor get its new value, if nothing else may see the change."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from regraft.splitting.assign import Assignments
-from regraft.splitting.codes import holds_tensor, plain, tensors_in
+from regraft.splitting.codes import holds_tensor, is_literal, tensors_in
 from regraft.splitting.residual import HostStep, reads
 from regraft.splitting.values import Value, same_type
 
 
-def changed(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
-    """What `tensor[index] = value` makes of a tensor."""
+def set_element(tensor: torch.Tensor, index: Any, value: Any) -> torch.Tensor:
+    """Return a copy of the tensor after `tensor[index] = value`."""
     tensor = tensor.clone()
     tensor[index] = value
     return tensor
@@ -26,74 +26,79 @@ class Changes(Assignments):
 
     def do_AugAssign(self, node: ast.AugAssign) -> None:
         target = node.target
-        read = copy.copy(target)
-        read.ctx = ast.Load()
-        old, changed = self.changing(lambda: self.evaluate(read))
-        if changed:
+        load = copy.copy(target)
+        load.ctx = ast.Load()
+        old_value, changes = self.track_changes(lambda: self.evaluate(load))
+        if changes:
             raise self.refuse(node, "an expression that changes something is the target of an augmented assignment")
-        key = self.place_of(read, old)
-        if isinstance(old.example, list) and isinstance(node.op, ast.Add):
-            extend = ast.Call(ast.Attribute(read, "extend", ast.Load()), [node.value], [])
+        key = self.holder_name(load, old_value)
+        if isinstance(old_value.example, list) and isinstance(node.op, ast.Add):
+            extend = ast.Call(ast.Attribute(load, "extend", ast.Load()), [node.value], [])
             self.evaluate(ast.fix_missing_locations(ast.copy_location(extend, node)))
             return
-        if self.is_made(old.example) or isinstance(old.example, list):
-            raise self.refuse(node, f"{ast.unparse(read)} is changed in place while something else may hold it")
-        if key is not None and isinstance(old.example, torch.Tensor):
+        if self.is_stand_in(old_value.example) or isinstance(old_value.example, list):
+            raise self.refuse(node, f"{ast.unparse(load)} is changed in place while something else may hold it")
+        if key is not None and isinstance(old_value.example, torch.Tensor):
             if isinstance(node.op, ast.MatMult):  # there is none in place
-                self.store(target, self.evaluate(made_of(node, read)))
+                self.store(target, self.evaluate(binary_operation(node, load)))
                 return
-            same = self.holders(node, key)
-            if old.instead is not None and len(same) > 1:  # what is a number is another one afterwards, here only
-                self.sure(node, old)
-            value = self.evaluate(made_of(node, read))
-            if not same_type(value, old):
+            aliases = self.alias_names(node, key)
+            # where the value is a number, only this name changes
+            if old_value.instead is not None and len(aliases) > 1:
+                self.require_one_kind(node, old_value)
+            value = self.evaluate(binary_operation(node, load))
+            if not same_type(value, old_value):
                 raise self.refuse(node, "an augmented assignment that would change a tensor's type or shape")
-            self.replace_all(key, same, value)
+            self.replace_aliases(key, aliases, value)
             return
         if (
             key is None
-            and isinstance(read, ast.Subscript)
-            and holds_tensor(old.example)
-            and not isinstance(self.evaluate(read.value).example, torch.Tensor)
+            and isinstance(load, ast.Subscript)
+            and holds_tensor(old_value.example)
+            and not isinstance(self.evaluate(load.value).example, torch.Tensor)
         ):
-            text = ast.unparse(read)
+            text = ast.unparse(load)
             raise self.refuse(node, f"{text} is changed in place, and other names may hold it: write {text} = ...")
-        self.store(target, self.evaluate(made_of(node, read)))
+        self.store(target, self.evaluate(binary_operation(node, load)))
 
-    def put(self, target: ast.Subscript, value: Value) -> None:
-        """`tensor[index] = value`."""
+    def store_element(self, target: ast.Subscript, value: Value) -> None:
+        """Store to an element: `tensor[index] = value`."""
         self.pending.append([value])
         index = self.evaluate(without_slices(target.slice))
         base = self.evaluate(target.value)
         self.pending.pop()
-        if self.is_made(base.example):
-            self.invoke(target, self.special(target, base.example, "__setitem__"), [index, value], {})
+        if self.is_stand_in(base.example):
+            self.invoke(target, self.special_method(target, base.example, "__setitem__"), [index, value], {})
             return
         if base.kind == "host" and isinstance(base.example, list):
             self.put_in_list(target, base, index, value)
             return
-        key = self.place_of(target.value, base)
+        key = self.holder_name(target.value, base)
         if base.kind != "tensor" or key is None:
             raise self.refuse(target, "assigning to an element is supported for local tensors and lists only")
-        index = self.with_arrays(target, index)
-        code = ast.Call(self.aliased("changed", changed), [base.code, index.code, value.code], [])
-        self.replace_all(key, self.holders(target, key), self.result(target, code, [base, value]))
+        index = self.lists_as_arrays(target, index)
+        code = ast.Call(self.alias_global("changed", set_element), [base.code, index.code, value.code], [])
+        self.replace_aliases(key, self.alias_names(target, key), self.result(target, code, [base, value]))
 
     def put_in_list(self, target: ast.Subscript, base: Value, index: Value, value: Value) -> None:
-        """`list[index] = value`, which the host does."""
-        index = self.bound(target.slice, index)
-        if type(index.example) is not int or (value.kind == "static" and not plain(value)) or value.kind == "record":
+        """Let the host store to an element of a list: `list[index] = value`."""
+        index = self.slice_bound(target.slice, index)
+        if (
+            type(index.example) is not int
+            or (value.kind == "static" and not is_literal(value))
+            or value.kind == "record"
+        ):
             raise self.refuse(target, "only plain data at a whole number can be put into a list of the host")
-        self.nothing_read(target)
+        self.check_no_list_read(target)
         self.check_change(target, base.example)
-        code = self.held(value) if value.kind == "tensor" else value.code
+        code = self.bind_result(value) if value.kind == "tensor" else value.code
         if id(base.example) not in self.ragged or -len(base.example) <= index.example < len(base.example):
             self.run(target, ast.Call(ast.Attribute(base.code, "__setitem__", ast.Load()), [index.code, code], []))
-        place = ast.Subscript(base.code, index.code, ast.Store())
-        self.steps.append(HostStep(ast.fix_missing_locations(ast.Assign([place], code, lineno=1))))
+        element = ast.Subscript(base.code, index.code, ast.Store())
+        self.steps.append(HostStep(ast.fix_missing_locations(ast.Assign([element], code, lineno=1))))
 
-    def changed_in_place(self, node: ast.Call) -> bool:
-        """A statement such as `x.index_add_(...)` on a local tensor, as the assignment of the new value."""
+    def change_in_place(self, node: ast.Call) -> bool:
+        """Follow a statement such as `x.index_add_(...)` on a local tensor as an assignment; False for any other."""
         method = node.func
         if not (isinstance(method, ast.Attribute) and method.attr.endswith("_") and not method.attr.endswith("__")):
             return False
@@ -102,87 +107,95 @@ class Changes(Assignments):
         if not hasattr(torch.Tensor, method.attr[:-1]):
             return False
         base = self.evaluate(method.value)
-        key = self.place_of(method.value, base)
+        key = self.holder_name(method.value, base)
         if base.kind != "tensor" or key is None:
             return False
-        same = self.holders(node, key)
-        made = ast.Call(ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords)
-        value = self.evaluate(ast.fix_missing_locations(ast.copy_location(made, node)))
+        aliases = self.alias_names(node, key)
+        functional_call = ast.Call(ast.Attribute(method.value, method.attr[:-1], ast.Load()), node.args, node.keywords)
+        value = self.evaluate(ast.fix_missing_locations(ast.copy_location(functional_call, node)))
         if getattr(value.example, "dtype", None) != base.example.dtype:
             raise self.refuse(node, f"{method.attr} keeps the type of its tensor, {method.attr[:-1]} does not")
-        self.replace_all(key, same, value)
+        self.replace_aliases(key, aliases, value)
         return True
 
-    def place_of(self, node: ast.expr, base: Value) -> str | None:
-        """The name that holds the tensor: a local variable, or a place of an object that forward makes."""
+    def holder_name(self, node: ast.expr, base: Value) -> str | None:
+        """Return the name that holds the tensor: a local variable, or a place of an object; None if there is none."""
         if isinstance(node, ast.Name):
             return self.frame.prefix + node.id
-        found = isinstance(base.code, ast.Name) and base.code.id not in self.own and base.code.id in self.names
-        return base.code.id if found and isinstance(base.code, ast.Name) else None
+        has_name = (
+            isinstance(base.code, ast.Name) and base.code.id not in self.unread_names and base.code.id in self.names
+        )
+        return base.code.id if has_name and isinstance(base.code, ast.Name) else None
 
-    def holders(self, node: ast.AST, key: str) -> list[str]:
-        """The names that hold the very tensor under `key`, which is to change; nothing else may see the change."""
+    def alias_names(self, node: ast.AST, key: str) -> list[str]:
+        """Return the names that hold the very tensor under `key`; refuse if anything else may see a change of it."""
         if key not in self.names:
             raise self.refuse(node, "a function made in another changes a tensor of that one")
         tensor = self.names[key].example
-        places = self.memory(tensor)
-        for other, value in [*self.names.items()]:  # what only some paths assign is not followed any further
-            if value.partial and other != key and addresses(value.example) & places:
-                del self.names[other]
+        addresses = self.shared_memory(tensor)
+        for other_key, value in [*self.names.items()]:  # partial names are not followed any further
+            if value.partial and other_key != key and storage_addresses(value.example) & addresses:
+                del self.names[other_key]
         kinds = ("tensor", "either")
-        same = [other for other, value in self.names.items() if value.example is tensor and value.kind in kinds]
-        others = [
+        aliases = [alias for alias, value in self.names.items() if value.example is tensor and value.kind in kinds]
+        other_examples = [
             value.example
-            for other, value in self.names.items()
-            if not (other in same or other in self.own or self.is_kept_apart(other, value, self.names))
+            for other_key, value in self.names.items()
+            if not (
+                other_key in aliases
+                or other_key in self.unread_names
+                or self.has_part_names(other_key, value, self.names)
+            )
         ]
-        held = [*others, *self.model.parameters(), *self.model.buffers(), *self.inputs]
-        if addresses(held) & places:
+        other_holders = [*other_examples, *self.model.parameters(), *self.model.buffers(), *self.inputs]
+        if storage_addresses(other_holders) & addresses:
             raise self.refuse(node, f"{key} is changed in place while something else may hold it")
-        waiting = [one for several in self.pending for one in several or ()]
-        if addresses([one.example for one in waiting]) & places or any(set(same) & reads(one.code) for one in waiting):
+        pending_values = [value for values in self.pending for value in values or ()]
+        if storage_addresses([value.example for value in pending_values]) & addresses or any(
+            set(aliases) & reads(value.code) for value in pending_values
+        ):
             raise self.refuse(node, f"{key} is changed in place by an expression that reads it, too")
-        return same
+        return aliases
 
-    def memory(self, tensor: torch.Tensor) -> set[int]:
-        """The addresses of what a tensor shares its memory with, on any path."""
-        places = addresses(tensor)
-        before = 0
-        while len(places) > before:
-            before = len(places)
-            for several in self.shared:
-                found = addresses(several)
-                if found & places:
-                    places |= found
-        return places
+    def shared_memory(self, tensor: torch.Tensor) -> set[int]:
+        """Return the addresses of the memory that a tensor may share on any path."""
+        addresses = storage_addresses(tensor)
+        count = 0
+        while len(addresses) > count:
+            count = len(addresses)
+            for group in self.alias_groups:
+                group_addresses = storage_addresses(group)
+                if group_addresses & addresses:
+                    addresses |= group_addresses
+        return addresses
 
-    def replace_all(self, key: str, same: list[str], value: Value) -> None:
-        """What was changed in place, under all names that hold it."""
-        self.in_place += 1
+    def replace_aliases(self, key: str, aliases: list[str], value: Value) -> None:
+        """Assign the changed tensor to all names that hold it."""
+        self.in_place_changes += 1
         self.store_name(key, value)
-        for other in same:
-            if other != key:
-                self.store_name(other, self.names[key])
-                self.changed.add(other)
+        for alias in aliases:
+            if alias != key:
+                self.store_name(alias, self.names[key])
+                self.changed_names.add(alias)
 
 
-def addresses(example: Any) -> set[int]:
-    """The memory of the tensors that something holds."""
-    return {one.untyped_storage().data_ptr() for one in tensors_in([example])} - {0}
+def storage_addresses(example: Any) -> set[int]:
+    """Return the addresses of the memory of the tensors in `example`."""
+    return {tensor.untyped_storage().data_ptr() for tensor in tensors_in([example])} - {0}
 
 
-def made_of(node: ast.AugAssign, read: ast.expr) -> ast.expr:
-    """`x + y` for `x += y`."""
-    return ast.fix_missing_locations(ast.copy_location(ast.BinOp(read, node.op, node.value), node))
+def binary_operation(node: ast.AugAssign, load: ast.expr) -> ast.expr:
+    """Return `x + y` for `x += y`."""
+    return ast.fix_missing_locations(ast.copy_location(ast.BinOp(load, node.op, node.value), node))
 
 
 def without_slices(index: ast.expr) -> ast.expr:
-    """An index that can be an argument: `1:2` becomes `slice(1, 2, None)`."""
+    """Return an index that can be an argument: `slice(1, 2, None)` for `1:2`."""
     if isinstance(index, ast.Slice):
-        bounds = [one or ast.Constant(None) for one in (index.lower, index.upper, index.step)]
-        made: ast.expr = ast.Call(ast.Name("slice", ast.Load()), bounds, [])
+        bounds = [bound or ast.Constant(None) for bound in (index.lower, index.upper, index.step)]
+        argument: ast.expr = ast.Call(ast.Name("slice", ast.Load()), bounds, [])
     elif isinstance(index, ast.Tuple):
-        made = ast.Tuple([without_slices(one) for one in index.elts], ast.Load())
+        argument = ast.Tuple([without_slices(element) for element in index.elts], ast.Load())
     else:
         return index
-    return ast.fix_missing_locations(ast.copy_location(made, index))
+    return ast.fix_missing_locations(ast.copy_location(argument, index))

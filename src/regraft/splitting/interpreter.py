@@ -1,4 +1,4 @@
-"""What specialisation holds at any point: names, steps, and how residual code is run in both worlds."""
+"""The state of specialisation (names, steps), and the running of residual code in both worlds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 import torch
 
 from regraft.splitting.codes import (
-    ARGUMENTS,
+    WRAPPER_SUFFIX,
     access,
     assign,
     holds_tensor,
     is_read_number,
     method_call,
     name,
-    storage,
+    storage_key,
     tensors_in,
 )
 from regraft.splitting.errors import ReadInside, Unrunnable, Unsplittable, refuse
@@ -30,337 +30,371 @@ from regraft.splitting.lists import Lists
 from regraft.splitting.probe import Observed, observe
 from regraft.splitting.residual import HostStep, Step, TensorStep, reads
 from regraft.splitting.scratch import Attribute
-from regraft.splitting.values import SAME, Names, Value, lists_in, literal, open_sizes, opened, pattern
+from regraft.splitting.values import (
+    SAME,
+    Names,
+    Value,
+    lists_in,
+    literal,
+    open_differing_sizes,
+    open_dimensions,
+    type_pattern,
+)
 from regraft.splitting.worlds import Longer
 
 T = TypeVar("T")
-MORE = 20  # times as many operations, which sizes may not cost in the second world
+OPERATION_FACTOR = 20  # times the operations on the example: the limit in the second world
 
 
 class Frame:
-    """One function being specialised: where it is, its globals, its prefix for names, what `self` is."""
+    """A function being specialised: its file, its globals, its prefix for names, and its own names."""
 
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
-        self.own: set[str] = set()  # the function's own names
-        self.first = ""  # its first parameter
-        self.outer: Frame | None = None  # of a function made in another: that one
+        self.own_names: set[str] = set()  # the function's own names
+        self.first_parameter = ""  # its first parameter
+        self.outer: Frame | None = None  # for a local function: the one that made it
         self.line = 0  # of the statement that is specialised
-        self.again = False  # a loop may run this function's statements again, where its names hold what they held
+        self.may_repeat = False  # a loop may run its statements again, where its names keep their values
 
 
 class NotRun(BaseException):
-    """Something ran a local function instead of following it."""
+    """Signals that a local function was run instead of followed."""
 
 
 @dataclass(frozen=True)
-class Local:
-    """A function's statements and the call in which it was made, whose names it sees as they are when it runs."""
+class LocalFunction:
+    """A local function: its statements, and the call that made it, whose names it sees as they are when it runs."""
 
     definition: ast.FunctionDef
     frame: Frame
 
 
 class Interpreter(Lists):
-    """The state of specialisation."""
+    """Holds the state of specialisation and runs residual code."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
         self.scratch: Collection[Attribute] = ()  # attributes of modules that are variables of a call
-        self.stored: list[Attribute] = []  # those that code assigned that was run instead of followed
-        self.partial = True  # whether a variable may be read that only some of the paths assign
-        self.looping = 0  # loops of an unknown number of iterations around
-        self.guarded: set[str] = set()  # of those, the ones that are read only where they were assigned
-        self.deleted: set[str] = set()  # names that a `del` took away on some path
-        self.local: dict[Any, Local] = {}  # functions that the network makes, by what stands for them
+        self.stored_attributes: list[Attribute] = []  # attributes assigned by code that was run, not followed
+        self.allows_partial = True  # whether a variable may be read that only some of the paths assign
+        self.loop_depth = 0  # enclosing loops with an unknown number of iterations
+        self.guarded_names: set[str] = set()  # partial names that are read only where they were assigned
+        self.deleted_names: set[str] = set()  # names that a `del` took away on some path
+        self.local_functions: dict[Any, LocalFunction] = {}  # functions that the network makes, by their stand-ins
         self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
         self.globals: dict[str, Any] = {}
         self.frame = Frame("", {}, "")
         self.steps: list[Step] = []
-        self.count = 0
-        self.own: set[str] = set()  # names that no statement of the source reads again
+        self.last_number = 0
+        self.unread_names: set[str] = set()  # names that no statement of the source reads again
         self.inputs: list[torch.Tensor] = []
-        self.variables: set[str] = set()  # of forward itself
-        self.sizes: set[str] = set()  # names of sizes that regions compute
-        self.chosen: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
-        self.varying: set[str] = set()  # names that a loop assigns whose length is not known
-        self.reserved: set[str] = set()  # names that the source uses itself, with the prefixes of its functions
-        self.numbers: set[int] = set()  # those of names in the source that look like names made here
-        self.open: dict[str, set[int]] = {}  # dimensions whose size is open, of the tensors that a name ever holds
-        self.pending: list[list[Value] | None] = []  # of each expression around: what is evaluated, but not used yet
-        self.implied: dict[tuple[str, bool], ast.expr] = {}  # the test that holds, or does not, where a name does
-        self.copies: dict[str, str] = {}  # names that got what others hold, where that may be a constant
-        self.tests: list[Value] = []  # first operands, which are asked before what changes something in the others
-        self.changed: set[str] = set()  # names that got a new value without an assignment to them in the source
-        self.fallible = 0  # operations so far that may raise for other inputs
-        self.in_place = 0  # tensors changed in place so far
-        self.shared: list[list[torch.Tensor]] = []  # tensors of which a name holds one or another, by the path taken
+        self.variables: set[str] = set()  # the variables of forward itself
+        self.size_names: set[str] = set()  # names of sizes that regions compute
+        self.chosen_indices: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
+        self.varying_names: set[str] = set()  # names that a loop assigns whose length is not known
+        self.reserved_names: set[str] = set()  # names that the source uses itself, with the prefixes of its functions
+        self.taken_numbers: set[int] = set()  # numbers of source names that look like names made here
+        self.open_by_name: dict[str, set[int]] = {}  # open dimensions of all tensors that a name ever holds
+        self.pending: list[list[Value] | None] = []  # by enclosing expression: values not used yet
+        self.implied_tests: dict[tuple[str, bool], ast.expr] = {}  # by name and truth: a test that then has it, too
+        self.copied_from: dict[str, str] = {}  # the names whose "either" values names got
+        self.first_operands: list[Value] = []  # of `and` and `or`: tested before the others run
+        self.changed_names: set[str] = set()  # names that changed without an assignment to them
+        self.fallible_operations = 0  # operations so far that may raise for other inputs
+        self.in_place_changes = 0  # tensors changed in place so far
+        self.alias_groups: list[list[torch.Tensor]] = []  # tensors of which a name holds one, by the path
 
     def refuse(self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable) -> Unsplittable:
-        return refuse(self.frame.path.removesuffix(ARGUMENTS), node, reason, kind)
+        return refuse(self.frame.path.removesuffix(WRAPPER_SUFFIX), node, reason, kind)
 
-    def whole(self, node: ast.AST, called: str, value: Value) -> Value:
-        """The value of what the source calls so, if the paths that lead here agree on its type."""
+    def require_one_type(self, node: ast.AST, label: str, value: Value) -> Value:
+        """Return the value that the source calls `label`; refuse it if the paths here disagree on its type."""
         if value.kind == "lost":
-            raise self.refuse(node, f"{called} has different types or shapes on the paths that lead here")
+            raise self.refuse(node, f"{label} has different types or shapes on the paths that lead here")
         return value
 
-    def changing(self, run: Callable[[], T]) -> tuple[T, set[str]]:
-        """What something gives, and the names that it changes without an assignment to them in the source."""
-        before, self.changed = self.changed, set()
+    def track_changes(self, run: Callable[[], T]) -> tuple[T, set[str]]:
+        """Return the result of `run`, and the names that change in it without an assignment to them in the source."""
+        outer_changes, self.changed_names = self.changed_names, set()
         result = run()
-        found, self.changed = self.changed, before | self.changed
-        return result, found
+        changes, self.changed_names = self.changed_names, outer_changes | self.changed_names
+        return result, changes
 
     @property
-    def place(self) -> tuple[str, int]:
+    def location(self) -> tuple[str, int]:
+        """Return the file and the line of the statement that is specialised."""
         return self.frame.path, self.frame.line
 
-    def fresh(self) -> str:
+    def fresh_name(self) -> str:
+        """Return a new name that no statement of the source reads."""
         key = f"t{self.next_number()}"
-        self.own.add(key)
+        self.unread_names.add(key)
         return key
 
-    def unused(self, wanted: str) -> str:
-        """A variable of the function's own, of a name that it does not use."""
-        while wanted in self.frame.own or self.frame.prefix + wanted in self.reserved:
-            wanted += "_"
-        self.frame.own.add(wanted)
-        self.reserved.add(self.frame.prefix + wanted)
-        return wanted
+    def unused_name(self, variable: str) -> str:
+        """Reserve a variable of the function's own, by a name that it does not use, and return the name."""
+        while variable in self.frame.own_names or self.frame.prefix + variable in self.reserved_names:
+            variable += "_"
+        self.frame.own_names.add(variable)
+        self.reserved_names.add(self.frame.prefix + variable)
+        return variable
 
     def next_number(self) -> int:
-        self.count += 1
-        while self.count in self.numbers:
-            self.count += 1
-        return self.count
+        """Return the next number that makes no name of the source."""
+        self.last_number += 1
+        while self.last_number in self.taken_numbers:
+            self.last_number += 1
+        return self.last_number
 
-    def reserve(self, definition: ast.AST, prefix: str) -> None:
-        """Keep the names of a function apart from those that are made here."""
-        used = {one.id if isinstance(one, ast.Name) else one.arg for one in ast.walk(definition)
-                if isinstance(one, (ast.Name, ast.arg))}  # fmt: skip
-        self.reserved |= {prefix + one for one in used}
-        self.numbers |= {int(found[1]) for found in map(re.compile(r"[tfods](\d+)(_|$)").match, used) if found}
+    def reserve_names(self, definition: ast.AST, prefix: str) -> None:
+        """Reserve the names of a function, so that names that are made here differ from them."""
+        source_names = {node.id if isinstance(node, ast.Name) else node.arg for node in ast.walk(definition)
+                if isinstance(node, (ast.Name, ast.arg))}  # fmt: skip
+        self.reserved_names |= {prefix + identifier for identifier in source_names}
+        self.taken_numbers |= {
+            int(match[1]) for match in map(re.compile(r"[tfods](\d+)(_|$)").match, source_names) if match
+        }
 
     def static(self, example: Any, code: ast.expr | None = None) -> Value:
+        """Return a value that is known now, whatever the input."""
         if code is None or literal(example) is not None:
             code = literal(example)
-        return Value("static", example, code or self.aliased(type(example).__name__, example))
+        return Value("static", example, code or self.alias_global(type(example).__name__, example))
 
-    def aliased(self, wanted: str, value: Any) -> ast.expr:
-        """A name for something that regions need from outside, one for each object."""
+    def alias_global(self, alias: str, value: Any) -> ast.expr:
+        """Return the expression for an object that regions need from outside: a submodule's path, or a global."""
         if isinstance(value, torch.nn.Module) and id(value) in self.paths:
             return ast.parse(access(self.paths[id(value)]), mode="eval").body
-        wanted = f"g_{wanted}"
-        while self.globals.get(wanted, value) is not value or wanted in self.reserved:
-            wanted += "_"
-        self.globals[wanted] = value
-        return name(wanted)
+        alias = f"g_{alias}"
+        while self.globals.get(alias, value) is not value or alias in self.reserved_names:
+            alias += "_"
+        self.globals[alias] = value
+        return name(alias)
 
-    def watched(self) -> Iterator[torch.Tensor]:
+    def watched_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors that residual code must not change."""
         yield from self.model.parameters()
         yield from self.model.buffers()
-        yield from (v.example for v in self.names.values() if isinstance(v.example, torch.Tensor))
+        yield from (value.example for value in self.names.values() if isinstance(value.example, torch.Tensor))
 
-    def hold(self, key: str, value: Value) -> Value:
-        """Let a name hold a value."""
+    def bind_name(self, key: str, value: Value) -> Value:
+        """Bind a name to a value, and return the value under this name."""
         if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
-            self.open.setdefault(key, set()).update(open_sizes(value))
-        made = not (isinstance(value.code, ast.Name) and value.code.id == key)  # else it comes from outside
-        free = made and value.kind == "tensor" and key not in self.varying
-        constant = free and (value.constant or all(map(self.is_constant, reads(value.code))))
-        self.names[key] = replace(value.named(key), constant=constant)
+            self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
+        is_computed = not (isinstance(value.code, ast.Name) and value.code.id == key)  # else from outside
+        can_be_constant = is_computed and value.kind == "tensor" and key not in self.varying_names
+        constant = can_be_constant and (value.constant or all(map(self.is_constant, reads(value.code))))
+        self.names[key] = replace(value.with_name(key), constant=constant)
         return self.names[key]
 
     def is_constant(self, key: str) -> bool:
+        """Return whether no input decides what a name holds."""
         if key in self.names:
             return self.names[key].kind == "static" or self.names[key].constant
         return key == "self" or key in self.globals
 
-    def holds_local(self, example: Any) -> bool:
-        """Whether it is a function that the network makes, or holds one."""
+    def holds_local_function(self, example: Any) -> bool:
+        """Return whether `example` is a function that the network makes, or holds one."""
         if isinstance(example, (tuple, list)):
-            return any(map(self.holds_local, example))
+            return any(map(self.holds_local_function, example))
         if isinstance(example, dict):
-            return any(map(self.holds_local, example.values()))
-        return isinstance(example, FunctionType) and example in self.local
+            return any(map(self.holds_local_function, example.values()))
+        return isinstance(example, FunctionType) and example in self.local_functions
 
     @abstractmethod
-    def holds_made(self, example: Any) -> bool:
-        """Whether it is an object that forward makes, or holds one."""
+    def holds_stand_in(self, example: Any) -> bool:
+        """Return whether `example` is an object that forward makes, or holds one."""
 
-    def is_known(self, value: Value) -> bool:
-        """Whether a tensor holds the same for every input, sizes included."""
+    def is_constant_tensor(self, value: Value) -> bool:
+        """Return whether a tensor holds the same for every input, sizes included."""
         return value.twin is SAME and (value.constant or all(map(self.is_constant, reads(value.code))))
 
-    def known(self) -> list[torch.Tensor]:
-        """Tensors that hold the same for every input; those that a varying name holds, too, are left out."""
+    def constant_tensors(self) -> list[torch.Tensor]:
+        """Return the tensors that hold the same for every input, except those that a varying name holds, too."""
         values = self.names.values()
-        varying = {storage(one) for one in tensors_in([value.example for value in values if not value.constant])}
-        held = tensors_in([value.example for value in values if value.constant])
-        return [one for one in held if storage(one) not in varying]
+        varying_storages = {
+            storage_key(tensor) for tensor in tensors_in([value.example for value in values if not value.constant])
+        }
+        constants = tensors_in([value.example for value in values if value.constant])
+        return [tensor for tensor in constants if storage_key(tensor) not in varying_storages]
 
     def run(self, node: ast.AST, code: ast.expr) -> Value:
-        """Residual code run on the example, and in the second world where that differs."""
-        seen = self.world(node, code, None)
-        used = [self.names[key] for key in reads(code) if key in self.names]
-        resized = bool(seen.shapes) or any(one.twin is not SAME for one in used)
-        numbers = any(one.kind == "host" and isinstance(one.example, int) for one in used)
-        self.fallible += seen.by_values or (seen.by_sizes and (resized or numbers))
+        """Run residual code on the example, and in the second world if it may differ there; return the value."""
+        observation = self.run_in_world(node, code, None)
+        operands = [self.names[key] for key in reads(code) if key in self.names]
+        is_resized = bool(observation.shapes) or any(operand.twin is not SAME for operand in operands)
+        has_numbers = any(operand.kind == "host" and isinstance(operand.example, int) for operand in operands)
+        self.fallible_operations += observation.by_values or (observation.by_sizes and (is_resized or has_numbers))
         twin = SAME
-        if resized or isinstance(seen.result, (list, dict)):
-            twin = self.world(node, code, seen.shapes, MORE * (seen.operations + 10)).result
-        if isinstance(seen.result, list):
-            self.met_lists(seen.result, [twin])
+        if is_resized or isinstance(observation.result, (list, dict)):
+            twin = self.run_in_world(
+                node, code, observation.shapes, OPERATION_FACTOR * (observation.operations + 10)
+            ).result
+        if isinstance(observation.result, list):
+            self.note_ragged(observation.result, [twin])
             if self.length_depends(code):
-                self.ragged.update((id(one), one) for one in lists_in(seen.result))
-        pairs = zip(tensors_in([seen.result]), tensors_in([twin]), strict=False)
-        if twin is not SAME and any(one.ndim != other.ndim for one, other in pairs):
+                self.ragged.update((id(inner_list), inner_list) for inner_list in lists_in(observation.result))
+        pairs = zip(tensors_in([observation.result]), tensors_in([twin]), strict=False)
+        if twin is not SAME and any(tensor.ndim != second_tensor.ndim for tensor, second_tensor in pairs):
             raise self.refuse(node, "sizes decide how many dimensions there are, which is not supported")
-        made = (
-            seen.constant and twin is SAME and not any(one.kind == "host" for one in used)
-        )  # of numbers, it is as they are
-        value = Value("tensor" if holds_tensor(seen.result) else "host", seen.result, code, twin, constant=made)
-        return self.resized_by_numbers(node, value) if value.kind == "tensor" else value
+        # a result of the host's numbers is as constant as they are
+        is_constant = observation.constant and twin is SAME and not any(operand.kind == "host" for operand in operands)
+        value = Value(
+            "tensor" if holds_tensor(observation.result) else "host",
+            observation.result,
+            code,
+            twin,
+            constant=is_constant,
+        )
+        return self.open_sizes_by_numbers(node, value) if value.kind == "tensor" else value
 
-    def resized_by_numbers(self, node: ast.AST, value: Value) -> Value:
-        """The value with open sizes where a number that the host reads, such as `int(x)`, decides them."""
+    def open_sizes_by_numbers(self, node: ast.AST, value: Value) -> Value:
+        """Return the value with the sizes open that a number decides which the host reads, such as `int(x)`."""
         numbers = [key for key in reads(value.code) if key in self.names and is_read_number(self.names[key])]
         for change in (1, -1) if numbers else ():
-            scope = self.scope({key: one.example for key, one in self.names.items()})
+            scope = self.scope({key: operand.example for key, operand in self.names.items()})
             scope.update((key, self.names[key].example + change) for key in numbers)
             try:
                 with torch.no_grad():
-                    other = eval(compile(ast.fix_missing_locations(ast.Expression(value.code)), "", "eval"), scope)
+                    other_example = eval(
+                        compile(ast.fix_missing_locations(ast.Expression(value.code)), "", "eval"), scope
+                    )
             except Exception:  # noqa: BLE001  (a number that does not fit, such as an index out of range)
                 continue
-            changed = replace(value, example=other, twin=SAME)
-            if pattern(value.example, value.example) == pattern(other, other):
+            other_value = replace(value, example=other_example, twin=SAME)
+            if type_pattern(value.example, value.example) == type_pattern(other_example, other_example):
                 continue
-            wider = opened(value, changed)
-            if wider is None:
+            widened = open_differing_sizes(value, other_value)
+            if widened is None:
                 raise self.refuse(node, "a number that is read from a tensor decides the sizes of several results")
-            value = wider
+            value = widened
         return value
 
-    def unsteady(self, node: ast.AST, code: ast.expr) -> bool:
-        """Whether code takes another number of operations, or fails, where the sizes are others."""
-        seen = self.world(node, code, None)
-        used = [self.names[key] for key in reads(code) if key in self.names]
-        if not seen.shapes and all(one.twin is SAME for one in used):
+    def depends_on_sizes(self, node: ast.AST, code: ast.expr) -> bool:
+        """Return whether code takes another number of operations, or fails, where the sizes are others."""
+        observation = self.run_in_world(node, code, None)
+        operands = [self.names[key] for key in reads(code) if key in self.names]
+        if not observation.shapes and all(operand.twin is SAME for operand in operands):
             return False
         try:
-            other = self.world(node, code, seen.shapes, MORE * (seen.operations + 10))
+            second_observation = self.run_in_world(
+                node, code, observation.shapes, OPERATION_FACTOR * (observation.operations + 10)
+            )
         except Unsplittable:
             return True
-        return other.operations != seen.operations
+        return second_observation.operations != observation.operations
 
-    def world(
-        self, node: ast.AST, code: ast.expr, shapes: tuple[torch.Size, ...] | None, most: float = math.inf
+    def run_in_world(
+        self, node: ast.AST, code: ast.expr, shapes: tuple[torch.Size, ...] | None, operation_limit: float = math.inf
     ) -> Observed:
-        """Residual code run in one world; refuses what no static region can do.
+        """Run residual code in one world; refuse what no static region can do.
 
-        shapes: for the second world, those that data decided in the first. most: operations.
+        shapes: for the second world, the shapes that data decided in the first. operation_limit: the most operations.
         """
-        second = shapes is not None
-        if any(key in self.globals and self.holds_made(self.globals[key]) for key in reads(code)):
+        is_second = shapes is not None
+        if any(key in self.globals and self.holds_stand_in(self.globals[key]) for key in reads(code)):
             raise self.refuse(node, "an object that forward makes goes into something that cannot be followed")
-        scope = self.scope({key: value.other if second else value.example for key, value in self.names.items()})
+        scope = self.scope(
+            {key: value.second_example if is_second else value.example for key, value in self.names.items()}
+        )
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
-        before = len(self.stored)
+        stored_count = len(self.stored_attributes)
         try:
             with Longer(shapes) if shapes is not None else contextlib.nullcontext():
-                seen = observe(lambda: eval(compiled, scope), self.watched(), self.known(), most)
+                observation = observe(
+                    lambda: eval(compiled, scope), self.watched_tensors(), self.constant_tensors(), operation_limit
+                )
         except (Exception, NotRun) as problem:
-            what = "cannot be run with other sizes" if second else "cannot be run on the example"
-            reason = f"{what}: {type(problem).__name__}: {problem}"
-            raise self.refuse(node, reason, Unsplittable if second else Unrunnable) from problem
-        if len(self.stored) > before:
+            failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
+            reason = f"{failure}: {type(problem).__name__}: {problem}"
+            raise self.refuse(node, reason, Unsplittable if is_second else Unrunnable) from problem
+        if len(self.stored_attributes) > stored_count:
             raise self.refuse(node, "an attribute of a module is assigned in a call that cannot be followed")
-        if seen.random:
+        if observation.random:
             raise self.refuse(node, "random numbers are drawn here; every run of the network would differ")
-        if seen.changed:
+        if observation.changed:
             raise self.refuse(node, "a tensor that is used elsewhere is changed in place")
-        if seen.reads and holds_tensor(seen.result):
+        if observation.reads and holds_tensor(observation.result):
             raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed", ReadInside)
-        return seen
+        return observation
 
-    def scope(self, held: dict[str, Any]) -> dict[str, Any]:
-        """What residual code sees; `self` is the network, whatever the source calls so."""
-        return {**self.globals, **held, "self": self.model}
+    def scope(self, examples: dict[str, Any]) -> dict[str, Any]:
+        """Return what residual code sees; `self` is the network, whatever the source calls `self`."""
+        return {**self.globals, **examples, "self": self.model}
 
-    def held(self, value: Value) -> ast.expr:
-        """A name under which the host holds a region's result."""
+    def bind_result(self, value: Value) -> ast.expr:
+        """Bind a region's result to a name for the host, unless it has one, and return the name."""
         if isinstance(value.code, ast.Name):
             return value.code
-        target = self.fresh()
-        self.steps.append(TensorStep(assign(target, value.code), self.place))
-        self.hold(target, value)
+        target = self.fresh_name()
+        self.steps.append(TensorStep(assign(target, value.code), self.location))
+        self.bind_name(target, value)
         return name(target)
 
-    def kept(self, value: Value) -> Value:
-        """The value, where it is a region's result under a name."""
-        return replace(value, code=self.held(value)) if value.kind == "tensor" else value
+    def bind_if_tensor(self, value: Value) -> Value:
+        """Return the value; a region's result gets a name first."""
+        return replace(value, code=self.bind_result(value)) if value.kind == "tensor" else value
 
-    def number_name(self, value: Value) -> Value:
-        """A number that the host reads gets a name where it goes into a region."""
+    def bind_number(self, value: Value) -> Value:
+        """Return the value; a number that the host reads gets a name, because it goes into a region."""
         if value.kind != "host" or not isinstance(value.example, (int, float)) or isinstance(value.code, ast.Name):
             return value
         if self.is_size(value):
             return value  # the region computes it
-        return self.held_by_host(replace(value, twin=SAME) if value.other == value.example else value)
+        return self.bind_in_host(replace(value, twin=SAME) if value.second_example == value.example else value)
 
-    def held_by_host(self, value: Value) -> Value:
-        """A name for what the host computes once, wherever it is used."""
-        target = self.fresh()
+    def bind_in_host(self, value: Value) -> Value:
+        """Bind what the host computes to a new name, so that it is computed once, and return it under this name."""
+        target = self.fresh_name()
         self.steps.append(HostStep(assign(target, value.code)))
-        return self.hold(target, value)
+        return self.bind_name(target, value)
 
-    def number(self, value: Value) -> Value:
-        """A tensor of one element as the host's number."""
-        code = method_call(self.held(value), "item")
-        example, other = self.read(value.code, value, torch.Tensor.item)
-        return Value("host", example, code, SAME if example == other else other)
+    def read_number(self, value: Value) -> Value:
+        """Return the number that the host reads of a tensor of one element."""
+        code = method_call(self.bind_result(value), "item")
+        example, second_example = self.read_in_worlds(value.code, value, torch.Tensor.item)
+        return Value("host", example, code, SAME if example == second_example else second_example)
 
-    def read(self, node: ast.AST, value: Value, function: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """What Python reads of a tensor, in both worlds; the same where the second one's sizes do not fit."""
+    def read_in_worlds(self, node: ast.AST, value: Value, function: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """Return what Python reads of a tensor in both worlds; twice the first if the second's sizes do not fit."""
         try:
             example = function(value.example)
         except Exception as problem:
             reason = f"cannot be run on the example: {type(problem).__name__}: {problem}"
             raise self.refuse(node, reason, Unrunnable) from problem
         try:
-            return example, function(value.other)
+            return example, function(value.second_example)
         except Exception:  # noqa: BLE001  (another number of rows than `if len(rows) == 1` lets through)
             return example, example
 
-    def one_of(self, value: Value, values: list[Value]) -> Value:
-        """A value that is one tensor or another, by the path taken; it shares the memory of all."""
+    def merge_aliases(self, value: Value, values: list[Value]) -> Value:
+        """Return the value as one of several tensors, by the path taken: it shares the memory of all."""
         value = replace(value, example=value.example.view_as(value.example))
-        self.shared.append([value.example, *(one.example for one in values)])
+        self.alias_groups.append([value.example, *(alias.example for alias in values)])
         return value
 
-    def waiting(self) -> Iterator[Value]:
-        """What the expressions around this one have evaluated, but not used yet."""
-        several = (one for values in self.pending[:-1] for one in values or ())
-        return (one for one in several if not any(one is test for test in self.tests))
+    def pending_values(self) -> Iterator[Value]:
+        """Yield what the enclosing expressions have evaluated, but not used yet."""
+        pending = (value for values in self.pending[:-1] for value in values or ())
+        return (value for value in pending if not any(value is test for test in self.first_operands))
 
     @abstractmethod
-    def one_like(self, code: ast.expr, base: Value, example: Any) -> Value:
-        """An element of a list of unknown length whose place the example lacks."""
+    def element_like(self, code: ast.expr, base: Value, example: Any) -> Value:
+        """Return an element of a list of unknown length whose place the example lacks."""
 
     @abstractmethod
-    def taken_apart(self, value: Value) -> list[Value]:
-        """The elements of what one expression gives, under names of their own."""
+    def take_apart(self, value: Value) -> list[Value]:
+        """Return the elements of what one expression gives, under names of their own."""
 
     @abstractmethod
     def is_size(self, value: Value) -> bool:
-        """Whether a number is computed from shapes alone, which a region can do."""
+        """Return whether a number is computed from shapes alone, which a region can do."""
 
     @abstractmethod
     def truth(self, value: Value) -> Value:
-        """What `if value` asks, as the host asks it."""
+        """Return what `if value` tests, as the host tests it."""
 
     @abstractmethod
     def statement(self, node: ast.stmt) -> None:
@@ -375,5 +409,5 @@ class Interpreter(Lists):
         """Assign to a name as it stands."""
 
     @abstractmethod
-    def merge(self, ends: list[tuple[list[Step], Names]], stay: bool = True) -> None:
-        """The names after paths that meet."""
+    def merge(self, ends: list[tuple[list[Step], Names]], drop_leaving: bool = True) -> None:
+        """Set the names to what they hold after paths that meet."""

@@ -1,4 +1,4 @@
-"""A split network as a callable, made or loaded from its directory."""
+"""A split network as a callable, just made or loaded from its directory."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from regraft.splitting.unpacked import Packed
 
 @dataclass(frozen=True)
 class Report:
-    """What a split consists of, and how it was checked.
+    """The parts of a split, and the results of its check.
 
-    models: different structures among the sub-networks, each compiled once. islands: sub-networks that torch runs.
-    unseen: sides that no input took, where the host raises.
-    inputs_checked: inputs of equal decisions and results. at_threshold: inputs that the split network decides
-    differently, where the value compared lies at its threshold. seconds: the whole build. one_by_one: places of the
-    sub-networks that a batch runs through sample by sample. rounding: inputs whose results differ by no more than
-    those of the original do where its weights are rounded differently. not_left: attributes of modules that a call of
-    the original leaves behind; here they are variables of the call. analysis: seconds until the sub-networks
-    were known.
+    models: different structures among the sub-networks, each compiled once. islands: the reasons of the sub-networks
+    that torch runs. unseen: sides that no input took, where the host raises. inputs_checked: the number of inputs of
+    equal decisions and results. at_threshold: inputs that the split network decides differently, where the value
+    compared lies at its threshold. seconds: the time of the whole build. one_by_one: places of the sub-networks that a
+    batch runs through sample by sample. rounding: inputs whose results differ by no more than those of the original do
+    where its weights are rounded differently. not_left: attributes of modules that a call of the original leaves
+    behind; here they are variables of the call. analysis: seconds until the sub-networks were known.
     """
 
     subnetworks: int
@@ -45,11 +44,11 @@ class Report:
 
 
 class SplitModel:
-    """Called like the original network: torch tensors in and out."""
+    """A split network, which is called like the original: torch tensors in and out."""
 
     def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
         self.directory, self.report, self._scratch = directory, report, scratch
-        self.packed: Packed | None = None  # with it a call gives what the original takes, else its parts by name
+        self.packed: Packed | None = None  # set: a call takes the original's arguments; None: their parts by name
         spec = importlib.util.spec_from_file_location("regraft_split_host", directory / "host.py")
         if spec is None or spec.loader is None:
             raise ValueError(f"{directory} holds no host")
@@ -57,11 +56,11 @@ class SplitModel:
         spec.loader.exec_module(module)
         self.host = module.Host(directory)
 
-    def __call__(self, *args: Any, **words: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         if self.packed is not None:
-            args, words = (), self.packed.parts(args, words)
+            args, keywords = (), self.packed.parts(args, keywords)
         return to_torch(
-            self.host.forward(*map(to_numpy, args), **{key: to_numpy(value) for key, value in words.items()})
+            self.host.forward(*map(to_numpy, args), **{key: to_numpy(value) for key, value in keywords.items()})
         )
 
     def save(self, directory: str | Path) -> None:
@@ -70,25 +69,30 @@ class SplitModel:
 
 
 def load_split(directory: str | Path) -> SplitModel | SingleFile:
-    """What `save` wrote, a directory or a single file; a changed file of a directory raises ValueError."""
+    """Return the network that `save` wrote, a directory or a single file.
+
+    Raises ValueError for a changed file of a directory.
+    """
     if Path(directory).is_file():
-        made = SingleFile(Path(directory))
-        made.report = report_of(made.facts["report"])
-        made.packed = packed_as(made.facts["arguments"])
-        return made
+        single_file = SingleFile(Path(directory))
+        single_file.report = report_of(single_file.facts["report"])
+        single_file.packed = packing_of(single_file.facts["arguments"])
+        return single_file
     manifest = json.loads((Path(directory) / "manifest.json").read_text("utf-8"))
     host = (Path(directory) / "host.py").read_bytes()
     if digest(host) != manifest["host"]:
         raise ValueError("host.py is not the file that the manifest describes")
     split = SplitModel(Path(directory), report_of(manifest["report"]))
-    split.packed = packed_as(manifest["arguments"])
+    split.packed = packing_of(manifest["arguments"])
     return split
 
 
-def packed_as(fields: dict[str, Any] | None) -> Packed | None:
+def packing_of(fields: dict[str, Any] | None) -> Packed | None:
+    """Return the packing of arguments that a manifest describes; None where there is none."""
     return None if fields is None else Packed(**fields)
 
 
 def report_of(fields: dict[str, Any]) -> Report:
-    made: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in fields.items()}
-    return Report(**made)
+    """Return the report that a manifest describes."""
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    return Report(**values)

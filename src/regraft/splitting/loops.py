@@ -1,4 +1,4 @@
-"""Loops: those over known things are unrolled, others are followed until what they hold settles."""
+"""Loops: those over known elements are unrolled, others are followed until what the names hold settles."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from typing import Any
 import torch
 
 from regraft.splitting.assign import part_name
-from regraft.splitting.codes import assign, held_as, name
+from regraft.splitting.codes import assign, kind_of, name
 from regraft.splitting.errors import Unrunnable, Unsplittable
 from regraft.splitting.meet import unify
-from regraft.splitting.normal import changes, first_body, peeled_for, peeled_while, without_else
+from regraft.splitting.normal import changed_names, first_body, peel_for, peel_while, without_else
 from regraft.splitting.residual import HostStep, Loop, Step, leaves, reads, writes
-from regraft.splitting.statements import Statements, same_constant, uncovered
-from regraft.splitting.values import SAME, Names, Value, literal, opened, same_type
+from regraft.splitting.statements import Statements, same_constant, without_constant
+from regraft.splitting.values import SAME, Names, Value, literal, open_differing_sizes, same_type
 
-OPENED = 4  # times that sizes of tensors in one loop are opened
-UNROLLED = 4096  # iterations of one loop
+MAX_OPENINGS = 4  # most times that sizes of tensors in one loop are opened
+MAX_UNROLLED = 4096  # most iterations of one loop that are unrolled
 
 
 @dataclass
-class Around:
-    """A loop that is being followed, and the paths that leave it early, or an iteration, with what they leave."""
+class FollowedLoop:
+    """A loop that is being followed, with the steps and names of the paths out of it.
+
+    unrolled: whether its iterations are followed one by one. exits: the paths that leave the loop early.
+    continues: the paths that leave an iteration early.
+    """
 
     unrolled: bool
-    ends: list[tuple[list[Step], Names]] = field(default_factory=list)
-    next: list[tuple[list[Step], Names]] = field(default_factory=list)
+    exits: list[tuple[list[Step], Names]] = field(default_factory=list)
+    continues: list[tuple[list[Step], Names]] = field(default_factory=list)
 
 
 class NotSettled(Unsplittable):
-    """A loop's first iteration finds something of another type than the ones that follow."""
+    """Signals that a loop's first iteration finds something of another type than the ones that follow."""
 
 
 class Loops(Statements):
@@ -40,134 +44,142 @@ class Loops(Statements):
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
-        self.loops: list[Around] = []
+        self.loops: list[FollowedLoop] = []
         self.not_entered = 0  # loops so far over lists that are empty where they are followed
-        self.never: list[Step] = []  # what these do instead
+        self.not_entered_errors: list[Step] = []  # the steps that raise an error where one of these is entered
 
     def do_For(self, node: ast.For) -> None:
-        values = self.evaluate(node.iter)
-        items = self.elements(node, values)
-        if items is None:
-            self.host_loop(node, values)
+        iterable = self.evaluate(node.iter)
+        elements = self.elements(node, iterable)
+        if elements is None:
+            self.follow_host_loop(node, iterable)
             return
-        around = Around(True)
-        ends = around.ends
+        loop = FollowedLoop(True)
+        exits = loop.exits
         body = first_body(node)
-        if len(items) > UNROLLED:
-            raise self.refuse(node, f"more than {UNROLLED} iterations to unroll")
-        own = self.assigned(node)  # which the loop changes after it has taken what it runs over
-        items = [self.under_a_name(one) if one.kind != "static" and reads(one.code) & own else one for one in items]
-        outer, self.steps = self.steps, []
-        loops, self.loops = self.loops, [*self.loops, around]
-        self.pending.append(items)  # rows of a tensor are taken one by one
-        for item in items:
+        if len(elements) > MAX_UNROLLED:
+            raise self.refuse(node, f"more than {MAX_UNROLLED} iterations to unroll")
+        assigned = self.assigned_names(node)  # the loop changes these after it has evaluated its iterable
+        elements = [
+            self.bind_fresh(element) if element.kind != "static" and reads(element.code) & assigned else element
+            for element in elements
+        ]
+        outer_steps, self.steps = self.steps, []
+        outer_loops, self.loops = self.loops, [*self.loops, loop]
+        self.pending.append(elements)  # rows of a tensor are taken one by one
+        for element in elements:
             if not leaves(self.steps):
-                self.store(node.target, item)
+                self.store(node.target, element)
                 self.block(body)
         self.pending.pop()
         if not leaves(self.steps):
             self.block(node.orelse)
-        self.loops = loops
-        steps, self.steps = self.steps, outer
-        if not ends:
+        self.loops = outer_loops
+        steps, self.steps = self.steps, outer_steps
+        if not exits:
             self.steps.extend(steps)
             return
         if not leaves(steps):
-            ends.append((steps, self.names))
-            self.merge(ends, stay=False)
+            exits.append((steps, self.names))
+            self.merge(exits, drop_leaving=False)
             steps.append(HostStep(ast.Break()))
         else:
-            self.merge(ends, stay=False)
+            self.merge(exits, drop_leaving=False)
         self.steps.append(Loop(steps))
 
     def do_While(self, node: ast.While) -> None:
         def follow() -> None:
             self.generalise(node)
-            self.loop(node, None)
+            self.follow_to_fixpoint(node, None)
 
-        self.or_peeled(node, follow, lambda: peeled_while(node, self.fresh()))
+        self.follow_or_peel(node, follow, lambda: peel_while(node, self.fresh_name()))
 
-    def or_peeled(self, node: ast.While | ast.For, follow: Callable[[], None], peel: Callable[[], ast.stmt]) -> None:
-        """Follow a loop; with its first iteration apart where that one leaves things of other types."""
-        steps, names = list(self.steps), self.forked(self.names)
-        varying, changed, entered = set(self.varying), set(self.changed), self.not_entered
+    def follow_or_peel(
+        self, node: ast.While | ast.For, follow: Callable[[], None], peel: Callable[[], ast.stmt]
+    ) -> None:
+        """Follow a loop, with its first iteration apart if that one leaves values of other types."""
+        steps, names = list(self.steps), self.fork_names(self.names)
+        varying, changed, entered = set(self.varying_names), set(self.changed_names), self.not_entered
         try:
             follow()
         except NotSettled as problem:
             if getattr(node, "peeled", False):
                 raise Unsplittable(problem.path, problem.line, problem.reason) from problem
             self.steps[:], self.names = steps, names
-            self.varying, self.changed, self.not_entered = varying, changed, entered
+            self.varying_names, self.changed_names, self.not_entered = varying, changed, entered
             self.statement(peel())
 
-    def host_loop(self, node: ast.For, values: Value) -> None:
+    def follow_host_loop(self, node: ast.For, values: Value) -> None:
+        """Follow a loop over values of the host, whose number is not known."""
         if node.orelse:
-            start, loop, rest = without_else(node, self.unused("exhausted"))
+            start, loop, else_statement = without_else(node, self.unused_name("exhausted"))
             self.statement(start)
-            self.host_loop(loop, values)
-            self.statement(rest)
+            self.follow_host_loop(loop, values)
+            self.statement(else_statement)
             return
-        code = self.held(values) if values.kind == "tensor" else values.code
-        pairs = [(one, other) for one, other in values.parts()] or [(one, one) for one in values.other]
+        code = self.bind_result(values) if values.kind == "tensor" else values.code
+        pairs = [(example, twin) for example, twin in values.parts()] or [
+            (example, example) for example in values.second_example
+        ]
         if not pairs and isinstance(values.example, range):
             pairs = [(values.example.start, SAME)]
         if not pairs and not isinstance(values.example, list):
             raise self.refuse(node, "no example enters this loop over values of the host", Unrunnable)
-        if not pairs:  # an empty list, which a loop around may fill
+        if not pairs:  # an empty list, which an enclosing loop may fill
             self.not_entered += 1
             error = f"raise RuntimeError('{self.frame.path}:{node.lineno}: no example entered this loop')"
-            never = HostStep(ast.parse(error).body[0])
-            self.never.append(never)
-            self.steps.append(Loop([never], (ast.Name(self.fresh(), ast.Store()), code)))
+            error_step = HostStep(ast.parse(error).body[0])
+            self.not_entered_errors.append(error_step)
+            self.steps.append(Loop([error_step], (ast.Name(self.fresh_name(), ast.Store()), code)))
             return
-        kind = held_as(pairs[0][0])
-        items = [Value(kind, one, name(""), other) for one, other in pairs]
-        if not all(same_type(items[0], one) for one in items):
+        kind = kind_of(pairs[0][0])
+        elements = [Value(kind, example, name(""), twin) for example, twin in pairs]
+        if not all(same_type(elements[0], element) for element in elements):
             raise self.refuse(node, "a loop over values of different types or shapes is not supported")
         target = node.target
-        if not isinstance(target, ast.Name) or self.holds_other(self.frame.prefix + target.id, items[0]):
-            target = ast.copy_location(ast.Name(self.fresh(), ast.Store()), node)
-            first = ast.Assign([node.target], ast.Name(target.id, ast.Load()))
-            body = [ast.fix_missing_locations(ast.copy_location(first, node)), *node.body]
+        if not isinstance(target, ast.Name) or self.holds_another_type(self.frame.prefix + target.id, elements[0]):
+            target = ast.copy_location(ast.Name(self.fresh_name(), ast.Store()), node)
+            unpacking = ast.Assign([node.target], ast.Name(target.id, ast.Load()))
+            body = [ast.fix_missing_locations(ast.copy_location(unpacking, node)), *node.body]
             node = ast.copy_location(ast.For(target, node.iter, body, []), node)
         key = self.frame.prefix + target.id
         unassigned = () if key in self.names and not self.names[key].partial else (key,)
 
         def follow() -> None:
             self.generalise(node)
-            self.hold(key, items[0].named(key))
-            self.loop(node, (ast.Name(key, ast.Store()), code), unassigned)
+            self.bind_name(key, elements[0].with_name(key))
+            self.follow_to_fixpoint(node, (ast.Name(key, ast.Store()), code), unassigned)
 
         def peel() -> ast.stmt:
-            several = self.fresh()
-            self.store_name(self.frame.prefix + several, self.as_list(replace(values, code=code), pairs))
-            return peeled_for(node, several, self.fresh())
+            list_name = self.fresh_name()
+            self.store_name(self.frame.prefix + list_name, self.as_list(replace(values, code=code), pairs))
+            return peel_for(node, list_name, self.fresh_name())
 
-        self.or_peeled(node, follow, peel)
+        self.follow_or_peel(node, follow, peel)
 
-    def holds_other(self, key: str, item: Value) -> bool:
-        """Whether a loop's variable holds something of another type before, which it keeps where no iteration runs."""
-        before = self.names.get(key)
-        if before is None:
+    def holds_another_type(self, key: str, element: Value) -> bool:
+        """Return whether a loop's variable holds another type before the loop, and keeps it if no iteration runs."""
+        value = self.names.get(key)
+        if value is None:
             return False
-        own = isinstance(before.code, ast.Name) and before.code.id == key
-        return not (own and before.kind == item.kind and same_type(before, item))
+        is_own_name = isinstance(value.code, ast.Name) and value.code.id == key
+        return not (is_own_name and value.kind == element.kind and same_type(value, element))
 
     def as_list(self, values: Value, pairs: list[tuple[Any, Any]]) -> Value:
-        """What a loop runs over as something that has a length, which nothing is known of."""
+        """Return what a loop runs over as a value that has a length, of which nothing is known."""
         if isinstance(values.example, (list, tuple, range, torch.Tensor)):
             return values
-        examples, others = ([pair[place] for pair in pairs] for place in (0, 1))
-        self.ragged.update((id(one), one) for one in (examples, others))
-        twin = SAME if values.twin is SAME else others
+        examples, twins = ([pair[place] for pair in pairs] for place in (0, 1))
+        self.ragged.update((id(inner_list), inner_list) for inner_list in (examples, twins))
+        twin = SAME if values.twin is SAME else twins
         return replace(values, code=ast.Call(name("list"), [values.code], []), example=examples, twin=twin)
 
     def generalise(self, node: ast.While | ast.For) -> None:
-        """What the loop assigns is not known any more once it runs."""
-        self.settle(node, self.assigned(node))
+        """Forget the constants of the names that the loop assigns, once the loop runs."""
+        self.forget_constants(node, self.assigned_names(node))
 
-    def settle(self, node: ast.AST, keys: set[str]) -> None:
-        """Let the host or regions hold what is under these names, of which nothing is known any more."""
+    def forget_constants(self, node: ast.AST, keys: set[str]) -> None:
+        """Let the host or regions hold the values of these names, whose constants are not known any more."""
         for key in sorted(keys):
             if key not in self.names:
                 continue
@@ -177,60 +189,61 @@ class Loops(Statements):
                     self.names[key] = Value("lost", None, name(key))
                     continue
                 self.steps.append(HostStep(assign(key, value.code)))
-                self.hold(key, replace(value, kind="host"))
+                self.bind_name(key, replace(value, kind="host"))
         for key, value in self.names.items():
-            if self.is_kept_apart(key, value, self.names):
-                self.names[key] = self.rebuilt(key, value)
+            if self.has_part_names(key, value, self.names):
+                self.names[key] = self.rebuild(key, value)
 
-    def assigned(self, node: ast.AST) -> set[str]:
-        """The names that a loop assigns, those of the elements of tuples among them."""
-        keys = {self.frame.prefix + one for one in writes(node) | changes(node)}
+    def assigned_names(self, node: ast.AST) -> set[str]:
+        """Return the names that a loop assigns, those of the elements of tuples among them."""
+        keys = {self.frame.prefix + variable for variable in writes(node) | changed_names(node)}
         for key in sorted(keys):
             value = self.names.get(key)
             if value is not None:
                 keys.update(part_name(key, place) for place in value.fields)
         return keys
 
-    def loop(
+    def follow_to_fixpoint(
         self, node: ast.While | ast.For, header: tuple[ast.expr, ast.expr] | None, unassigned: Collection[str] = ()
     ) -> None:
-        """The body is followed once; again where a tensor grew in it, whose size is open then.
+        """Follow the body until the names at its end fit those at its start, and append the loop.
 
-        Also where it changes one in place, which another name may hold since an iteration before.
-        unassigned: its variable, where nothing is assigned to that before.
+        It is followed again where a tensor grew in it, whose size is open then, and where it changes a tensor in
+        place, which another name may hold since an iteration before.
+        unassigned: the loop's variable, if nothing is assigned to it before.
         """
-        self.collect()
-        varying = self.assigned(node) - self.varying
-        self.varying |= varying
-        before, again = self.in_place, True
+        self.forget_dead_objects()
+        varying = self.assigned_names(node) - self.varying_names
+        self.varying_names |= varying
+        changes_before, may_repeat = self.in_place_changes, True
         entered = self.not_entered
-        for _ in range(OPENED + 1):
+        for _ in range(MAX_OPENINGS + 1):
             for key in varying & self.names.keys():
                 if self.names[key].kind == "tensor":
-                    self.names[key] = self.one_of(self.names[key], [self.names[key]])
+                    self.names[key] = self.merge_aliases(self.names[key], [self.names[key]])
             entry = dict(self.names)
-            around = Around(False)
-            (steps, after, ends), changed = self.changing(lambda: self.followed(node, around, entry))  # noqa: B023
-            found = changed - self.varying
-            if found & entry.keys():
-                varying |= found
-                self.varying |= found
-                self.settle(node, found)
+            loop = FollowedLoop(False)
+            (steps, after, ends), changed = self.track_changes(lambda: self.follow_iteration(node, loop, entry))  # noqa: B023
+            new_varying = changed - self.varying_names
+            if new_varying & entry.keys():
+                varying |= new_varying
+                self.varying_names |= new_varying
+                self.forget_constants(node, new_varying)
                 continue
             target = {header[0].id} if header is not None and isinstance(header[0], ast.Name) else set()
             for _, end in ends or [(steps, after)]:
                 self.names = {
-                    key: value if key in target else self.carried(node, key, value, end.get(key))
+                    key: value if key in target else self.carry_over(node, key, value, end.get(key))
                     for key, value in self.names.items()
                 }
-            if any(self.names[key].kind == "lost" and one.kind != "lost" for key, one in entry.items()):
+            if any(self.names[key].kind == "lost" and value.kind != "lost" for key, value in entry.items()):
                 continue
             if any(
-                self.is_ragged(self.names[key].example) > self.is_ragged(one.example) for key, one in entry.items()
+                self.is_ragged(self.names[key].example) > self.is_ragged(value.example) for key, value in entry.items()
             ):
                 continue
-            if again and (self.in_place > before or self.not_entered > entered):
-                again = False
+            if may_repeat and (self.in_place_changes > changes_before or self.not_entered > entered):
+                may_repeat = False
                 continue
             if all(
                 self.names[key].twin is value.twin or self.names[key].kind == "host" for key, value in entry.items()
@@ -238,51 +251,62 @@ class Loops(Statements):
                 break
         else:
             raise self.refuse(node, "the shapes of tensors in this loop do not settle")
-        self.varying -= varying
-        if not leaves(steps):  # what a `del` in the body took away
-            self.names = {key: value for key, value in self.names.items() if key in after or key not in self.deleted}
+        self.varying_names -= varying
+        if not leaves(steps):  # a `del` in the body may have deleted names
+            self.names = {
+                key: value for key, value in self.names.items() if key in after or key not in self.deleted_names
+            }
         self.names.update((key, replace(self.names[key], partial=True)) for key in unassigned if key in self.names)
-        self.leave(node, around, ends, header is not None)
+        self.merge_exits(node, loop, ends, header is not None)
         self.steps.append(Loop(steps, header))
 
-    def followed(
-        self, node: ast.While | ast.For, around: Around, entry: Names
+    def follow_iteration(
+        self, node: ast.While | ast.For, loop: FollowedLoop, entry: Names
     ) -> tuple[list[Step], Names, list[tuple[list[Step], Names]]]:
-        """One iteration: its steps, the names at its end, and all paths that lead from it to the next one."""
-        steps, after = self.apart(lambda: self.iteration(node, around), self.names)
-        ends = [*around.next, *([] if leaves(steps) else [(steps, after)])]
+        """Follow one iteration; return its steps, the names at its end, and all paths from it to the next one."""
+        steps, after = self.specialise_apart(lambda: self.run_iteration(node, loop), self.names)
+        ends = [*loop.continues, *([] if leaves(steps) else [(steps, after)])]
         unify(self, [([], entry), *ends])
         return steps, after, ends
 
-    def carried(self, node: ast.AST, key: str, value: Value, new: Value | None) -> Value:
-        """What a name holds at the start of any iteration, given what it holds at the start and the end of one."""
+    def carry_over(self, node: ast.AST, key: str, value: Value, end: Value | None) -> Value:
+        """Return what a name holds at the start of any iteration, given its value at the start and the end of one."""
         if value.kind == "lost":
             return value
-        if self.is_kept_apart(key, value, self.names) and new is not None and list(new.fields) == list(value.fields):
-            return self.rebuilt(key, value)
-        if new is not None and new.kind == value.kind == "static" and not same_constant(value.example, new.example):
+        if self.has_part_names(key, value, self.names) and end is not None and list(end.fields) == list(value.fields):
+            return self.rebuild(key, value)
+        if end is not None and end.kind == value.kind == "static" and not same_constant(value.example, end.example):
             raise self.refuse(node, f"{key} is an object and changes in a loop whose length is not known")
-        if new is not None and new.kind == value.kind == "tensor" and new.example is not value.example:
-            self.shared.append([value.example, new.example])
-        if value.kind == "either" and new is not None and self.fits_either(value, new):
+        if end is not None and end.kind == value.kind == "tensor" and end.example is not value.example:
+            self.alias_groups.append([value.example, end.example])
+        if value.kind == "either" and end is not None and self.fits_either(value, end):
             return value
-        if new is not None and new.kind == value.kind != "either" and same_type(value, new):
-            self.met_lists(new.example, [value.example])
-            return replace(new, constant=False, among=None) if value.kind == "host" else value
-        also = new is not None and new.kind == value.kind == "either" and same_constant(new.instead, value.instead)
-        grows = new is not None and (also or (new.kind == "tensor" and value.kind in ("tensor", "either")))
-        wider = opened(uncovered(value), uncovered(new)) if new is not None and grows else None
-        if wider is not None:
-            return replace(self.hold(key, wider), kind=value.kind)
-        if new is not None or key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
+        if end is not None and end.kind == value.kind != "either" and same_type(value, end):
+            self.note_ragged(end.example, [value.example])
+            return replace(end, constant=False, among=None) if value.kind == "host" else value
+        has_same_constant = (
+            end is not None and end.kind == value.kind == "either" and same_constant(end.instead, value.instead)
+        )
+        can_widen = end is not None and (
+            has_same_constant or (end.kind == "tensor" and value.kind in ("tensor", "either"))
+        )
+        widened = (
+            open_differing_sizes(without_constant(value), without_constant(end))
+            if end is not None and can_widen
+            else None
+        )
+        if widened is not None:
+            return replace(self.bind_name(key, widened), kind=value.kind)
+        if end is not None or key in writes(ast.Module([node], [])) or value.kind != "static":  # type: ignore[list-item]
             if getattr(node, "peeled", False):
                 return Value("lost", None, name(key))
             raise self.refuse(node, f"{key} changes its type or shape from one iteration to the next", NotSettled)
         return value
 
-    def iteration(self, node: ast.While | ast.For, around: Around) -> None:
-        outer, self.loops = self.loops, [*self.loops, around]
-        self.looping += 1
+    def run_iteration(self, node: ast.While | ast.For, loop: FollowedLoop) -> None:
+        """Specialise one iteration: the test of a `while` loop, and the body."""
+        outer_loops, self.loops = self.loops, [*self.loops, loop]
+        self.loop_depth += 1
         try:
             if isinstance(node, ast.While):
                 test = self.truth(self.evaluate(node.test))
@@ -292,36 +316,41 @@ class Loops(Statements):
                     self.decide(node, stop, lambda: self.block([*node.orelse, ast.Break()]), lambda: None, labels)
             self.block(node.body)
         finally:
-            self.loops = outer
-            self.looping -= 1
+            self.loops = outer_loops
+            self.loop_depth -= 1
 
-    def leave(self, node: ast.AST, around: Around, again: list[tuple[list[Step], Names]], exhausted: bool) -> None:
-        """The names after a loop of an unknown number of iterations, given the paths from one to the next.
+    def merge_exits(
+        self, node: ast.AST, loop: FollowedLoop, next_paths: list[tuple[list[Step], Names]], exhausted: bool
+    ) -> None:
+        """Set the names after a loop of an unknown number of iterations.
 
-        exhausted: whether it also ends where there are no more items.
+        next_paths: the paths from an iteration to the next. exhausted: whether the loop also ends where no elements
+        are left.
         """
-        new: Names = {}
-        for key in dict.fromkeys(key for _, names in again for key in names):
+        new_names: Names = {}
+        for key in dict.fromkeys(key for _, names in next_paths for key in names):
             if key not in self.names and self.is_variable(key):
-                found = [(side, names) for side, names in again if key in names]
-                values = [(side, names[key]) for side, names in found]
-                alone = len(found) == 1 and self.is_kept_apart(key, values[0][1], found[0][1])
-                apart = alone and key not in self.deleted
-                new.update({key: values[0][1]} if apart else self.join_partial(key, values))
-        ends = [(side, {**new, **names}) for side, names in around.ends]
-        nowhere: list[Step] = []
+                assigning_paths = [(side, names) for side, names in next_paths if key in names]
+                values = [(side, names[key]) for side, names in assigning_paths]
+                is_single_tuple = len(assigning_paths) == 1 and self.has_part_names(
+                    key, values[0][1], assigning_paths[0][1]
+                )
+                keeps_parts = is_single_tuple and key not in self.deleted_names
+                new_names.update({key: values[0][1]} if keeps_parts else self.join_partial(key, values))
+        ends = [(side, {**new_names, **names}) for side, names in loop.exits]
+        no_steps: list[Step] = []
         if exhausted or not ends:
-            ends.insert(0, (nowhere, {**self.names, **new}))
-        self.merge(ends, stay=False)
-        if nowhere:
+            ends.insert(0, (no_steps, {**self.names, **new_names}))
+        self.merge(ends, drop_leaving=False)
+        if no_steps:
             raise self.refuse(node, "a variable that this loop leaves as several things is not supported")
 
     def do_Break(self, node: ast.Break) -> None:
         self.steps.append(HostStep(ast.Break()))
-        self.loops[-1].ends.append((self.steps, self.names))
+        self.loops[-1].exits.append((self.steps, self.names))
 
     def do_Continue(self, node: ast.Continue) -> None:
         if self.loops[-1].unrolled:
             raise self.refuse(node, "continue inside with or try, in a loop that is unrolled, is not supported")
         self.steps.append(HostStep(ast.Continue()))
-        self.loops[-1].next.append((self.steps, self.names))
+        self.loops[-1].continues.append((self.steps, self.names))

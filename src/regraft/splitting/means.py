@@ -1,4 +1,4 @@
-"""Means over as many rows as data leave: none of them is NaN in torch, and 0 in ONNX Runtime."""
+"""Means over as many rows as the data leave: the mean of no rows is NaN in torch, and 0 in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -8,46 +8,55 @@ import onnx
 from onnx import helper
 
 
-def divide(data: bytes) -> bytes:
-    """The model with each mean over open sizes as the sum divided by the number of what is summed."""
-    model = onnx.load_from_string(data)
+def divide(model_bytes: bytes) -> bytes:
+    """Return the model with each mean over open sizes as a sum, divided by the number of elements summed."""
+    model = onnx.load_from_string(model_bytes)
     means = [node for node in model.graph.node if node.op_type == "ReduceMean"]
     if not means:
-        return data
+        return model_bytes
     types = _types(model)
-    unsized = [node for node in means if not _is_sized(types.get(node.input[0]))]
-    if not unsized:
-        return data
-    nodes = [new for node in model.graph.node for new in (_divided(node) if node in unsized else [node])]
+    open_means = [node for node in means if not _is_sized(types.get(node.input[0]))]
+    if not open_means:
+        return model_bytes
+    nodes = [part for node in model.graph.node for part in (_divide_mean(node) if node in open_means else [node])]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return bytes(model.SerializeToString())
 
 
 def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
-    """Types and shapes as they follow from those of the inputs; what an exporter saw on its sample is left out."""
+    """Return the types and shapes that follow from those of the inputs, by name.
+
+    What an exporter saw on its sample is left out.
+    """
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     del bare.graph.value_info[:]
-    for one in bare.graph.output:
-        one.type.tensor_type.ClearField("shape")
+    for output in bare.graph.output:
+        output.type.tensor_type.ClearField("shape")
     graph = onnx.shape_inference.infer_shapes(bare).graph
-    return {one.name: one.type.tensor_type for one in (*graph.input, *graph.value_info, *graph.output)}
+    return {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info, *graph.output)}
 
 
-def _is_sized(known: onnx.TypeProto.Tensor | None) -> bool:
-    return known is not None and known.HasField("shape") and all(one.HasField("dim_value") for one in known.shape.dim)
+def _is_sized(tensor_type: onnx.TypeProto.Tensor | None) -> bool:
+    """Return whether a type has a shape without open sizes."""
+    return (
+        tensor_type is not None
+        and tensor_type.HasField("shape")
+        and all(dim.HasField("dim_value") for dim in tensor_type.shape.dim)
+    )
 
 
-def _divided(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    given, made = node.input[0], node.output[0]
-    names = {key: f"{made}_{key}" for key in ("sum", "all", "some", "whole", "left", "number")}
+def _divide_mean(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes that compute the mean of `node` as a sum and a division."""
+    operand, result = node.input[0], node.output[0]
+    names = {key: f"{result}_{key}" for key in ("sum", "all", "some", "whole", "left", "number")}
     total = helper.make_node("ReduceSum", list(node.input), [names["sum"]])
     total.attribute.extend(node.attribute)
     yield total
-    yield helper.make_node("Size", [given], [names["all"]])
+    yield helper.make_node("Size", [operand], [names["all"]])
     yield helper.make_node("Size", [names["sum"]], [names["some"]])
-    yield helper.make_node("CastLike", [names["all"], given], [names["whole"]])
-    yield helper.make_node("CastLike", [names["some"], given], [names["left"]])
+    yield helper.make_node("CastLike", [names["all"], operand], [names["whole"]])
+    yield helper.make_node("CastLike", [names["some"], operand], [names["left"]])
     yield helper.make_node("Div", [names["whole"], names["left"]], [names["number"]])
-    yield helper.make_node("Div", [names["sum"], names["number"]], [made])
+    yield helper.make_node("Div", [names["sum"], names["number"]], [result])

@@ -1,4 +1,4 @@
-"""Preconditions: a module in eval mode with source, calls that fit it, no randomness, no state that changes."""
+"""Preconditions of a split: a module in eval mode with source, calls that fit it, no randomness, no changing state."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 
 from regraft.splitting.check import difference
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.probe import effects
+from regraft.splitting.probe import observe_effects
 from regraft.splitting.record import to_numpy
-from regraft.splitting.scratch import Attribute, stores
+from regraft.splitting.scratch import Attribute, record_stores
 from regraft.splitting.state import State
 from regraft.splitting.values import literal
 
 
 def locate(model: torch.nn.Module) -> str:
-    """The file of the network's forward."""
+    """Return the file of the network's forward; raise Unsplittable for a network that cannot be split as it is."""
     if not isinstance(model, torch.nn.Module):
         raise Unsplittable("<model>", 0, f"the model is a {type(model).__name__}, not a torch.nn.Module")
     if isinstance(model, torch.jit.ScriptModule):
@@ -29,24 +29,28 @@ def locate(model: torch.nn.Module) -> str:
     if inspect.isgeneratorfunction(forward) or inspect.iscoroutinefunction(forward):
         raise Unsplittable(path, forward.__code__.co_firstlineno, "forward is a generator or coroutine")
     parameters = list(inspect.signature(forward).parameters.values())[1:]
-    if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+    if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
         raise Unsplittable(path, forward.__code__.co_firstlineno, "forward takes * or ** arguments")
-    hooked = [one for one in model.modules() if one._forward_hooks or one._forward_pre_hooks]
-    if hooked or "forward" in vars(model):
+    hooked_modules = [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
+    if hooked_modules or "forward" in vars(model):
         raise Unsplittable(
             path, forward.__code__.co_firstlineno, "modules with hooks or a replaced forward cannot be split"
         )
     return path
 
 
-def texts_of(model: torch.nn.Module, path: str) -> list[str]:
-    """The parameters of a network's forward, as it writes them."""
+def texts_of_parameters(model: torch.nn.Module, path: str) -> list[str]:
+    """Return the parameters of a network's forward as text, with their defaults."""
     forward = inspect.unwrap(type(model).forward)
     line = forward.__code__.co_firstlineno
-    return [text_of_parameter(one, path, line) for one in list(inspect.signature(forward).parameters.values())[1:]]
+    return [
+        text_of_parameter(parameter, path, line)
+        for parameter in list(inspect.signature(forward).parameters.values())[1:]
+    ]
 
 
 def text_of_parameter(parameter: inspect.Parameter, path: str, line: int) -> str:
+    """Return the parameter as text; raise Unsplittable where its default is no constant that is supported."""
     if parameter.default is parameter.empty:
         return parameter.name
     code = literal(parameter.default)
@@ -57,60 +61,64 @@ def text_of_parameter(parameter: inspect.Parameter, path: str, line: int) -> str
 
 
 def check_form(path: str, calls: Any) -> None:
-    """Refuse what is no list of calls."""
+    """Raise Unsplittable unless the example calls are a list of tuples or dicts, and not empty."""
     if not isinstance(calls, list | tuple):
         raise Unsplittable(path, 0, f"the example calls are a {type(calls).__name__}, not a list of tuples or dicts")
     for number, call in enumerate(calls):
         if not isinstance(call, list | tuple | dict):
-            what = f"example call {number} is a {type(call).__name__}, not a tuple or dict of arguments"
-            raise Unsplittable(path, 0, what)
+            reason = f"example call {number} is a {type(call).__name__}, not a tuple or dict of arguments"
+            raise Unsplittable(path, 0, reason)
     if not calls:
         raise Unsplittable(path, 0, "splitting needs at least one example call")
 
 
-def arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
+def bind_arguments(model: torch.nn.Module, path: str, call: Any) -> dict[str, Any]:
+    """Return the arguments of an example call by parameter, with defaults; raise Unsplittable unless the call fits."""
     signature = inspect.signature(type(model).forward)
     try:
-        words = call if isinstance(call, dict) else {}
-        bound = signature.bind(model, *(() if isinstance(call, dict) else call), **words)
+        keywords = call if isinstance(call, dict) else {}
+        bound = signature.bind(model, *(() if isinstance(call, dict) else call), **keywords)
     except TypeError as problem:
         raise Unsplittable(path, 0, f"the example call does not fit forward: {problem}") from problem
     bound.apply_defaults()
     return dict(list(bound.arguments.items())[1:])
 
 
-def kind(call: dict[str, Any]) -> tuple[Any, ...]:
-    """What all example calls have in common: types and constants, not the sizes of tensors."""
+def kind_of_call(call: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what all example calls have to have in common: types and constants, not the sizes of tensors."""
     return tuple(
-        (key, str(one.dtype), one.ndim) if isinstance(one, torch.Tensor) else (key, repr(one))
-        for key, one in call.items()
+        (key, str(value.dtype), value.ndim) if isinstance(value, torch.Tensor) else (key, repr(value))
+        for key, value in call.items()
     )
 
 
-def inputs(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What every call has to give: dtype and sizes of tensors (None for a size that the examples vary), constants."""
-    found: dict[str, dict[str, Any]] = {}
+def input_descriptions(calls: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the description of each input, which every call has to fit.
+
+    It holds dtype and sizes of a tensor (None for a size that the examples vary), or the text of a constant.
+    """
+    descriptions: dict[str, dict[str, Any]] = {}
     for key, first in calls[0].items():
         if isinstance(first, torch.Tensor):
             sizes = zip(*(call[key].shape for call in calls), strict=True)
-            shape = [one[0] if len(set(one)) == 1 else None for one in sizes]
-            found[key] = {"dtype": to_numpy(first).dtype.name, "shape": shape}
+            shape = [values[0] if len(set(values)) == 1 else None for values in sizes]
+            descriptions[key] = {"dtype": to_numpy(first).dtype.name, "shape": shape}
         else:
-            found[key] = {"value": repr(first)}
-    return found
+            descriptions[key] = {"value": repr(first)}
+    return descriptions
 
 
 def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) -> list[Attribute]:
-    """No call draws random numbers, changes its inputs or state; the first one may prepare what stays as it is.
+    """Return the attributes that calls assign; check that no call draws random numbers or changes its inputs or state.
 
-    Gives the attributes of modules that calls assign.
+    The first call may prepare state that then stays as it is. Raises Unsplittable.
     """
     first = check_runs(model, path, calls[0])
-    with stores(model) as found:
-        before = State(model)
+    with record_stores(model) as assigned:
+        state = State(model)
         results = [check_runs(model, path, call) for call in calls]
-    scratch = list(dict.fromkeys(found))
-    check_state(model, before, scratch)
+    scratch = list(dict.fromkeys(assigned))
+    check_state(model, state, scratch)
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     if difference(results[0], first):
         raise Unsplittable(path, line, "the first call gives something else than the same call later")
@@ -118,22 +126,30 @@ def check_calls(model: torch.nn.Module, path: str, calls: list[dict[str, Any]]) 
 
 
 def check_runs(model: torch.nn.Module, path: str, call: dict[str, Any]) -> Any:
-    """One call and its result; it draws no random numbers and leaves parameters, buffers and its inputs alone."""
+    """Return the result of a call; raise Unsplittable where it fails, draws random numbers or changes tensors.
+
+    The tensors are parameters, buffers and the call's inputs.
+    """
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
-    state = [*model.parameters(), *model.buffers(), *(one for one in call.values() if isinstance(one, torch.Tensor))]
+    watched = [
+        *model.parameters(),
+        *model.buffers(),
+        *(value for value in call.values() if isinstance(value, torch.Tensor)),
+    ]
     try:
-        seen = effects(lambda: model(**call), state)
+        observed = observe_effects(lambda: model(**call), watched)
     except Exception as problem:
         raise Unsplittable(path, line, f"the example call fails: {type(problem).__name__}: {problem}") from problem
-    if seen.random:
+    if observed.random:
         raise Unsplittable(path, line, "random numbers are drawn or seeded in forward")
-    if seen.changed:
+    if observed.changed:
         raise Unsplittable(path, line, "parameters, buffers or inputs are changed in forward")
-    return seen.result
+    return observed.result
 
 
 def check_state(model: torch.nn.Module, state: State, scratch: Collection[Attribute]) -> None:
-    changed = state.changed(model, scratch)
+    """Raise Unsplittable where an attribute of a module has changed since `state`, but for those in `scratch`."""
+    changed = state.first_change(model, scratch)
     if changed is not None:
         module = type(model.get_submodule(changed[0]))
         forward = inspect.unwrap(module.forward)

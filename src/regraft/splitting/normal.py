@@ -1,4 +1,4 @@
-"""Source in a simpler form: what follows a leaving `if` goes into its other side, comprehensions become loops."""
+"""Simpler forms of source: what follows a leaving `if` moves into its other arm, and comprehensions become loops."""
 
 from __future__ import annotations
 
@@ -11,262 +11,308 @@ Loop = TypeVar("Loop", bound="ast.For | ast.While")
 LOOPS = (ast.For, ast.While, ast.FunctionDef, ast.Lambda)
 
 
-def tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast.stmt]:
-    """The same statements, where `leave` (Return or Continue) stands only at the end of its path."""
+def move_exits_to_tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast.stmt]:
+    """Return the same statements with `leave` (Return or Continue) only at the ends of their paths.
+
+    The statements after an `if` with `leave` in it are copied into its arms that fall through.
+    """
     for number, statement in enumerate(body):
         if isinstance(statement, leave):
             return body[: number + 1]
-        if isinstance(statement, ast.If) and holds(statement, leave):
-            after = body[number + 1 :]
-            arms = (tails(arm if ends(arm) else [*arm, *after], leave) for arm in (statement.body, statement.orelse))
-            made = ast.If(statement.test, *arms)
-            return [*body[:number], ast.copy_location(made, statement)]
+        if isinstance(statement, ast.If) and contains(statement, leave):
+            following = body[number + 1 :]
+            arms = (
+                move_exits_to_tails(arm if never_falls_through(arm) else [*arm, *following], leave)
+                for arm in (statement.body, statement.orelse)
+            )
+            branch = ast.If(statement.test, *arms)
+            return [*body[:number], ast.copy_location(branch, statement)]
     return body
 
 
 class WithoutLeavingElses(ast.NodeTransformer):
-    """Lets no else of a loop leave the loop around it, or hold a loop or a `with` that a return leaves.
+    """Replaces the `else` of a loop that leaves the loop around it, or holds a loop or a `with` that a return leaves.
 
-    unused: gives names for variables.
+    The replacement follows the loop as an `if`. unused: returns a new name for its variable.
     """
 
     def __init__(self, unused: Callable[[], str]) -> None:
         self.unused = unused
 
-    def loop(self, node: ast.For | ast.While) -> ast.AST | list[ast.stmt]:
+    def replace_else(self, node: ast.For | ast.While) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
-        leaving = leaves_around(node.orelse) or any(map(returns_inside, node.orelse))
+        leaving = leaves_outer_loop(node.orelse) or any(map(returns_in_loop_or_with, node.orelse))
         return [*without_else(node, self.unused())] if leaving else node
 
-    visit_For = visit_While = loop
+    visit_For = visit_While = replace_else
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return node  # it is followed where it is called
+        return node  # an inner function is followed where it is called
 
 
 def without_else(node: Loop, exhausted: str) -> tuple[ast.stmt, Loop, ast.stmt]:
-    """A loop without its else, which follows it, where the variable of this name says that no break was reached."""
+    """Return a loop without its `else` between two statements that have the same effect.
+
+    The first sets the variable `exhausted` to True, the last runs the `else` if no `break` has set it to False.
+    """
     loop = copy.deepcopy(node)
-    loop.body, loop.orelse = _Marked(exhausted).block(loop.body), []
+    loop.body, loop.orelse = _BreakMarker(exhausted).mark_block(loop.body), []
     test = ast.copy_location(ast.If(ast.Name(exhausted, ast.Load()), node.orelse, []), node.orelse[0])
-    return set_to(node, exhausted, ast.Constant(True)), loop, ast.fix_missing_locations(test)
+    return assign_to(node, exhausted, ast.Constant(True)), loop, ast.fix_missing_locations(test)
 
 
-class _Marked(ast.NodeTransformer):
+class _BreakMarker(ast.NodeTransformer):
     """Sets a variable to False before each `break` of a loop."""
 
     def __init__(self, exhausted: str) -> None:
         self.exhausted = exhausted
 
-    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+    def mark_block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Return the statements with the assignments before the loop's breaks."""
         return self.generic_visit(ast.Module(body, [])).body  # type: ignore[attr-defined,no-any-return]
 
     def visit_Break(self, node: ast.Break) -> list[ast.stmt]:
-        return [set_to(node, self.exhausted, ast.Constant(False)), node]
+        return [assign_to(node, self.exhausted, ast.Constant(False)), node]
 
-    def inner(self, node: ast.For | ast.While) -> ast.AST:
-        node.orelse = self.block(node.orelse)
+    def visit_inner_loop(self, node: ast.For | ast.While) -> ast.AST:
+        """Mark the `else` of a loop within the loop only: a `break` in its body leaves the inner loop."""
+        node.orelse = self.mark_block(node.orelse)
         return node
 
-    visit_For = visit_While = inner
+    visit_For = visit_While = visit_inner_loop
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return node
 
 
-def set_to(node: ast.AST, target: str, value: ast.expr) -> ast.stmt:
-    made = ast.Assign([ast.Name(target, ast.Store())], value)
-    return ast.fix_missing_locations(ast.copy_location(made, node))
+def assign_to(node: ast.AST, target: str, value: ast.expr) -> ast.stmt:
+    """Return the assignment of a value to a name, located at `node`."""
+    assignment = ast.Assign([ast.Name(target, ast.Store())], value)
+    return ast.fix_missing_locations(ast.copy_location(assignment, node))
 
 
 def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> list[ast.stmt]:
-    """The same statements, where a return in a loop becomes two variables, of these names, and a break."""
+    """Return the same statements with each return in a loop as a `break` and assignments to two variables.
+
+    result: the variable of the returned value. returned: the variable that is True after a return.
+    """
     if not any(map(returns_in_loop, body)):
         return body
 
-    def taken_out(statements: list[ast.stmt], leave: list[ast.stmt] | None) -> list[ast.stmt]:
-        """leave: what follows instead of a return; None outside of loops, where it stays one."""
-        found: list[ast.stmt] = []
-        for one in statements:
-            made = [one]
-            if isinstance(one, ast.Return) and leave is not None:
-                value = one.value or ast.Constant(None)
-                made = [set_to(one, result, value), set_to(one, returned, ast.Constant(True)), *leave]
-            elif isinstance(one, (ast.For, ast.While)) and returns_in_loop(one):
-                endless = isinstance(one, ast.While) and is_true(one.test) and not holds(one, ast.Break)
-                one.body = taken_out(one.body, [ast.Break()])
-                one.orelse = taken_out(tails(one.orelse, ast.Return), [])
+    def replace_returns(statements: list[ast.stmt], leave: list[ast.stmt] | None) -> list[ast.stmt]:
+        """Replace the returns by the statements `leave`; outside of loops `leave` is None and returns stay."""
+        replaced: list[ast.stmt] = []
+        for statement in statements:
+            replacement = [statement]
+            if isinstance(statement, ast.Return) and leave is not None:
+                value = statement.value or ast.Constant(None)
+                replacement = [
+                    assign_to(statement, result, value),
+                    assign_to(statement, returned, ast.Constant(True)),
+                    *leave,
+                ]
+            elif isinstance(statement, (ast.For, ast.While)) and returns_in_loop(statement):
+                endless = (
+                    isinstance(statement, ast.While) and is_true(statement.test) and not contains(statement, ast.Break)
+                )
+                statement.body = replace_returns(statement.body, [ast.Break()])
+                statement.orelse = replace_returns(move_exits_to_tails(statement.orelse, ast.Return), [])
                 end: list[ast.stmt] = [ast.Return(ast.Name(result, ast.Load()))]
-                rest = leave if leave is not None else end
-                made = [one, *rest] if endless else [one, ast.If(ast.Name(returned, ast.Load()), rest, [])]
-            elif isinstance(one, (ast.If, ast.With)):
-                one.body = taken_out(one.body, leave)
-                if isinstance(one, ast.If):
-                    one.orelse = taken_out(one.orelse, leave)
-            found.extend(ast.fix_missing_locations(ast.copy_location(each, one)) for each in made)
-        return found
+                leaving = leave if leave is not None else end
+                replacement = (
+                    [statement, *leaving]
+                    if endless
+                    else [statement, ast.If(ast.Name(returned, ast.Load()), leaving, [])]
+                )
+            elif isinstance(statement, (ast.If, ast.With)):
+                statement.body = replace_returns(statement.body, leave)
+                if isinstance(statement, ast.If):
+                    statement.orelse = replace_returns(statement.orelse, leave)
+            replaced.extend(ast.fix_missing_locations(ast.copy_location(part, statement)) for part in replacement)
+        return replaced
 
-    return [set_to(body[0], returned, ast.Constant(False)), *taken_out(copy.deepcopy(body), None)]
+    return [assign_to(body[0], returned, ast.Constant(False)), *replace_returns(copy.deepcopy(body), None)]
 
 
 def is_true(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) and bool(test.value)
 
 
-def leaves_around(body: list[ast.stmt]) -> bool:
-    """Whether a `break` or `continue` in the else of a loop leaves the loop around it."""
-    return any(isinstance(one, each) or holds(one, each) for one in body for each in (ast.Break, ast.Continue))
+def leaves_outer_loop(body: list[ast.stmt]) -> bool:
+    """Return whether a `break` or `continue` in the else of a loop leaves the loop around it."""
+    return any(
+        isinstance(statement, leave) or contains(statement, leave)
+        for statement in body
+        for leave in (ast.Break, ast.Continue)
+    )
 
 
 def returns_in_loop(statement: ast.stmt) -> bool:
-    """Whether a return stands in it within a loop."""
-    parts = [one for one in ast.iter_child_nodes(statement) if isinstance(one, ast.stmt)]
+    """Return whether a return stands in a loop: in one within the statement, or in the statement if it is a loop."""
+    parts = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
     if isinstance(statement, (ast.For, ast.While)):
-        return any(isinstance(one, ast.Return) or holds(one, ast.Return) or returns_in_loop(one) for one in parts)
+        return any(
+            isinstance(part, ast.Return) or contains(part, ast.Return) or returns_in_loop(part) for part in parts
+        )
     return not isinstance(statement, ast.FunctionDef) and any(map(returns_in_loop, parts))
 
 
-def returns_inside(statement: ast.stmt) -> bool:
-    """Whether a return stands in it within a loop or a `with`."""
-    within = any(isinstance(one, ast.With) and holds(one, ast.Return) for one in ast.walk(statement))
-    return within or returns_in_loop(statement)
+def returns_in_loop_or_with(statement: ast.stmt) -> bool:
+    """Return whether a return stands in a loop or a `with` in the statement."""
+    in_with = any(isinstance(node, ast.With) and contains(node, ast.Return) for node in ast.walk(statement))
+    return in_with or returns_in_loop(statement)
 
 
-def holds(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
-    """Whether `leave` stands in it, outside of loops of its own."""
+def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
+    """Return whether a statement of the type `leave` stands in the statement, outside of the loops in it."""
     parts = [
-        one for one in ast.iter_child_nodes(statement) if isinstance(one, ast.stmt) and not isinstance(one, LOOPS)
+        child
+        for child in ast.iter_child_nodes(statement)
+        if isinstance(child, ast.stmt) and not isinstance(child, LOOPS)
     ]
-    return any(isinstance(one, leave) or holds(one, leave) for one in parts)
+    return any(isinstance(part, leave) or contains(part, leave) for part in parts)
 
 
-def changes(node: ast.AST) -> set[str]:
-    """The names of what changes in place: `x[i] = y` and `x.add_(y)`."""
-    stored = (one for one in ast.walk(node) if isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store))
-    methods = (one for one in ast.walk(node) if isinstance(one, ast.Attribute) and one.attr.endswith("_"))
-    bases = [*(one.value for one in stored), *(one.value for one in methods)]
-    return {one.id for one in bases if isinstance(one, ast.Name)}
+def changed_names(node: ast.AST) -> set[str]:
+    """Return the names of the variables that change in place, as in `x[i] = y` and `x.add_(y)`."""
+    subscripts = (
+        part for part in ast.walk(node) if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store)
+    )
+    methods = (part for part in ast.walk(node) if isinstance(part, ast.Attribute) and part.attr.endswith("_"))
+    bases = [*(subscript.value for subscript in subscripts), *(method.value for method in methods)]
+    return {base.id for base in bases if isinstance(base, ast.Name)}
 
 
 def without_continue(node: ast.stmt) -> ast.stmt:
-    """A statement at the end of an iteration that is unrolled, where `continue` does nothing."""
+    """Return the last statement of an unrolled iteration without its `continue`, which does nothing there."""
     if isinstance(node, ast.Continue):
         return ast.copy_location(ast.Pass(), node)
-    if isinstance(node, ast.If) and holds(node, ast.Continue):
+    if isinstance(node, ast.If) and contains(node, ast.Continue):
         arms = ([*arm[:-1], *map(without_continue, arm[-1:])] for arm in (node.body, node.orelse))
         return ast.copy_location(ast.If(node.test, *arms), node)
     return node
 
 
-def ends(body: list[ast.stmt]) -> bool:
-    """Whether control never falls out of the end."""
+def never_falls_through(body: list[ast.stmt]) -> bool:
+    """Return whether control never falls out of the end of the statements."""
     if not body:
         return False
     last = body[-1]
     if isinstance(last, ast.If):
-        return ends(last.body) and ends(last.orelse)
+        return never_falls_through(last.body) and never_falls_through(last.orelse)
     return isinstance(last, (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
-def peeled_while(node: ast.While, unused: str) -> ast.For:
-    """The same loop with its first iteration apart: a loop that runs once, which `break` leaves."""
+def peel_while(node: ast.While, unused: str) -> ast.For:
+    """Return the loop with its first iteration apart, as a loop that runs once and that `break` leaves."""
     stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [*node.orelse, ast.Break()], [])
     mark_asked(node.test)
-    return once(node, unused, [stop, *first_body(node), again(node, ast.While(node.test, node.body, node.orelse))])
+    return run_once(
+        node, unused, [stop, *first_body(node), mark_peeled(node, ast.While(node.test, node.body, node.orelse))]
+    )
 
 
-def peeled_for(node: ast.For, items: str, unused: str) -> ast.For:
-    """The same for a loop over what `items` holds."""
-    several = ast.Name(items, ast.Load())
-    empty = ast.Compare(ast.Call(ast.Name("len", ast.Load()), [several], []), [ast.Eq()], [ast.Constant(0)])
-    first = ast.Assign([node.target], ast.Subscript(several, ast.Constant(0), ast.Load()))
-    rest = ast.Subscript(several, ast.Slice(ast.Constant(1)), ast.Load())
-    following = again(node, ast.For(node.target, rest, node.body, []))
-    return once(node, unused, [ast.If(empty, [ast.Break()], []), first, *first_body(node), following])
+def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
+    """Return a loop over what the variable `items` holds with its first iteration apart, as `peel_while` does."""
+    sequence = ast.Name(items, ast.Load())
+    empty = ast.Compare(ast.Call(ast.Name("len", ast.Load()), [sequence], []), [ast.Eq()], [ast.Constant(0)])
+    first = ast.Assign([node.target], ast.Subscript(sequence, ast.Constant(0), ast.Load()))
+    remainder = ast.Subscript(sequence, ast.Slice(ast.Constant(1)), ast.Load())
+    following = mark_peeled(node, ast.For(node.target, remainder, node.body, []))
+    return run_once(node, unused, [ast.If(empty, [ast.Break()], []), first, *first_body(node), following])
 
 
 def first_body(node: ast.While | ast.For) -> list[ast.stmt]:
-    return [without_continue(one) for one in tails(node.body, ast.Continue)]
+    """Return the body of the loop for one iteration, without `continue`."""
+    return [without_continue(statement) for statement in move_exits_to_tails(node.body, ast.Continue)]
 
 
-def again(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
+def mark_peeled(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
+    """Mark the loop over the remaining iterations as peeled, and locate it at `node`."""
     loop.peeled = True  # type: ignore[attr-defined]
     return ast.copy_location(loop, node)
 
 
-def once(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
-    made = ast.For(ast.Name(unused, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, [])
-    return ast.fix_missing_locations(ast.copy_location(made, node))
+def run_once(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
+    """Return a loop that runs the body once, so that `break` can leave it."""
+    loop = ast.For(ast.Name(unused, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, [])
+    return ast.fix_missing_locations(ast.copy_location(loop, node))
 
 
-def comprehension(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str) -> list[ast.stmt]:
-    """Statements that put its elements into the list or dictionary `target`; its own variables get `prefix`."""
+def expand_comprehension(
+    node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str
+) -> list[ast.stmt]:
+    """Return statements that put the comprehension's elements into the new list or dictionary `target`.
+
+    The comprehension's own variables get the prefix `prefix`.
+    """
     node = copy.deepcopy(node)
-    own = {one.id for part in node.generators for one in ast.walk(part.target) if isinstance(one, ast.Name)}
+    targets = {name.id for part in node.generators for name in ast.walk(part.target) if isinstance(name, ast.Name)}
     first = node.generators[0].iter
-    for one in ast.walk(node):
-        if isinstance(one, ast.Name) and one.id in own and not inside(one, first):
-            one.id = prefix + one.id
-    body: list[ast.stmt] = [added(node, ast.Name(target, ast.Load()))]
+    for name in ast.walk(node):
+        if isinstance(name, ast.Name) and name.id in targets and not is_inside(name, first):
+            name.id = prefix + name.id
+    body: list[ast.stmt] = [add_element(node, ast.Name(target, ast.Load()))]
     for part in reversed(node.generators):
         for test in reversed(part.ifs):
             body = [ast.If(test, body, [])]
         body = [ast.For(part.target, part.iter, body, [])]
     empty = ast.Dict([], []) if isinstance(node, ast.DictComp) else ast.List([], ast.Load())
-    made = [ast.Assign([ast.Name(target, ast.Store())], empty), *body]
-    return [ast.fix_missing_locations(ast.copy_location(one, node)) for one in made]
+    statements = [ast.Assign([ast.Name(target, ast.Store())], empty), *body]
+    return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
 
 
-def added(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: ast.expr) -> ast.stmt:
+def add_element(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: ast.expr) -> ast.stmt:
+    """Return the statement that adds the comprehension's element to the list or dictionary `target`."""
     if isinstance(node, ast.DictComp):
         return ast.Assign([ast.Subscript(target, node.key, ast.Store())], node.value)
     return ast.Expr(ast.Call(ast.Attribute(target, "append", ast.Load()), [node.elt], []))
 
 
-def inside(node: ast.AST, tree: ast.AST) -> bool:
-    return any(one is node for one in ast.walk(tree))
+def is_inside(node: ast.AST, tree: ast.AST) -> bool:
+    return any(descendant is node for descendant in ast.walk(tree))
 
 
 AT_ONCE = frozenset(
     {"list", "tuple", "dict", "sorted", "len", "sum", "max", "min", "any", "all", "set", "extend", "join"}
-)  # what takes a view of a dictionary in one go
-LAZY = frozenset({"zip", "enumerate", "reversed"})  # what passes it on
+)  # functions that read all of a view of a dictionary during the call
+LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view on
 
 
-def mark(definition: ast.AST) -> None:
-    """Note how expressions are used.
+def mark_uses(definition: ast.AST) -> None:
+    """Note in attributes of the expressions in `definition` how they are used.
 
-    `asked` where only the truth counts, `at_once` where nothing keeps the value, `either` where it may be a constant
-    on some paths and a tensor on others.
+    `asked`: only the truth counts. `at_once`: nothing keeps the value. `either`: the value may be a constant on some
+    paths and a tensor on others.
     """
     for node in ast.walk(definition):
-        for one in taking_either(node):
-            one.either = True  # type: ignore[attr-defined]
+        for part in either_operands(node):
+            part.either = True  # type: ignore[attr-defined]
         if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert)):
             mark_asked(node.test)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             mark_asked(node.operand)
         elif isinstance(node, ast.comprehension):
-            for one in node.ifs:
-                mark_asked(one)
+            for part in node.ifs:
+                mark_asked(part)
             mark_at_once(node.iter, "loop")
         elif isinstance(node, ast.For):
             mark_at_once(node.iter, "loop")
         elif isinstance(node, ast.Starred):
             mark_at_once(node.value, "call")
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
-            called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            for one in node.args:
-                if called == "bool":
-                    mark_asked(one)
-                elif called in AT_ONCE:
-                    mark_at_once(one, "call")
+            function_name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            for part in node.args:
+                if function_name == "bool":
+                    mark_asked(part)
+                elif function_name in AT_ONCE:
+                    mark_at_once(part, "call")
         elif isinstance(node, ast.Compare) and isinstance(node.ops[-1], (ast.In, ast.NotIn)):
             mark_at_once(node.comparators[-1], "call")
 
 
-def taking_either(node: ast.AST) -> list[ast.expr]:
-    """The parts of a statement or expression that may be a constant on some paths and a tensor on others."""
+def either_operands(node: ast.AST) -> list[ast.expr]:
+    """Return the parts of a statement or expression that may be a constant on some paths and a tensor on others."""
     if isinstance(node, (ast.Return, ast.Assign, ast.AnnAssign, ast.Attribute, ast.Subscript)):
         return [node.value] if node.value is not None else []
     if isinstance(node, ast.AugAssign):
@@ -285,14 +331,16 @@ def taking_either(node: ast.AST) -> list[ast.expr]:
 
 
 def mark_asked(node: ast.expr) -> None:
+    """Note that only the truth of the expression counts."""
     node.asked = True  # type: ignore[attr-defined]
     if isinstance(node, ast.BoolOp):
-        for one in node.values:
-            mark_asked(one)
+        for operand in node.values:
+            mark_asked(operand)
 
 
-def mark_at_once(node: ast.expr, by: str) -> None:
-    node.at_once = by  # type: ignore[attr-defined]
+def mark_at_once(node: ast.expr, reader: str) -> None:
+    """Note that nothing keeps the expression's value; `reader` says what reads it: "loop" or "call"."""
+    node.at_once = reader  # type: ignore[attr-defined]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LAZY:
-        for one in node.args:
-            mark_at_once(one, by)
+        for argument in node.args:
+            mark_at_once(argument, reader)

@@ -1,4 +1,4 @@
-"""Functions that change what outlives their calls: globals, attributes of what they are given, defaults."""
+"""Functions that change what outlives their calls: globals, attributes of their arguments, and mutable defaults."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from regraft.splitting.local import own_names
 
 
 def changes_outside(function: Any) -> bool:
-    """Whether the statements of a Python function say so; what it calls is not looked at."""
+    """Return whether a Python function's own statements change what outlives its call; its callees are left out."""
     function = inspect.unwrap(getattr(function, "__func__", function))
-    return inspect.isfunction(function) and _changes(function)
+    return inspect.isfunction(function) and _statements_change_outside(function)
 
 
 @functools.lru_cache(maxsize=1000)
-def _changes(function: Any) -> bool:
+def _statements_change_outside(function: Any) -> bool:
+    """Return whether the function's own statements change what outlives its call; False where it has no source."""
     try:
         definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, TypeError, SyntaxError):
@@ -28,30 +29,36 @@ def _changes(function: Any) -> bool:
     if not isinstance(definition, ast.FunctionDef):
         return False
     parameters = inspect.signature(function).parameters
-    kept = {key for key, one in parameters.items() if isinstance(one.default, (list, dict, set))}
-    given = {key for key in parameters if key not in kept}
-    own = own_names(definition) - set(parameters)
+    mutable_defaults = {
+        key for key, parameter in parameters.items() if isinstance(parameter.default, (list, dict, set))
+    }
+    arguments = {key for key in parameters if key not in mutable_defaults}
+    local_names = own_names(definition) - set(parameters)
     for node in ast.walk(definition):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             return True
-        stored = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
-        if isinstance(node, ast.Attribute) and stored and root(node) not in own:
+        is_stored = isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del))
+        if isinstance(node, ast.Attribute) and is_stored and root_name(node) not in local_names:
             return True
-        of = None
-        if isinstance(node, ast.Subscript) and stored:
-            of = node.value
+        changed = None
+        if isinstance(node, ast.Subscript) and is_stored:
+            changed = node.value
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
-            of = node.func.value
-        first = root(of) if of is not None else ""
-        if not first or first in own or isinstance(function.__globals__.get(first), ModuleType):
+            changed = node.func.value
+        changed_root = root_name(changed) if changed is not None else ""
+        if (
+            not changed_root
+            or changed_root in local_names
+            or isinstance(function.__globals__.get(changed_root), ModuleType)
+        ):
             continue
-        if first not in given or isinstance(of, ast.Attribute):
+        if changed_root not in arguments or isinstance(changed, ast.Attribute):
             return True
     return False
 
 
-def root(node: ast.AST) -> str:
-    """The name that an attribute or an element is of."""
+def root_name(node: ast.AST) -> str:
+    """Return the name at the root of a chain of attributes and elements; "" where the root is no name."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

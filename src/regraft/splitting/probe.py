@@ -1,4 +1,4 @@
-"""What a call does besides computing: reading a tensor's value into Python, random numbers, in-place changes."""
+"""Observation of calls: reads of tensors' values into Python, random numbers and changes of tensors in place."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ LIKE = frozenset(
 class _Reads(TorchDispatchMode):  # type: ignore[misc]
     """Notes operations whose Python result, or whose shape, depends on the values of tensors.
 
-    What is made during the call from no tensor, such as torch.arange(5), holds the same for every input; reading it
-    is no decision on a value.
+    constants: tensors that are the same for every input. max_operations: RuntimeError is raised beyond so many
+    operations. A tensor that is made during the call from no tensor, as by torch.arange(5), is the same for every
+    input: reading it is no decision on a value.
     """
 
-    def __init__(self, known: Iterable[torch.Tensor], most: float) -> None:
+    def __init__(self, constants: Iterable[torch.Tensor], max_operations: float) -> None:
         super().__init__()
-        self.operations, self.most = 0, most
+        self.operations, self.max_operations = 0, max_operations
         self.scalars: list[str] = []
         self.shapes: list[torch.Size] = []
-        self.by_values = self.by_sizes = False  # whether an operation may raise, and by what
-        storages = [one.untyped_storage() for one in known]  # referenced, so that their addresses stay their own
-        self.constant = {one._cdata: one for one in storages}
+        self.by_values = self.by_sizes = False  # whether an operation may raise for other values, or sizes
+        # referenced, so that no other storage gets their addresses
+        storages = [tensor.untyped_storage() for tensor in constants]
+        self.constant = {storage._cdata: storage for storage in storages}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.operations += 1
-        if self.operations > self.most:
-            raise RuntimeError(f"more than {self.most} operations")
-        given = [one for one in pytree.tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
-        constant = all(one.untyped_storage()._cdata in self.constant for one in given)
+        if self.operations > self.max_operations:
+            raise RuntimeError(f"more than {self.max_operations} operations")
+        operands = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        constant = all(operand.untyped_storage()._cdata in self.constant for operand in operands)
         if torch.Tag.data_dependent_output in func.tags and not constant:
             self.scalars.append(str(func))
         result = func(*args, **(kwargs or {}))
@@ -50,9 +52,9 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         self.by_values = self.by_values or fails_by_values(func, args, result)
         self.by_sizes = self.by_sizes or fails_by_sizes(func, args)
         constant = constant or func.overloadpacket.__name__ in LIKE
-        for one in pytree.tree_leaves(result):
-            if isinstance(one, torch.Tensor) and torch.Tag.nondeterministic_seeded not in func.tags:
-                storage = one.untyped_storage()
+        for output in pytree.tree_leaves(result):
+            if isinstance(output, torch.Tensor) and torch.Tag.nondeterministic_seeded not in func.tags:
+                storage = output.untyped_storage()
                 if constant:
                     self.constant[storage._cdata] = storage
                 else:
@@ -60,8 +62,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         return result
 
 
-class _Checked(TorchFunctionMode):  # type: ignore[misc]
-    """`one_hot` with a number of classes reads values to check its argument only."""
+class _WithoutChecks(TorchFunctionMode):  # type: ignore[misc]
+    """Leaves out the reads of `one_hot` with a number of classes, which only check its argument."""
 
     def __init__(self, reads: _Reads) -> None:
         super().__init__()
@@ -69,19 +71,21 @@ class _Checked(TorchFunctionMode):  # type: ignore[misc]
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        before = list(self.reads.scalars)
+        scalars_before = list(self.reads.scalars)
         result = func(*args, **kwargs)
         if func is torch.nn.functional.one_hot and kwargs.get("num_classes", args[1] if len(args) > 1 else -1) > 0:
-            self.reads.scalars[:] = before
+            self.reads.scalars[:] = scalars_before
         return result
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A call's result and what was seen of it.
+    """The result of a call and what was observed of the call.
 
-    shapes: those that data decided, in turn. constant: the result is a tensor that no tensor's values decide.
-    by_values: for other values it may raise; by_sizes: for other sizes or whole numbers. operations: how many.
+    reads: it reads a tensor's value into Python. shapes: those that data decided, in turn. random: it draws random
+    numbers. changed: a watched tensor changed in place. constant: the result is a tensor that no tensor's values
+    decide. by_values: the call may raise for other values; by_sizes: for other sizes or whole numbers. operations: the
+    number of operations.
     """
 
     result: Any
@@ -96,35 +100,39 @@ class Observed:
 
 
 def observe(
-    call: Callable[[], Any], watched: Iterable[torch.Tensor], known: Iterable[torch.Tensor] = (),
-    most: float = math.inf,
+    call: Callable[[], Any], watched: Iterable[torch.Tensor], constants: Iterable[torch.Tensor] = (),
+    max_operations: float = math.inf,
 ) -> Observed:  # fmt: skip
-    """Run `call` without gradients; `watched` are tensors that it must not change in place, `known` are constants.
+    """Run `call` without gradients and return its result with the observations.
 
-    Raises RuntimeError beyond so many operations.
+    watched: tensors whose change in place is noted. constants: tensors that are the same for every input. Raises
+    RuntimeError beyond `max_operations` operations.
     """
-    reads = _Reads(known, most)
+    reads = _Reads(constants, max_operations)
 
-    def noted() -> Any:
-        with reads, _Checked(reads):
+    def run_noted() -> Any:
+        with reads, _WithoutChecks(reads):
             return call()
 
-    seen = effects(noted, watched)
-    result = seen.result
+    observed = observe_effects(run_noted, watched)
+    result = observed.result
     constant = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in reads.constant
     return replace(
-        seen, reads=bool(reads.scalars), shapes=tuple(reads.shapes), constant=constant,
+        observed, reads=bool(reads.scalars), shapes=tuple(reads.shapes), constant=constant,
         by_values=reads.by_values, by_sizes=reads.by_sizes, operations=reads.operations,
     )  # fmt: skip
 
 
-def effects(call: Callable[[], Any], watched: Iterable[torch.Tensor]) -> Observed:
-    """The same without looking at single operations, which takes a tenth of the time: only `random` and `changed`."""
+def observe_effects(call: Callable[[], Any], watched: Iterable[torch.Tensor]) -> Observed:
+    """Run `call` as `observe` does, but without looking at single operations, which takes a tenth of the time.
+
+    Only `result`, `random` and `changed` of the returned observations say something.
+    """
     tensors = list(watched)
     versions = [tensor._version for tensor in tensors]
-    before = torch.get_rng_state()
+    generator_state = torch.get_rng_state()
     with torch.no_grad():
         result = call()
-    random = not torch.equal(before, torch.get_rng_state())
-    changed = any(tensor._version != old for tensor, old in zip(tensors, versions, strict=True))
+    random = not torch.equal(generator_state, torch.get_rng_state())
+    changed = any(tensor._version != version for tensor, version in zip(tensors, versions, strict=True))
     return Observed(result, False, (), random, changed)

@@ -1,4 +1,4 @@
-"""Regions: maximal straight-line tensor code between decisions, with what goes in and what comes out."""
+"""Regions: maximal straight-line tensor code between decisions, with its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,29 @@ from regraft.splitting.residual import (
     writes,
 )
 
-COPIES = 2  # sides of a branch into which the code after it may be copied
+MAX_COPIES = 2  # sides of a branch into which the code after it may be copied
 
 
 def partition(steps: list[Step], outside: frozenset[str]) -> tuple[list[Step], list[Region]]:
-    """The program with its tensor statements gathered into regions; `outside` are names that are no variables."""
+    """Return the program with its tensor statements gathered into regions, and the regions.
+
+    outside: names that are no variables of the program.
+    """
     steps = gather(steps)
-    maker = _Maker(outside)
-    steps = maker.group(steps)
-    maker.live(steps, set(), set(), set())
-    steps = maker.drop(steps)
-    for number, region in enumerate(maker.kept):
+    partitioner = _Partitioner(outside)
+    steps = partitioner.group(steps)
+    partitioner.live_before(steps, set(), set(), set())
+    steps = partitioner.drop_unneeded(steps)
+    for number, region in enumerate(partitioner.regions):
         region.number = number
-    return maker.numbered(steps), maker.kept
+    return partitioner.renumber_calls(steps), partitioner.regions
 
 
 def gather(steps: list[Step]) -> list[Step]:
-    """Move tensor statements up over host statements that they do not touch, and into the sides of a branch before."""
+    """Move tensor statements up over host statements that they commute with, and into the sides of a branch.
+
+    The branch is the step before them; at most `MAX_COPIES` of its sides get a copy.
+    """
     placed: list[Step] = []
     for step in steps:
         if not isinstance(step, TensorStep):
@@ -50,9 +56,9 @@ def gather(steps: list[Step]) -> list[Step]:
     result: list[Step] = []
     for step in placed:
         target = result[-1] if result else None
-        if isinstance(step, TensorStep) and isinstance(target, Branch) and all(target.labels):  # each is checked
+        if isinstance(step, TensorStep) and isinstance(target, Branch) and all(target.labels):  # each side is checked
             open_arms = [body for _, body in target.arms if not leaves(body)]
-            if len(open_arms) <= COPIES:
+            if len(open_arms) <= MAX_COPIES:
                 for body in open_arms:
                     body.append(step)
                 continue
@@ -65,34 +71,46 @@ def gather(steps: list[Step]) -> list[Step]:
     return result
 
 
-def _commute(step: TensorStep, other: Step) -> bool:
-    if not isinstance(other, HostStep) or isinstance(
-        other.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise)
+def _commute(step: TensorStep, previous: Step) -> bool:
+    """Return whether a tensor statement may move up over the step before it."""
+    if not isinstance(previous, HostStep) or isinstance(
+        previous.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise)
     ):
         return False
-    mine, theirs = writes(step.statement), writes(other.statement)
-    return not (reads(step.statement) & theirs or mine & (reads(other.statement) | theirs))
+    written, written_before = writes(step.statement), writes(previous.statement)
+    return not (reads(step.statement) & written_before or written & (reads(previous.statement) | written_before))
 
 
 @dataclass
-class _Maker:
+class _Partitioner:
+    """Makes regions of runs of tensor statements, and drops those that compute nothing that is live.
+
+    outside: names that are no variables of the program.
+    """
+
     outside: frozenset[str]
-    found: list[Region] = field(default_factory=list)
-    kept: list[Region] = field(default_factory=list)
-    renumber: dict[int, int] = field(default_factory=dict)
-    used: dict[int, list[ast.stmt]] = field(default_factory=dict)  # of each region: the statements that somebody needs
+    candidates: list[Region] = field(default_factory=list)  # all runs of tensor statements
+    regions: list[Region] = field(default_factory=list)  # the candidates with outputs
+    new_numbers: dict[int, int] = field(default_factory=dict)  # the regions' numbers by those of the candidates
+    needed_statements: dict[int, list[ast.stmt]] = field(default_factory=dict)  # by the candidates' numbers
 
     def group(self, steps: list[Step]) -> list[Step]:
+        """Return the steps with each run of tensor statements as a call of a new candidate region.
+
+        A run that only copies variables becomes host statements.
+        """
         result: list[Step] = []
         run: list[ast.stmt] = []
         places: list[tuple[str, int]] = []
 
         def close() -> None:
-            if run and all(isinstance(one, ast.Assign) and isinstance(one.value, ast.Name) for one in run):
-                result.extend(HostStep(one) for one in run)
+            if run and all(
+                isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name) for statement in run
+            ):
+                result.extend(HostStep(statement) for statement in run)
             elif run:
-                number = len(self.found)
-                self.found.append(Region(number, list(run), (), (), places[0]))
+                number = len(self.candidates)
+                self.candidates.append(Region(number, list(run), (), (), places[0]))
                 result.append(RegionStep(number, (), ()))
             run.clear()
             places.clear()
@@ -111,83 +129,91 @@ class _Maker:
         close()
         return result
 
-    def live(self, steps: list[Step], after: set[str], on_break: set[str], on_continue: set[str]) -> set[str]:
-        """The names needed before `steps`, given those needed after them; sets what regions take and give."""
-        needed = set(after)
+    def live_before(self, steps: list[Step], after: set[str], on_break: set[str], on_continue: set[str]) -> set[str]:
+        """Return the names that are live before `steps`, and set the inputs and outputs of their regions.
+
+        after, on_break, on_continue: the names that are live after the steps, after the loop around, and before its
+        next iteration.
+        """
+        live = set(after)
         for step in reversed(steps):
             if isinstance(step, RegionStep):
-                needed = self.at_region(step, needed)
+                live = self.live_before_region(step, live)
             elif isinstance(step, HostStep):
                 statement = step.statement
                 if isinstance(statement, (ast.Return, ast.Raise)):
-                    needed = set()
+                    live = set()
                 elif isinstance(statement, ast.Break):
-                    needed = set(on_break)
+                    live = set(on_break)
                 elif isinstance(statement, ast.Continue):
-                    needed = set(on_continue)
-                needed = (needed - writes(statement)) | self.variables(statement)
+                    live = set(on_continue)
+                live = (live - writes(statement)) | self.variables_read(statement)
             elif isinstance(step, Branch):
-                tests = {key for test, _ in step.arms if test is not None for key in self.variables(test)}
-                around = needed if step.arms[-1][0] is not None else set()  # what follows where no arm is taken
-                arms = (self.live(body, needed, on_break, on_continue) for _, body in step.arms)
-                needed = around.union(tests, *arms)
+                tests = {key for test, _ in step.arms if test is not None for key in self.variables_read(test)}
+                without_arm = live if step.arms[-1][0] is not None else set()  # live where no arm is taken
+                arms = (self.live_before(body, live, on_break, on_continue) for _, body in step.arms)
+                live = without_arm.union(tests, *arms)
             elif isinstance(step, Loop):
-                needed = self.at_loop(step, needed)
-        return needed
+                live = self.live_before_loop(step, live)
+        return live
 
-    def at_region(self, step: RegionStep, needed: set[str]) -> set[str]:
-        region = self.found[step.number]
-        inputs, defined = set(needed), set()
-        used: list[ast.stmt] = []
+    def live_before_region(self, step: RegionStep, live: set[str]) -> set[str]:
+        """Return the names that are live before a region, given those after it, and set its inputs and outputs."""
+        region = self.candidates[step.number]
+        inputs, defined = set(live), set()
+        needed_statements: list[ast.stmt] = []
         for statement in reversed(region.statements):
             if writes(statement) & inputs:
-                used.append(statement)
+                needed_statements.append(statement)
                 defined |= writes(statement)
-                inputs = (inputs - writes(statement)) | self.variables(statement)
-        self.used[step.number] = used[::-1]
-        inputs = {key for one in used for key in self.variables(one)} & inputs
-        region.inputs, region.outputs = tuple(sorted(inputs)), tuple(sorted(defined & needed))
+                inputs = (inputs - writes(statement)) | self.variables_read(statement)
+        self.needed_statements[step.number] = needed_statements[::-1]
+        inputs = {key for statement in needed_statements for key in self.variables_read(statement)} & inputs
+        region.inputs, region.outputs = tuple(sorted(inputs)), tuple(sorted(defined & live))
         step.inputs, step.outputs = region.inputs, region.outputs
-        return (needed - defined) | inputs if region.outputs else needed
+        return (live - defined) | inputs if region.outputs else live
 
-    def at_loop(self, step: Loop, after: set[str]) -> set[str]:
-        head: set[str] = set(after) if step.header else set()
+    def live_before_loop(self, step: Loop, after: set[str]) -> set[str]:
+        """Return the names that are live before a loop, as the least fixpoint of those before an iteration."""
+        live_at_head: set[str] = set(after) if step.header else set()
         while True:
-            again = self.live(step.body, head, after, head)
+            before = self.live_before(step.body, live_at_head, after, live_at_head)
             if step.header is not None:
-                again = (again - writes(step.header[0])) | self.variables(step.header[1]) | after
-            if again <= head:
-                return head
-            head |= again
+                before = (before - writes(step.header[0])) | self.variables_read(step.header[1]) | after
+            if before <= live_at_head:
+                return live_at_head
+            live_at_head |= before
 
-    def variables(self, node: ast.AST) -> set[str]:
+    def variables_read(self, node: ast.AST) -> set[str]:
+        """Return the program's variables that the code reads."""
         return reads(node) - self.outside
 
-    def drop(self, steps: list[Step]) -> list[Step]:
-        """Without regions that give nothing anybody needs."""
+    def drop_unneeded(self, steps: list[Step]) -> list[Step]:
+        """Return the steps without regions that have no outputs, and without statements that nobody needs."""
         result: list[Step] = []
         for step in steps:
             if isinstance(step, RegionStep):
-                region = self.found[step.number]
+                region = self.candidates[step.number]
                 if not region.outputs:
                     continue
-                self.renumber[step.number] = len(self.kept)
-                region.statements = self.used[step.number]
-                self.kept.append(region)
+                self.new_numbers[step.number] = len(self.regions)
+                region.statements = self.needed_statements[step.number]
+                self.regions.append(region)
             elif isinstance(step, Branch):
-                step.arms = [(test, self.drop(body)) for test, body in step.arms]
+                step.arms = [(test, self.drop_unneeded(body)) for test, body in step.arms]
             elif isinstance(step, Loop):
-                step.body = self.drop(step.body)
+                step.body = self.drop_unneeded(step.body)
             result.append(step)
         return result
 
-    def numbered(self, steps: list[Step]) -> list[Step]:
+    def renumber_calls(self, steps: list[Step]) -> list[Step]:
+        """Give the calls of regions their new numbers."""
         for step in steps:
             if isinstance(step, RegionStep):
-                step.number = self.renumber[step.number]
+                step.number = self.new_numbers[step.number]
             elif isinstance(step, Branch):
                 for _, body in step.arms:
-                    self.numbered(body)
+                    self.renumber_calls(body)
             elif isinstance(step, Loop):
-                self.numbered(step.body)
+                self.renumber_calls(step.body)
         return steps

@@ -1,4 +1,4 @@
-"""What is left of a network after specialisation: tensor statements, host statements and the control between them."""
+"""The residual program that specialisation leaves of a network: tensor statements, host statements and control."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 @dataclass
 class TensorStep:
-    """One statement that a region computes; no control flow, no Python state. place: file and line in the source."""
+    """A statement that a region computes, without control flow or Python state. place: its file and line."""
 
     statement: ast.stmt
     place: tuple[str, int] = ("", 0)
@@ -20,7 +20,7 @@ class TensorStep:
 
 @dataclass
 class HostStep:
-    """One statement that stays in the host. place: file and line in the source, where there is one."""
+    """A statement that stays in the host. place: file and line in the source, ("", 0) where there is none."""
 
     statement: ast.stmt
     place: tuple[str, int] = ("", 0)
@@ -28,10 +28,11 @@ class HostStep:
 
 @dataclass
 class Branch:
-    """`if`/`elif` on values: the arms' tests (None: else) and bodies.
+    """An `if`/`elif` on values: the tests (None: else) and bodies of its arms.
 
-    labels: when each arm is taken; "" where it only leaves out an operand of `and` or `or`. numbers: each arm's number
-    among the network's sides; -1 where it only raises or leaves out an operand, which no input has to show.
+    labels: the conditions on which the arms are taken; "" for an arm that only leaves out an operand of `and` or `or`.
+    numbers: each arm's number among the network's sides; -1 for an arm that only raises or leaves out an operand,
+    which no input has to show.
     """
 
     arms: list[tuple[ast.expr | None, list[Step]]]
@@ -43,7 +44,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a decision, where it stands in the source, and when it is taken."""
+    """A side of a decision: its place in the source, and the condition on which it is taken."""
 
     path: str
     line: int
@@ -52,7 +53,7 @@ class Side:
 
 @dataclass
 class Loop:
-    """`while True` (header None) or `for target in values`; its body leaves by `break`."""
+    """A `while True` loop (header None) or a loop `for target in values`, whose body leaves by `break`."""
 
     body: list[Step]
     header: tuple[ast.expr, ast.expr] | None = None
@@ -60,7 +61,7 @@ class Loop:
 
 @dataclass
 class RegionStep:
-    """A call of region `number` with the names it reads and the names it gives."""
+    """A call of region `number`: the names that it reads and the names that it assigns."""
 
     number: int
     inputs: tuple[str, ...]
@@ -69,11 +70,10 @@ class RegionStep:
 
 @dataclass
 class Region:
-    """A static sub-network: straight-line statements, what goes in and what comes out.
+    """A static sub-network: straight-line statements, and the names of its inputs and outputs.
 
-    place: file and line of its first statement.
-    samples: inputs that were seen, of different sizes. open: the dimensions of each input whose size may differ.
-    measured: whether torch may take it because it is faster.
+    place: file and line of its first statement. samples: inputs of different sizes that runs gave it. open: the
+    dimensions of each input whose size may differ. measured: whether the region stays eager where torch is faster.
     """
 
     number: int
@@ -90,15 +90,17 @@ Step = TensorStep | HostStep | Branch | Loop | RegionStep
 
 
 def reads(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    """Return the names that the code reads."""
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)}
 
 
 def writes(node: ast.AST) -> set[str]:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    """Return the names that the code assigns."""
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
 
 
 def leaves(steps: list[Step]) -> bool:
-    """Whether control never falls out of the end of these steps."""
+    """Return whether control never falls out of the end of these steps."""
     if not steps:
         return False
     last = steps[-1]
@@ -108,25 +110,28 @@ def leaves(steps: list[Step]) -> bool:
 
 
 def all_steps(steps: list[Step]) -> Iterator[Step]:
-    """These steps, and those inside of them."""
+    """Yield these steps and those in their bodies."""
     return (step for block in blocks(steps) for step in block)
 
 
 def blocks(steps: list[Step]) -> Iterator[list[Step]]:
-    """These steps, and the bodies inside of them."""
+    """Yield these steps and the bodies in them, each as a list."""
     yield steps
     for step in steps:
-        for body in [step.body] if isinstance(step, Loop) else [one for _, one in getattr(step, "arms", ())]:
+        for body in [step.body] if isinstance(step, Loop) else [arm for _, arm in getattr(step, "arms", ())]:
             yield from blocks(body)
 
 
-def at_the_end(steps: list[Step], step: Step) -> None:
-    """Add a step to a path, before it leaves."""
+def append_before_exit(steps: list[Step], step: Step) -> None:
+    """Add a step to a path, before the step by which the path leaves."""
     steps.insert(len(steps) - leaves(steps), step)
 
 
 def number_sides(steps: list[Step]) -> list[Side]:
-    """Number the arms of all branches, in the order of the host's text; a line that was unrolled has several."""
+    """Number the arms of all branches, in the order of the host's text, and return the sides in this order.
+
+    A line that was unrolled has several sides.
+    """
     sides: list[Side] = []
 
     def walk(steps: list[Step]) -> None:
@@ -136,9 +141,9 @@ def number_sides(steps: list[Step]) -> list[Side]:
             elif isinstance(step, Branch):
                 step.numbers = []
                 for (_, body), label in zip(step.arms, step.labels, strict=True):
-                    counts = bool(label) and not raises(body)
-                    step.numbers.append(len(sides) if counts else -1)
-                    if counts:
+                    is_numbered = bool(label) and not raises(body)
+                    step.numbers.append(len(sides) if is_numbered else -1)
+                    if is_numbered:
                         sides.append(Side(step.path, step.line, label))
                     walk(body)
 
@@ -146,64 +151,74 @@ def number_sides(steps: list[Step]) -> list[Side]:
     return sides
 
 
-def beyond_numbers(steps: list[Step], regions: list[Region]) -> set[int]:
-    """The sides of decisions that compare with infinity, which no ordinary input takes."""
-    statements = [one for region in regions for one in region.statements]
-    found = [one for one in statements if isinstance(one, ast.Assign) and isinstance(one.value, ast.Compare)]
-    compared = {key for one in found if has_infinity(one) for key in writes(one)}
-    return _beyond(steps, compared)
+def sides_at_infinity(steps: list[Step], regions: list[Region]) -> set[int]:
+    """Return the numbers of the sides of decisions that compare with infinity, which no ordinary input takes."""
+    statements = [statement for region in regions for statement in region.statements]
+    comparisons = [
+        statement
+        for statement in statements
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Compare)
+    ]
+    compared = {key for comparison in comparisons if has_infinity(comparison) for key in writes(comparison)}
+    return _sides_at_infinity(steps, compared)
 
 
 def has_infinity(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.Constant) and one.value == math.inf for one in ast.walk(node))
+    """Return whether infinity is a constant in the code."""
+    return any(isinstance(child, ast.Constant) and child.value == math.inf for child in ast.walk(node))
 
 
-def _beyond(steps: list[Step], compared: set[str]) -> set[int]:
-    found: set[int] = set()
+def _sides_at_infinity(steps: list[Step], compared: set[str]) -> set[int]:
+    """Return the numbers of the sides whose branch compares with infinity or reads one of the names `compared`."""
+    numbers: set[int] = set()
     for step in steps:
         if isinstance(step, Loop):
-            found |= _beyond(step.body, compared)
+            numbers |= _sides_at_infinity(step.body, compared)
         elif isinstance(step, Branch):
             tests = [test for test, _ in step.arms if test is not None]
             if any(has_infinity(test) or reads(test) & compared for test in tests):
-                found |= set(step.numbers) - {-1}
+                numbers |= set(step.numbers) - {-1}
             for _, body in step.arms:
-                found |= _beyond(body, compared)
-    return found
+                numbers |= _sides_at_infinity(body, compared)
+    return numbers
 
 
 def close_sides(steps: list[Step], taken: set[int]) -> None:
-    """Let every side that is not among those taken raise an error."""
+    """Let every numbered side that is not in `taken` raise an error."""
     for step in steps:
         if isinstance(step, Loop):
             close_sides(step.body, taken)
         elif isinstance(step, Branch):
-            for place, number in enumerate(step.numbers):
-                test, body = step.arms[place]
+            for position, number in enumerate(step.numbers):
+                test, body = step.arms[position]
                 if number >= 0 and number not in taken:
-                    reason = f"{step.path}:{step.line}: the side where {step.labels[place]} was never checked"
+                    reason = f"{step.path}:{step.line}: the side where {step.labels[position]} was never checked"
                     error = ast.parse(f"raise RuntimeError({reason!r})").body[0]
-                    step.arms[place], step.numbers[place] = (test, [HostStep(error)]), -1
+                    step.arms[position], step.numbers[position] = (test, [HostStep(error)]), -1
                 else:
                     close_sides(body, taken)
 
 
 def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
-    """Let an error be raised where a region without a sample stands; the other regions, numbered anew."""
-    kept = [one for one in regions if one.samples]
-    numbers = {one.number: place for place, one in enumerate(kept)}
+    """Let the program raise an error where a region without a sample stands.
+
+    Returns the other regions, numbered anew; the steps are changed.
+    """
+    sampled_regions = [region for region in regions if region.samples]
+    numbers = {region.number: position for position, region in enumerate(sampled_regions)}
     for block in list(blocks(steps)):
-        for place, step in enumerate(block):
+        for position, step in enumerate(block):
             if isinstance(step, RegionStep) and step.number not in numbers:
                 reason = "{}:{}: what stands here was never checked".format(*regions[step.number].place)
-                block[place:] = [HostStep(ast.parse(f"raise RuntimeError({reason!r})").body[0])]
+                block[position:] = [HostStep(ast.parse(f"raise RuntimeError({reason!r})").body[0])]
                 break
             if isinstance(step, RegionStep):
                 step.number = numbers[step.number]
-    for place, one in enumerate(kept):
-        one.number = place
-    return kept
+    for position, region in enumerate(sampled_regions):
+        region.number = position
+    return sampled_regions
 
 
 def raises(body: list[Step]) -> bool:
+    """Return whether the body begins with a raise statement."""
     return bool(body) and isinstance(body[0], HostStep) and isinstance(body[0].statement, ast.Raise)

@@ -1,4 +1,4 @@
-"""Objects that forward returns: the host, which lacks their classes, has its own, of the same names and fields."""
+"""Objects that forward returns: the host, which lacks their classes, has its own of the same names and fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from regraft.splitting.records import fields_of, is_namedtuple
 
-Classes = dict[str, list[str]]  # by name: the form, and the fields of a namedtuple
+Classes = dict[str, list[str]]  # the host's classes by name: the form, and the fields of a namedtuple
 
 TEXTS = {
     "namedtuple": '{name} = collections.namedtuple("{name}", {fields}, rename=True)\n',
@@ -29,56 +29,59 @@ class {name}(dict):
         return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
 ''',
 }
-TAKEN = frozenset({"collections", "types", "hashlib", "json", "Path", "numpy", "math", "torch", "Host"})  # by the host
+# Names that the host uses itself.
+RESERVED_NAMES = frozenset({"collections", "types", "hashlib", "json", "Path", "numpy", "math", "torch", "Host"})
 NO_OBJECTS = (type, torch.Tensor, numpy.ndarray, numpy.generic, types.FunctionType, types.ModuleType)
 
 
 def form_of(kind: type) -> str | None:
-    """What the host's class for it would be made like; None for what needs none."""
+    """Return the form of the host's class for `kind`, a key of `TEXTS`; None where the host needs no class."""
     if is_namedtuple(kind):
         return "namedtuple"
     if issubclass(kind, dict) and kind is not dict:
         return "ordered" if kind is collections.OrderedDict else "mapping"
-    plain = kind.__dictoffset__ and not issubclass(kind, (*NO_OBJECTS, dict, tuple, list, Exception))
-    return "object" if plain else None
+    has_attributes = kind.__dictoffset__ and not issubclass(kind, (*NO_OBJECTS, dict, tuple, list, Exception))
+    return "object" if has_attributes else None
 
 
-def described(kind: type) -> list[str]:
-    """How the host makes its own class."""
+def describe_class(kind: type) -> list[str]:
+    """Return the description of the host's class for `kind`, as in `Classes`."""
     form = form_of(kind) or ""
     return [form, *(fields_of(kind) if form == "namedtuple" else [])]
 
 
 def source(classes: Classes) -> str:
-    """The host's classes as text."""
+    """Return the source text of the host's classes."""
     texts = [TEXTS[form].format(name=name, fields=fields) for name, (form, *fields) in classes.items()]
     return "".join(["import collections\nimport types\n\n", *texts]) if texts else ""
 
 
-def made(classes: Classes) -> dict[str, Any]:
-    """The host's classes by name."""
+def make_classes(classes: Classes) -> dict[str, Any]:
+    """Return the host's classes by name."""
     scope: dict[str, Any] = {}
     exec(source(classes), scope)
     return {name: scope[name] for name in classes}
 
 
-def same_kind(got: Any, expected: Any) -> bool:
-    """Whether both are of one class, or one is of the host's class for the other's."""
-    one, other = type(got), type(expected)
-    return one is other or (one.__name__ == other.__name__ and None is not form_of(one) == form_of(other))
+def is_same_kind(got: Any, expected: Any) -> bool:
+    """Return whether both are of one class, or one is of the host's class for the other's."""
+    got_class, expected_class = type(got), type(expected)
+    return got_class is expected_class or (
+        got_class.__name__ == expected_class.__name__ and None is not form_of(got_class) == form_of(expected_class)
+    )
 
 
 def contents(value: Any) -> Any:
-    """What an object holds, by its fields; anything else as it is."""
+    """Return an object's attributes by name, where it is one of the form "object"; anything else as it is."""
     form = form_of(type(value))
     return dict(vars(value)) if form == "object" else value
 
 
-def converted(convert: Any, value: Any) -> Any:
-    """An object of a class of the host, with `convert` of all that it holds."""
+def convert_fields(convert: Any, value: Any) -> Any:
+    """Return the object with each of its fields converted; anything but an object of a class of the host as it is."""
     form = form_of(type(value))
     if form == "namedtuple":
         return type(value)(*map(convert, value))
     if form == "ordered":
-        return type(value)((key, convert(one)) for key, one in value.items())
-    return type(value)(**{key: convert(one) for key, one in vars(value).items()}) if form else value
+        return type(value)((key, convert(element)) for key, element in value.items())
+    return type(value)(**{key: convert(field) for key, field in vars(value).items()}) if form else value

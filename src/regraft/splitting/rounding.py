@@ -1,4 +1,4 @@
-"""How much of a result is rounding in the original network itself."""
+"""A test whether results differ by no more than the original network's own rounding."""
 
 from __future__ import annotations
 
@@ -8,104 +8,121 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-ROUNDINGS = 4  # of the weights
-MOST = 2.0  # times what these change in the result
+ROUNDINGS = 4  # times that the weights are rounded
+MOST = 2.0  # times the change that the roundings make in the result
 
 
 def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected: Any) -> bool:
-    """Whether two results differ by no more than the original does when the last bits of its weights are others.
+    """Return whether results differ by no more than the original does when the last bits of its weights are others.
 
     The exact result for weights that were rounded differently is as good an answer as the one for these weights
     (backward error; Higham, Accuracy and Stability of Numerical Algorithms, section 1.5). A result may also be
-    so near to what the original gives in double precision, where the original's own is.
+    so near to the original's result in double precision, if the original's own result is so near to it.
     """
-    results = [one for one in (rounded(model, call, seed) for seed in range(ROUNDINGS)) if alike(one, expected)]
-    if not results or not alike(got, expected):
+    results = [
+        result
+        for result in (run_rounded(model, call, seed) for seed in range(ROUNDINGS))
+        if has_same_structure(result, expected)
+    ]
+    if not results or not has_same_structure(got, expected):
         return False
     changes = [
-        MOST * max((change for change in several if change < float("inf")), default=0.0)
-        for several in zip(*(differences(one, expected) for one in results), strict=True)
+        MOST * max((change for change in leaf_differences if change < float("inf")), default=0.0)
+        for leaf_differences in zip(*(differences(result, expected) for result in results), strict=True)
     ]
 
-    def near(one: Any, other: Any) -> bool:
-        return all(map(float.__le__, differences(one, other), changes))
+    def is_near(left: Any, right: Any) -> bool:
+        return all(map(float.__le__, differences(left, right), changes))
 
-    if near(got, expected):
+    if is_near(got, expected):
         return True
     exact = in_double(model, call, expected)
-    return alike(exact, expected) and near(expected, exact) and near(got, exact)
+    return has_same_structure(exact, expected) and is_near(expected, exact) and is_near(got, exact)
 
 
-def differences(one: Any, other: Any) -> list[float]:
-    """How far the parts of two results of equal structure are from each other; only tensors may differ at all."""
-    leaves = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
+def differences(result: Any, reference: Any) -> list[float]:
+    """Return the largest difference of each pair of leaves; infinity where anything but a tensor differs."""
+    leaf_pairs = zip(pytree.tree_leaves(result), pytree.tree_leaves(reference), strict=True)
     return [
-        farthest(left, right) if isinstance(left, torch.Tensor) else 0.0 if left == right else float("inf")
-        for left, right in leaves
+        largest_difference(left, right) if isinstance(left, torch.Tensor) else 0.0 if left == right else float("inf")
+        for left, right in leaf_pairs
     ]
 
 
-def rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
-    """What the original gives with every weight moved by half a unit in its last place; None where it raises."""
+def run_rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
+    """Return the original's result with every weight moved by half a unit in its last place; None if it raises."""
     generator = torch.Generator().manual_seed(seed)
 
-    def moved(value: torch.Tensor) -> torch.Tensor:
+    def move_weight(value: torch.Tensor) -> torch.Tensor:
         sign = torch.randint(0, 2, value.shape, generator=generator) * 2 - 1
         return (value.double() * (1 + sign * torch.finfo(value.dtype).eps / 2)).to(value.dtype)
 
-    return run(model, call, moved)
+    return run_with_weights(model, call, move_weight)
 
 
 def in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -> Any:
-    """What the original gives in double precision, in the types of `expected`; None where it raises."""
+    """Return the result in double precision, in the types of `expected`; None if it raises or has another form."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        result = run(
-            model, {key: of_numbers(one, torch.Tensor.double) for key, one in call.items()}, torch.Tensor.double
+        result = run_with_weights(
+            model,
+            {key: change_floats(argument, torch.Tensor.double) for key, argument in call.items()},
+            torch.Tensor.double,
         )
     finally:
         torch.set_default_dtype(default)
     leaves, form = pytree.tree_flatten(result)
-    wanted, wanted_form = pytree.tree_flatten(expected)
-    if form != wanted_form:
+    expected_leaves, expected_form = pytree.tree_flatten(expected)
+    if form != expected_form:
         return None
 
-    def typed(one: Any, like: Any) -> Any:
-        return one.type_as(like) if isinstance(one, torch.Tensor) and isinstance(like, torch.Tensor) else one
+    def cast(leaf: Any, expected_leaf: Any) -> Any:
+        return (
+            leaf.type_as(expected_leaf)
+            if isinstance(leaf, torch.Tensor) and isinstance(expected_leaf, torch.Tensor)
+            else leaf
+        )
 
-    return pytree.tree_unflatten(map(typed, leaves, wanted), form)
+    return pytree.tree_unflatten(map(cast, leaves, expected_leaves), form)
 
 
-def run(model: torch.nn.Module, call: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """What the original gives with other weights and buffers; None where it raises."""
-    held = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+def run_with_weights(
+    model: torch.nn.Module, call: dict[str, Any], change: Callable[[torch.Tensor], torch.Tensor]
+) -> Any:
+    """Return the original's result with other weights and buffers; None if it raises."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     try:
         with torch.no_grad():
-            weights = {key: of_numbers(one, change) for key, one in held.items()}
+            weights = {key: change_floats(tensor, change) for key, tensor in tensors.items()}
             return torch.func.functional_call(model, weights, kwargs=call)
     except Exception:  # noqa: BLE001  (with other weights it may take another way, and whatever raises there)
         return None
 
 
-def of_numbers(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def change_floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return a tensor of floating-point numbers changed, any other value as it is."""
     return change(value) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
 
 
-def alike(one: Any, other: Any) -> bool:
-    """Whether results have equal structure, types and shapes."""
-    (left, left_form), (right, right_form) = pytree.tree_flatten(one), pytree.tree_flatten(other)
-    return left_form == right_form and all(kind(a) == kind(b) for a, b in zip(left, right, strict=True))
+def has_same_structure(result: Any, reference: Any) -> bool:
+    """Return whether results have equal structure, types and shapes."""
+    (leaves, form), (reference_leaves, reference_form) = pytree.tree_flatten(result), pytree.tree_flatten(reference)
+    return form == reference_form and all(
+        leaf_type(leaf) == leaf_type(reference_leaf)
+        for leaf, reference_leaf in zip(leaves, reference_leaves, strict=True)
+    )
 
 
-def kind(value: Any) -> Any:
+def leaf_type(value: Any) -> Any:
+    """Return the dtype and shape of a tensor, or the type of any other value."""
     return (value.dtype, value.shape) if isinstance(value, torch.Tensor) else type(value)
 
 
-def farthest(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference: infinite where one value is not a number, or infinite, and the other is another."""
-    same = (one == other) | (one.isnan() & other.isnan())
-    if bool(same.all()):
+def largest_difference(result: torch.Tensor, reference: torch.Tensor) -> float:
+    """Return the largest difference; infinity if one value is not a number, or infinite, and the other is another."""
+    equal = (result == reference) | (result.isnan() & reference.isnan())
+    if bool(equal.all()):
         return 0.0
-    distance = (one - other).abs() if one.is_complex() else (one.double() - other.double()).abs()
-    return float(distance[~same].double().nan_to_num(float("inf")).max())
+    distance = (result - reference).abs() if result.is_complex() else (result.double() - reference.double()).abs()
+    return float(distance[~equal].double().nan_to_num(float("inf")).max())

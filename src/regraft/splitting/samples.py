@@ -1,4 +1,4 @@
-"""The samples of a region: what a compiled region is compared on, and the sizes that they leave open."""
+"""The samples of a region: inputs that a compiled region is compared on, and the sizes that they leave open."""
 
 from __future__ import annotations
 
@@ -18,123 +18,148 @@ from regraft.splitting.residual import Region
 Sample = tuple[torch.Tensor, ...]
 
 
-SLOWER = 1.2  # times the time of torch, from which on a region stays eager
-WORTH = 50e-6  # seconds, below which it does not matter
-PATIENCE = 0.02  # seconds for the timing of a region; three rounds in any case
+SLOWER = 1.2  # a region that takes more than this multiple of torch's time stays eager
+MIN_SAVING = 50e-6  # seconds; smaller differences do not matter
+TIMING_SECONDS = 0.02  # seconds for the timing of a region; three rounds in any case
 
 
-class Untaken(Exception):
-    """The compiler cannot take the region."""
+class Uncompilable(Exception):
+    """Signals that the compiler cannot take the region."""
 
 
-class Slower(Untaken):
-    """The compiler can, but torch is faster."""
+class Slower(Uncompilable):
+    """Signals that the compiler can take the region, but torch is faster."""
 
 
 def compare(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:
-    """Raises Untaken unless `run` gives what torch gives, and as fast where that is asked."""
+    """Compare a compiled region with torch: its results, and its speed where `region.measured` is True.
+
+    run: runs the compiled region. name: the compiler's name for messages. Raises Uncompilable unless `run` gives the
+    results of torch, and Slower where torch is faster.
+    """
     compare_values(region, module, run, name)
     if region.measured:
         check_speed(region, module, run, name)
 
 
 def compare_values(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:
-    """Raises Untaken unless `run` gives what torch gives, on all samples, and on those with other numbers.
+    """Compare a compiled region's results with torch's on all samples, and on samples with other numbers.
 
-    A tracer may take a number for a constant, and the size that data decided for a size that always is so.
+    A tracer may take a number for a constant, and a size that the data decided for one that is always the same. Raises
+    Uncompilable unless `run` gives the results of torch.
     """
     for sample in region.samples:
         with torch.no_grad():
-            expected = tensors(module(*sample))
-        difference_to(expected, run, sample, name, difference)
-        for other in other_numbers(sample):
-            compare_other(module, run, other, name, difference)
+            expected = as_tensors(module(*sample))
+        check_result(expected, run, sample, name, difference)
+        for changed in change_numbers(sample):
+            compare_changed(module, run, changed, name, difference)
     first = region.samples[0]
     with torch.no_grad():
-        sized = any(one.dim() for one in first) and bool(observe(lambda: module(*first), ()).shapes)
-    for factor, differ in CHOOSING.items() if sized else ():
-        compare_other(module, run, other_values(first, factor), name, differ)
+        sized_by_data = any(tensor.dim() for tensor in first) and bool(observe(lambda: module(*first), ()).shapes)
+    for factor, describe in DIFFERENCE_BY_FACTOR.items() if sized_by_data else ():
+        compare_changed(module, run, change_values(first, factor), name, describe)
 
 
-def compare_other(
+def compare_changed(
     module: RegionModule, run: Callable[[Sample], list[Any]], sample: Sample, name: str,
-    differ: Callable[[Any, Any], str],
+    describe: Callable[[Any, Any], str],
 ) -> None:  # fmt: skip
+    """Compare a compiled region with torch on a changed sample, unless torch raises for it.
+
+    describe: describes how two results differ; "" where they do not.
+    """
     try:
         with torch.no_grad():
-            expected = tensors(module(*sample))
+            expected = as_tensors(module(*sample))
     except Exception:  # noqa: BLE001  (whatever torch raises for values that the region does not take)
         return
-    difference_to(expected, run, sample, name, differ)
+    check_result(expected, run, sample, name, describe)
 
 
-def difference_to(
+def check_result(
     expected: tuple[torch.Tensor, ...], run: Callable[[Sample], list[Any]], sample: Sample, name: str,
-    differ: Callable[[Any, Any], str],
+    describe: Callable[[Any, Any], str],
 ) -> None:  # fmt: skip
+    """Run the compiled region on a sample; raise Uncompilable where `describe` finds a difference from `expected`."""
     try:
         got = to_torch(tuple(run(sample)))
     except Exception as problem:
-        raise Untaken(f"{name} cannot run it: {first_line(problem)}") from problem
-    wrong = differ(got, expected)
-    if wrong:
-        raise Untaken(f"{name} gives other values: {wrong}")
+        raise Uncompilable(f"{name} cannot run it: {first_line(problem)}") from problem
+    mismatch = describe(got, expected)
+    if mismatch:
+        raise Uncompilable(f"{name} gives other values: {mismatch}")
 
 
-def tensors(result: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(torch.as_tensor(one).detach() for one in result)
+def as_tensors(results: Any) -> tuple[torch.Tensor, ...]:
+    """Return the region's results as tensors without gradients."""
+    return tuple(torch.as_tensor(result).detach() for result in results)
 
 
 def no_difference(_: Any, __: Any) -> str:
-    """Where values are equal, or all too large, two implementations may choose different rows."""
+    """Return "": values that are equal, or all too large, may let two implementations choose different rows."""
     return ""
 
 
 def difference_in_size(got: Any, expected: Any) -> str:
-    """How sizes differ, and numbers from what is none: a mean over no rows is NaN."""
-    sizes = [[tuple(one.shape) for one in each] for each in (got, expected)]
+    """Describe how sizes differ, or where one result is NaN and the other is not; "" where neither is so.
+
+    A mean over no rows is NaN.
+    """
+    sizes = [[tuple(tensor.shape) for tensor in results] for results in (got, expected)]
     if sizes[0] != sizes[1]:
         return f"sizes {sizes[0]} instead of {sizes[1]}"
-    same = all(torch.equal(one.isnan(), other.isnan()) for one, other in zip(got, expected, strict=True))
-    return "" if same else "numbers instead of NaN, or NaN instead of numbers"
+    equal_nans = all(
+        torch.equal(result.isnan(), reference.isnan()) for result, reference in zip(got, expected, strict=True)
+    )
+    return "" if equal_nans else "numbers instead of NaN, or NaN instead of numbers"
 
 
-def other_numbers(sample: Sample) -> Iterator[Sample]:
-    """The sample with its single numbers a little larger, and a little smaller."""
-    for step in (1, -1) if any(one.dim() == 0 for one in sample) else ():
-        yield tuple(another_number(one, step) if one.dim() == 0 else one for one in sample)
+def change_numbers(sample: Sample) -> Iterator[Sample]:
+    """Yield the sample with its single numbers a little larger, and a little smaller; nothing where it has none."""
+    for step in (1, -1) if any(tensor.dim() == 0 for tensor in sample) else ():
+        yield tuple(change_number(tensor, step) if tensor.dim() == 0 else tensor for tensor in sample)
 
 
-def another_number(number: torch.Tensor, step: int) -> torch.Tensor:
+def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
+    """Return a number a little larger (step 1) or smaller (step -1), and the opposite of a truth value."""
     if number.dtype == torch.bool:
         return ~number
     return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
 
 
-def other_values(sample: Sample, factor: float) -> Sample:
-    """The sample with values that may choose other rows: floats times a factor; none or all of a mask."""
+def change_values(sample: Sample, factor: float) -> Sample:
+    """Return the sample with values that may choose other rows.
+
+    Floats are multiplied by the factor; masks are full where it is positive, and empty otherwise.
+    """
     return tuple(
-        torch.full_like(one, factor > 0) if one.dtype == torch.bool
-        else one * factor if one.is_floating_point() else one
-        for one in sample
+        torch.full_like(tensor, factor > 0) if tensor.dtype == torch.bool
+        else tensor * factor if tensor.is_floating_point() else tensor
+        for tensor in sample
     )  # fmt: skip
 
 
-# Factors of values that choose other rows, and what may not differ there.
-CHOOSING = dict.fromkeys((-1.0, 3.0, -3.0, 0.2), difference_in_size) | dict.fromkeys((0.0, 1e8), no_difference)
+# Factors of values that choose other rows, and the function that describes what may not differ there.
+DIFFERENCE_BY_FACTOR = dict.fromkeys((-1.0, 3.0, -3.0, 0.2), difference_in_size) | dict.fromkeys(
+    (0.0, 1e8), no_difference
+)
 
 
 def check_speed(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:
-    """Raises Slower where torch is faster, on the largest sample and with one thread, as sub-networks run."""
-    sample = largest(region)
+    """Time the compiled region and torch on the largest sample with one thread, as sub-networks run.
+
+    Raises Slower where torch is faster.
+    """
+    sample = largest_sample(region)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.no_grad():
             compiled, eager = fastest(lambda: run(sample), lambda: module(*sample))
             if is_slower(compiled, eager):  # an island takes longer than the module
-                island, given = as_island(region, module), [to_numpy(one) for one in sample]
-                compiled, eager = fastest(lambda: run(sample), lambda: island(*given)) if island else (0.0, 0.0)
+                island, arrays = as_island(region, module), [to_numpy(tensor) for tensor in sample]
+                compiled, eager = fastest(lambda: run(sample), lambda: island(*arrays)) if island else (0.0, 0.0)
     finally:
         torch.set_num_threads(threads)
     if is_slower(compiled, eager):
@@ -142,60 +167,68 @@ def check_speed(region: Region, module: RegionModule, run: Callable[[Sample], li
 
 
 def is_slower(compiled: float, eager: float) -> bool:
-    return compiled > SLOWER * eager and compiled - eager > WORTH
+    """Return whether the compiled region is slower than torch by more than SLOWER and MIN_SAVING; times in seconds."""
+    return compiled > SLOWER * eager and compiled - eager > MIN_SAVING
 
 
 def as_island(region: Region, module: RegionModule) -> Callable[..., Any] | None:
-    """What the host runs for an eager island; None where torch.export cannot take the region."""
+    """Return the function that the host would run for an eager island, of arrays.
+
+    Returns None where torch.export cannot take the region.
+    """
     try:
-        network = program(region, module).module()
+        network = trace_program(region, module).module()
     except Exception:  # noqa: BLE001  (whatever the exporter raises)
         return None
-    return lambda *given: [one.numpy() for one in network(*map(torch.from_numpy, given))]
+    return lambda *arrays: [result.numpy() for result in network(*map(torch.from_numpy, arrays))]
 
 
 def fastest(*calls: Callable[[], Any]) -> list[float]:
-    """The least time of each, in turns, in seconds."""
-    found = [math.inf] * len(calls)
+    """Return the least time of each call in seconds; the calls are run in turns."""
+    times = [math.inf] * len(calls)
     rounds, started = 0, time.perf_counter()
-    while rounds < 3 or time.perf_counter() - started < PATIENCE:
-        for place, call in enumerate(calls):
+    while rounds < 3 or time.perf_counter() - started < TIMING_SECONDS:
+        for number, call in enumerate(calls):
             before = time.perf_counter()
             call()
-            found[place] = min(found[place], time.perf_counter() - before)
+            times[number] = min(times[number], time.perf_counter() - before)
         rounds += 1
-    return found
+    return times
 
 
-def common(shapes: list[torch.Size]) -> list[int | None]:
+def common_sizes(shapes: list[torch.Size]) -> list[int | None]:
+    """Return for each dimension the size that all shapes share; None where they differ."""
     return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
 
 
-def largest(region: Region) -> Sample:
-    return max(region.samples, key=lambda sample: sum(one.numel() for one in sample))
+def largest_sample(region: Region) -> Sample:
+    """Return the region's sample with the most elements."""
+    return max(region.samples, key=lambda sample: sum(tensor.numel() for tensor in sample))
 
 
-def program(region: Region, module: RegionModule) -> Any:
-    """The region as torch.export traces it."""
+def trace_program(region: Region, module: RegionModule) -> Any:
+    """Return the region as an exported program of torch.export, traced on its largest sample."""
     shapes = (open_shapes(region),) if region.inputs else None
     with torch.no_grad():
-        return torch.export.export(module, largest(region), dynamic_shapes=shapes)
+        return torch.export.export(module, largest_sample(region), dynamic_shapes=shapes)
 
 
 def open_shapes(region: Region) -> tuple[dict[int, Any], ...]:
-    axes = varying(region)
+    """Return the dynamic shapes of the inputs for torch.export: the dimensions that differ between the samples."""
+    axes = varying_axes(region)
     return tuple(dict.fromkeys(axes.get(key, ()), torch.export.Dim.AUTO) for key in region.inputs)
 
 
-def varying(region: Region) -> dict[str, dict[int, str]]:
-    """The dimensions of the inputs that differ between the samples."""
+def varying_axes(region: Region) -> dict[str, dict[int, str]]:
+    """Return the dimensions of the inputs that differ between the samples, each with a name, by input."""
     axes: dict[str, dict[int, str]] = {}
     for key, *tensors in zip(region.inputs, *region.samples, strict=True):
-        dims = [dim for dim, size in enumerate(common([one.shape for one in tensors])) if size is None]
+        dims = [dim for dim, size in enumerate(common_sizes([tensor.shape for tensor in tensors])) if size is None]
         if dims:
             axes[key] = {dim: f"{key}_{dim}" for dim in dims}
     return axes
 
 
 def first_line(problem: Exception) -> str:
+    """Return the first line of an exception's text, or the name of its type where the text is empty."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]

@@ -1,6 +1,6 @@
 """Attributes that a call assigns to modules before it reads them: variables of the call, in a split network, too.
 
-They are taken off the modules while the network is specialised, so that nothing reads what an earlier call left there.
+They are removed from the modules while the network is specialised, so that nothing reads the values of earlier calls.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Attribute = tuple[str, str]  # the path of a module, and a name
 T = TypeVar("T")
 
 
-class Found(BaseException):
-    """Specialisation has come to the assignment of an attribute that was not known."""
+class NewAttribute(BaseException):
+    """Signals that specialisation has come to the assignment of an attribute that was not known."""
 
     def __init__(self, attribute: Attribute) -> None:
         super().__init__()
@@ -25,59 +25,71 @@ class Found(BaseException):
 
 
 @contextmanager
-def stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
-    """Note the attributes that are assigned to modules of `model` for a while, but for layers that were there."""
+def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
+    """Yield a list that collects the attributes assigned to modules of `model`, but for layers that were there."""
     paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
-    found: list[Attribute] = []
-    store = torch.nn.Module.__setattr__
+    attributes: list[Attribute] = []
+    original = torch.nn.Module.__setattr__
 
-    def noted(module: torch.nn.Module, key: str, value: Any) -> None:
-        if id(module) in paths and not is_there(module, key, value):
-            found.append((paths[id(module)], key))
-        store(module, key, value)
+    def note_store(module: torch.nn.Module, key: str, value: Any) -> None:
+        if id(module) in paths and not is_reassigned(module, key, value):
+            attributes.append((paths[id(module)], key))
+        original(module, key, value)
 
-    torch.nn.Module.__setattr__ = noted
+    torch.nn.Module.__setattr__ = note_store
     try:
-        yield found
+        yield attributes
     finally:
-        torch.nn.Module.__setattr__ = store
+        torch.nn.Module.__setattr__ = original
 
 
-def is_there(module: torch.nn.Module, called: str, value: Any) -> bool:
-    """Whether a layer, weight or buffer is assigned once more, as in `self.layer = self.layer.to(dtype)`."""
-    return value is not None and any(held.get(called) is value for held in registered(module))
+def is_reassigned(module: torch.nn.Module, attribute_name: str, value: Any) -> bool:
+    """Return whether a layer, weight or buffer is assigned once more, as in `self.layer = self.layer.to(dtype)`."""
+    return value is not None and any(registry.get(attribute_name) is value for registry in registries(module))
 
 
-def registered(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
+def registries(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
+    """Return the dictionaries of the module's layers, parameters and buffers."""
     return module._modules, module._parameters, module._buffers
 
 
-def is_plain(module: torch.nn.Module, called: str) -> bool:
-    """Whether an attribute is the module's own affair: no layer, weight or buffer, and nothing that its class has."""
-    return not any(called in held for held in registered(module)) and not hasattr(type(module), called)
+def is_plain(module: torch.nn.Module, attribute_name: str) -> bool:
+    """Return whether an attribute is no layer, weight or buffer, and nothing that the module's class has."""
+    return not any(attribute_name in registry for registry in registries(module)) and not hasattr(
+        type(module), attribute_name
+    )
 
 
-def without(model: torch.nn.Module, known: list[Attribute], run: Callable[[set[Attribute]], T]) -> T:
-    """What `run` gives while modules lack the attributes that calls assign; those that it finds are taken off, too."""
-    attributes = {(path, called) for path, called in known if is_plain(model.get_submodule(path), called)}
-    before: dict[Attribute, Any] = {}
+def run_without(model: torch.nn.Module, assigned: list[Attribute], run: Callable[[set[Attribute]], T]) -> T:
+    """Return the result of `run` while the modules lack the attributes that calls assign; put them back afterwards.
+
+    assigned: these attributes, of which only plain ones are removed (`is_plain`). An attribute that `run` signals by
+    NewAttribute is removed, too, and `run` is called again.
+    """
+    attributes = {
+        (path, attribute_name)
+        for path, attribute_name in assigned
+        if is_plain(model.get_submodule(path), attribute_name)
+    }
+    values_before: dict[Attribute, Any] = {}
     try:
         while True:
-            for attribute in attributes - before.keys():
-                held = vars(model.get_submodule(attribute[0]))
-                before[attribute] = [held[attribute[1]]] if attribute[1] in held else []
+            for attribute in attributes - values_before.keys():
+                values = vars(model.get_submodule(attribute[0]))
+                values_before[attribute] = [values[attribute[1]]] if attribute[1] in values else []
             for attribute in attributes:
-                take_off(model, attribute)
+                remove_attribute(model, attribute)
             try:
                 return run(attributes)
-            except Found as found:
-                attributes.add(found.attribute)
+            except NewAttribute as signal:
+                attributes.add(signal.attribute)
     finally:
-        for attribute, held in before.items():
-            take_off(model, attribute)
-            for value in held:
+        for attribute, values in values_before.items():
+            remove_attribute(model, attribute)
+            for value in values:
                 vars(model.get_submodule(attribute[0]))[attribute[1]] = value
 
 
-def take_off(model: torch.nn.Module, attribute: Attribute) -> None:
+def remove_attribute(model: torch.nn.Module, attribute: Attribute) -> None:
+    """Remove the attribute from its module, if it is there."""
     vars(model.get_submodule(attribute[0])).pop(attribute[1], None)

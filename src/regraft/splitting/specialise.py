@@ -1,4 +1,4 @@
-"""Specialisation: `forward` with its concrete module, and every function that reads a tensor's value, in its place."""
+"""Specialisation of `forward` with its concrete module; functions that read a tensor's value are inlined."""
 
 from __future__ import annotations
 
@@ -10,83 +10,88 @@ from typing import Any
 
 import torch
 
-from regraft.splitting.codes import ARGUMENTS, name
+from regraft.splitting.codes import WRAPPER_SUFFIX, name
 from regraft.splitting.interpreter import Frame
-from regraft.splitting.local import inside, own_names
+from regraft.splitting.local import body_nodes, own_names
 from regraft.splitting.loops import Loops
-from regraft.splitting.normal import WithoutLeavingElses, mark, tails, without_loop_returns
+from regraft.splitting.normal import WithoutLeavingElses, mark_uses, move_exits_to_tails, without_loop_returns
 from regraft.splitting.residual import HostStep, Step, leaves
 from regraft.splitting.scratch import Attribute
 from regraft.splitting.values import SAME, Value, literal
-from regraft.splitting.worlds import longer
+from regraft.splitting.worlds import lengthen
 
 
 class Specialiser(Loops):
     """Makes the residual program of a network."""
 
-    def network(self, calls: list[dict[str, Any]], scratch: Collection[Attribute], *, partial: bool) -> list[Step]:
-        """The residual program for calls like these (argument name to value); sizes in which they differ are open.
+    def specialise_network(
+        self, calls: list[dict[str, Any]], scratch: Collection[Attribute], *, partial: bool
+    ) -> list[Step]:
+        """Return the residual program for calls (argument name to value); sizes in which they differ are open.
 
         scratch: attributes of modules that calls assign, which the modules lack now. partial: whether a variable may
         be read that only some of the paths assign.
         """
-        self.scratch, self.partial = scratch, partial
+        self.scratch, self.allows_partial = scratch, partial
         call = calls[0]
-        definition = self.enter(type(self.model).forward, "")
-        self.variables = self.frame.own  # they may hide what Python has built in, such as `input`
+        definition = self.enter_function(type(self.model).forward, "")
+        self.variables = self.frame.own_names  # they may hide what Python has built in, such as `input`
         if "numpy" in self.variables:
             raise self.refuse(definition, "a variable of the name numpy is not supported")
         self.bind_owner(definition, self.model)
         for key, value in call.items():
             if isinstance(value, torch.Tensor):
                 self.inputs.append(value)
-                self.hold(key, Value("tensor", value, name(key), self.resized([one[key] for one in calls])))
+                self.bind_name(
+                    key, Value("tensor", value, name(key), self.input_twin([other_call[key] for other_call in calls]))
+                )
             else:
                 self.names[key] = Value("static", value, literal(value) or name(key))
-        if self.frame.path.endswith(ARGUMENTS):
-            definition = self.put_together(definition)
+        if self.frame.path.endswith(WRAPPER_SUFFIX):
+            definition = self.enter_wrapped(definition)
         self.block(definition.body)
         if not leaves(self.steps):
             self.steps.append(HostStep(ast.Return(ast.Constant(None))))
         return self.steps
 
-    def put_together(self, definition: ast.FunctionDef) -> ast.FunctionDef:
-        """Go on with the network that is given arguments which were put together, as `unpacked` writes it."""
-        returned = definition.body[0]
-        assert isinstance(returned, ast.Return) and isinstance(returned.value, ast.Call)
-        call, network = returned.value, self.model.network
+    def enter_wrapped(self, definition: ast.FunctionDef) -> ast.FunctionDef:
+        """Return the definition of the network that a wrapper (unpacked.py) calls, with its arguments bound."""
+        return_statement = definition.body[0]
+        assert isinstance(return_statement, ast.Return) and isinstance(return_statement.value, ast.Call)
+        call, network = return_statement.value, self.model.network
         self.pending.append(None)
-        _, words = self.operands(call)
+        _, keywords = self.operands(call)
         self.pending.pop()
-        for given in words.values():
-            self.give(call, given)
+        for argument in keywords.values():
+            self.mark_caller_containers(call, argument)
         function = type(network).forward
-        definition = self.enter(function, "")
-        self.variables = self.variables | self.frame.own
-        self.bind(call, function, network, [], words)
+        definition = self.enter_function(function, "")
+        self.variables = self.variables | self.frame.own_names
+        self.bind_arguments(call, function, network, [], keywords)
         return definition
 
-    def resized(self, tensors: list[torch.Tensor]) -> Any:
-        """An input in the second world."""
+    def input_twin(self, tensors: list[torch.Tensor]) -> Any:
+        """Return an input in the second world: one that differs in all open sizes; SAME if no size differs."""
         first = tensors[0]
-        dims = {dim for one in tensors for dim in range(first.ndim) if one.shape[dim] != first.shape[dim]}
-        for one in tensors:
-            if dims and all(one.shape[dim] != first.shape[dim] for dim in dims):
-                return one
-        return longer(first, sorted(dims)) if dims else SAME
+        dims = {dim for tensor in tensors for dim in range(first.ndim) if tensor.shape[dim] != first.shape[dim]}
+        for tensor in tensors:
+            if dims and all(tensor.shape[dim] != first.shape[dim] for dim in dims):
+                return tensor
+        return lengthen(first, sorted(dims)) if dims else SAME
 
     def bind_owner(self, definition: ast.FunctionDef, owner: Any) -> None:
+        """Bind the first parameter, such as `self`, to the owner of a method."""
         first = self.frame.prefix + definition.args.args[0].arg
-        self.names[first] = self.static(owner, self.aliased("module", owner))
+        self.names[first] = self.static(owner, self.alias_global("module", owner))
 
-    def enter(self, function: Any, prefix: str) -> ast.FunctionDef:
-        """Make `function` the one whose statements are read; its source has to be there."""
-        if function in self.local:
-            made = self.local[function]
-            self.frame = Frame(made.frame.path, made.frame.scope, prefix)
-            self.frame.own, self.frame.outer = own_names(made.definition), made.frame
-            self.frame.again = self.looping > 0
-            return self.prepared(made.definition)
+    def enter_function(self, function: Any, prefix: str) -> ast.FunctionDef:
+        """Make `function` the one whose statements are read, and return its definition; refuse it without source."""
+        if function in self.local_functions:
+            local_function = self.local_functions[function]
+            self.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)
+            self.frame.own_names, self.frame.outer = own_names(local_function.definition), local_function.frame
+            self.frame.may_repeat = self.loop_depth > 0
+            return self.prepare(local_function.definition)
         try:
             function = inspect.unwrap(function)
             lines, start = inspect.getsourcelines(function)
@@ -102,75 +107,85 @@ class Specialiser(Loops):
             self.frame.scope.update((key, cell.cell_contents) for key, cell in cells)
         if not isinstance(definition, ast.FunctionDef):
             raise self.refuse(definition, "only functions written with def can be followed")
-        self.frame.own, self.frame.again = own_names(definition), self.looping > 0
-        self.frame.first = next((one.arg for one in [*definition.args.posonlyargs, *definition.args.args]), "")
-        return self.prepared(definition)
+        self.frame.own_names, self.frame.may_repeat = own_names(definition), self.loop_depth > 0
+        self.frame.first_parameter = next(
+            (parameter.arg for parameter in [*definition.args.posonlyargs, *definition.args.args]), ""
+        )
+        return self.prepare(definition)
 
-    def prepared(self, definition: ast.FunctionDef) -> ast.FunctionDef:
-        """The function whose statements are read next, in a form that can be followed."""
-        self.reserve(definition, self.frame.prefix)
-        plain = WithoutLeavingElses(lambda: self.unused("exhausted"))
-        plain.generic_visit(definition)
-        mark(definition)
+    def prepare(self, definition: ast.FunctionDef) -> ast.FunctionDef:
+        """Bring a function whose statements are read next into a form that can be followed, and return it."""
+        self.reserve_names(definition, self.frame.prefix)
+        transformer = WithoutLeavingElses(lambda: self.unused_name("exhausted"))
+        transformer.generic_visit(definition)
+        mark_uses(definition)
         return definition
 
-    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> Value:
-        """The function's statements in the place of its call."""
-        if self.depth > 20:
+    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], keywords: dict[Any, Value]) -> Value:
+        """Specialise the function's statements in the place of its call, and return its result."""
+        if self.call_depth > 20:
             raise self.refuse(node, "functions call each other too deeply")
-        outer, number = self.frame, self.next_number()
+        outer_frame, number = self.frame, self.next_number()
         loops, self.loops = self.loops, []
-        definition = self.enter(function, f"f{number}_")
-        result = self.unused("loop_result")
-        self.guarded.add(self.frame.prefix + result)
-        statements = without_loop_returns(definition.body, result, self.unused("loop_returned"))
-        body = tails([*statements, ast.copy_location(ast.Return(None), definition)], ast.Return)
-        stray = [one for one in inside(ast.Module(body, [])) if isinstance(one, ast.Return)]
-        for one in stray:
-            if id(one) not in last_returns(body):
-                raise self.refuse(one, "a return in try, or in a with that others follow, is not supported")
-        self.bind(node, function, owner, args, words)
+        definition = self.enter_function(function, f"f{number}_")
+        result = self.unused_name("loop_result")
+        self.guarded_names.add(self.frame.prefix + result)
+        statements = without_loop_returns(definition.body, result, self.unused_name("loop_returned"))
+        body = move_exits_to_tails([*statements, ast.copy_location(ast.Return(None), definition)], ast.Return)
+        returns = [node for node in body_nodes(ast.Module(body, [])) if isinstance(node, ast.Return)]
+        for statement in returns:
+            if id(statement) not in last_returns(body):
+                raise self.refuse(statement, "a return in try, or in a with that others follow, is not supported")
+        self.bind_arguments(node, function, owner, args, keywords)
         if self.pending[-1] is not None:
             self.pending[-1].clear()  # the arguments have names now
-        self.depth += 1
+        self.call_depth += 1
         self.block(body)
-        self.depth -= 1
+        self.call_depth -= 1
         key = f"{self.frame.prefix}result"
-        self.frame, self.loops = outer, loops
+        self.frame, self.loops = outer_frame, loops
         prefix = f"f{number}_"
-        self.own.update(one for one in self.names if one.startswith(key))
+        self.unread_names.update(variable for variable in self.names if variable.startswith(key))
         self.names = {
-            one: value for one, value in self.names.items() if one.startswith(key) or not one.startswith(prefix)
+            variable: value
+            for variable, value in self.names.items()
+            if variable.startswith(key) or not variable.startswith(prefix)
         }
-        self.collect()
+        self.forget_dead_objects()
         value = self.names[key]
         parts = [value, *(self.element(value, place) for place in value.fields)]
         if any(part.kind == "lost" for part in parts):
             raise self.refuse(node, "what is returned has different types or shapes on different paths")
         return value
 
-    def bind(self, node: ast.AST, function: Any, owner: Any, args: list[Value], words: dict[Any, Value]) -> None:
-        given = [self.static(owner, self.aliased("module", owner)), *args] if owner is not None else args
+    def bind_arguments(
+        self, node: ast.AST, function: Any, owner: Any, args: list[Value], keywords: dict[Any, Value]
+    ) -> None:
+        """Bind the parameters of a function to the arguments of its call."""
+        positional = [self.static(owner, self.alias_global("module", owner)), *args] if owner is not None else args
         try:
-            bound = inspect.signature(function).bind(*given, **words)
+            bound = inspect.signature(function).bind(*positional, **keywords)
         except TypeError as problem:
             raise self.refuse(node, str(problem)) from problem
         for parameter in inspect.signature(function).parameters.values():
             value = bound.arguments.get(parameter.name)
             if parameter.kind is parameter.VAR_POSITIONAL:
-                value = self.together([self.kept(one) for one in value or ()])
+                value = self.make_tuple([self.bind_if_tensor(element) for element in value or ()])
             elif parameter.kind is parameter.VAR_KEYWORD:
-                words_left = value or {}
-                if any(one.kind != "static" or self.holds_local(one.example) for one in words_left.values()):
-                    value = self.make(dict)
-                    self.dict_update(node, value.example, **words_left)
+                extra_keywords = value or {}
+                if any(
+                    extra.kind != "static" or self.holds_local_function(extra.example)
+                    for extra in extra_keywords.values()
+                ):
+                    value = self.make_object(dict)
+                    self.dict_update(node, value.example, **extra_keywords)
                 else:
-                    value = self.static({key: one.example for key, one in words_left.items()})
+                    value = self.static({key: extra.example for key, extra in extra_keywords.items()})
             self.keep(self.frame.prefix + parameter.name, value or self.static(parameter.default))
 
 
 def last_returns(body: list[ast.stmt]) -> set[int]:
-    """The returns at the ends of the paths through `body`."""
+    """Return the ids of the returns at the ends of the paths through `body`."""
     last = body[-1] if body else None
     if isinstance(last, ast.If):
         return last_returns(last.body) | last_returns(last.orelse)

@@ -1,4 +1,4 @@
-"""Lowering of calls: tensor operations, layers and what cannot be seen through."""
+"""Lowering of calls: tensor operations, layers and opaque calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from regraft.structure.frame import Frame
 from regraft.structure.model import MISSING, Layer, Node, Value
 from regraft.structure.optable import LayerType, bind, table
 
-# Built-in functions without effects, with the kind of their result.
+# Built-in functions without side effects, with the kind of their result.
 PURE_BUILTINS = {
     "len": "int", "int": "int", "float": "scalar", "bool": "bool", "str": "str", "range": "unknown",
     "isinstance": "bool", "issubclass": "bool", "hasattr": "bool", "getattr": "unknown", "tuple": "tuple",
@@ -24,7 +24,7 @@ CASTS = {
     "float": "torch.float32", "half": "torch.float16", "bfloat16": "torch.bfloat16", "double": "torch.float64",
 }  # fmt: skip
 
-# Functions without effects that make tensors or numbers from other things than tensors.
+# Functions without side effects that create tensors or numbers and take no tensors.
 PURE_FUNCTIONS = frozenset(
     f"torch.{name}"
     for name in [
@@ -52,25 +52,26 @@ PURE_FUNCTIONS = frozenset(
         "compiler.is_compiling",
     ]
 )
+# Built-in functions that iterate over their arguments.
 CONSUMERS = frozenset({"list", "tuple", "set", "dict", "sum", "min", "max", "sorted", "any", "all"})
 PURE_MODULES = ("math.", "operator.", "itertools.")
 
 CONTAINERS = ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict")
-# Functions and predicates of Regraft that only look at a module: their calls are guards, not effects.
+# Functions of Regraft that only inspect a module: their calls are guards, not side effects.
 PREDICATES = frozenset({"is_gelu"})
 
 
 def own_op(spelling: str) -> str | None:
-    """Canonical name of an op or predicate of Regraft, whether it comes from the package or from a vendored copy."""
+    """Return the canonical name of an op or predicate of Regraft or a vendored copy; None for any other name."""
     module, _, name = spelling.rpartition(".")
-    known = name.islower() and (module == "regraft.ops" or module.endswith("regraft_ops"))
-    return f"regraft.ops.{name}" if known else None
+    is_own = name.islower() and (module == "regraft.ops" or module.endswith("regraft_ops"))
+    return f"regraft.ops.{name}" if is_own else None
 
 
 def predicate(spelling: str) -> str | None:
-    """Canonical name of a predicate of Regraft."""
-    found = own_op(spelling)
-    return found if found is not None and found.rpartition(".")[2] in PREDICATES else None
+    """Return the canonical name of a predicate of Regraft; None for any other name."""
+    op = own_op(spelling)
+    return op if op is not None and op.rpartition(".")[2] in PREDICATES else None
 
 
 # Functions of other libraries whose meaning is documented: the module under "gelu" in transformers' activation table.
@@ -79,7 +80,7 @@ LIBRARY_OPS = {"transformers.activations.gelu": "gelu"}
 _BINARY = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
 }  # fmt: skip
-# What operators compute, also after `tensor_op` and `binary` have simplified it.
+# Operations that operators compute, also after `tensor_op` and `binary` have simplified it.
 OPERATOR_OPS = frozenset({*_BINARY.values(), "neg", "rsqrt"})
 # Kinds of values that are certainly no tensors.
 NOT_TENSOR = frozenset({"int", "scalar", "bool", "str", "none", "tuple", "dtype", "module"})
@@ -88,7 +89,7 @@ Arguments = tuple[Sequence[Value], Mapping[str, Value]]
 
 
 def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelling: str) -> Value:
-    """A node for a canonical operation, arguments by name; `call` when they do not fit its signature."""
+    """Return the value of a canonical operation with arguments by name, or of an opaque call when they do not fit."""
     positional, keywords = arguments
     if op in CASTS or op in ("type", "type_as", "to"):
         cast = _cast(frame, op, positional, keywords, expr, spelling)
@@ -98,15 +99,15 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
         op, positional = "pow", (*positional, frame.constant(2))
     operation = frame.scope.table.operation(op)
     bound = bind(operation.signatures, positional, keywords)
-    if operation.variadic and (bound is None or any(one.kind == "int" for one in positional[1:2])):
+    if operation.variadic and (bound is None or any(argument.kind == "int" for argument in positional[1:2])):
         packed = glue(frame, "py.tuple", positional[1:], expr, "tuple").output
         packed.items = tuple(positional[1:])
         bound = bind(operation.signatures, (positional[0], packed), keywords) or bound
     if bound is None:
         return call(frame, None, arguments, expr, spelling)
-    args, left = bound
-    defaults = frozenset(parameter.name for parameter in left)
-    for parameter in left:
+    args, omitted = bound
+    defaults = frozenset(parameter.name for parameter in omitted)
+    for parameter in omitted:
         args[parameter.name] = frame.constant(parameter.default)
     if op == "pow" and args["exponent"].const == -0.5:
         op, args = "rsqrt", {"input": args["input"]}
@@ -118,7 +119,7 @@ def tensor_op(frame: Frame, op: str, arguments: Arguments, expr: ast.AST, spelli
 
 
 def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr: ast.AST) -> Value:
-    """`left op right`: a tensor operation unless both operands are certainly not tensors."""
+    """Return the value of `left op right`: a tensor operation unless both operands are certainly no tensors."""
     op = _BINARY.get(type(operator))
     scalars = left.kind in NOT_TENSOR and right.kind in NOT_TENSOR
     if op is None or scalars or "tuple" in (left.kind, right.kind) or "str" in (left.kind, right.kind):
@@ -130,7 +131,7 @@ def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr
         return node.output
     kind = "tensor" if "tensor" in (left.kind, right.kind) else "unknown"
     if kind == "unknown":
-        customised(frame, "__add__", expr)
+        record_custom_code(frame, "__add__", expr)
     if op == "mul" and left is right:
         op, args = "pow", {"input": left, "exponent": frame.constant(2)}
     elif op == "pow":
@@ -147,12 +148,12 @@ def binary(frame: Frame, operator: ast.operator, left: Value, right: Value, expr
 
 
 def writes(node: Node) -> bool:
-    """Whether a node writes into its first argument."""
+    """Return whether a node writes into its first argument."""
     return node.op == "py.setitem" or (node.op != "call" and changes_input(node.op, node.args))
 
 
 def changes_input(op: str, args: Mapping[str, Value]) -> bool:
-    """True when the operation may write into its input."""
+    """Return whether an operation may write into its input."""
     inplace = args.get("inplace")
     return op.endswith("_") or (inplace is not None and inplace.const is not False)
 
@@ -160,7 +161,7 @@ def changes_input(op: str, args: Mapping[str, Value]) -> bool:
 def _cast(
     frame: Frame, op: str, positional: Sequence[Value], keywords: Mapping[str, Value], expr: ast.AST, spelling: str
 ) -> Value | None:
-    """`x.float()`, `x.type_as(y)`, `x.to(torch.float32)`: one operation `to(input, dtype)`."""
+    """Return the value of `to(input, dtype)` for a cast like `x.float()` or `x.type_as(y)`; None for other calls."""
     if not positional:
         return None
     if op in CASTS and len(positional) == 1 and not keywords:
@@ -177,26 +178,26 @@ def _cast(
     return frame.node("to", args, expr, "tensor", spelling=spelling).output
 
 
-def customised(frame: Frame, name: str, expr: ast.AST) -> None:
-    """Note an effect where the file itself defines what happens: an operator, a property, a generator."""
-    if name in frame.scope.custom:
+def record_custom_code(frame: Frame, name: str, expr: ast.AST) -> None:
+    """Record a side effect if the file itself defines the operator, property or iteration of this name."""
+    if name in frame.scope.custom_operations:
         frame.node("call", {}, expr, effect=True, spelling=name)
 
 
-def iterate(frame: Frame, source: Value, expr: ast.AST) -> None:
-    """Iterating over something runs the code of its iterator."""
+def record_iteration(frame: Frame, source: Value, expr: ast.AST) -> None:
+    """Record that iterating over a value may run an iterator of the file; tensors, tuples and layers have none."""
     if source.kind not in ("tensor", "tuple") and not source.layers:
-        customised(frame, "__iter__", expr)
+        record_custom_code(frame, "__iter__", expr)
 
 
 def attribute(frame: Frame, base: Value, name: str, expr: ast.AST) -> Value:
-    """An attribute of a value; reading it twice gives the same value."""
-    customised(frame, name, expr)
+    """Return the value of an attribute; a second read gives the same value until attributes are forgotten."""
+    record_custom_code(frame, name, expr)
     key = (base.id, name)
-    found = frame.attributes.get(key)
-    if found is not None:
-        base.uses.append(frame.node("py.attr", {"base": base}, expr, found.kind, spelling=name))
-        return found
+    earlier = frame.attributes.get(key)
+    if earlier is not None:
+        base.uses.append(frame.node("py.attr", {"base": base}, expr, earlier.kind, spelling=name))
+        return earlier
     kinds = {"shape": "tuple", "dtype": "dtype", "T": "tensor", "mT": "tensor", "data": "tensor", "ndim": "int"}
     value = frame.node("py.attr", {"base": base}, expr, kinds.get(name, "unknown"), spelling=name).output  # type: ignore[arg-type]
     frame.attributes[key] = value
@@ -204,7 +205,10 @@ def attribute(frame: Frame, base: Value, name: str, expr: ast.AST) -> Value:
 
 
 def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call) -> Value | None:
-    """`torch.nn.Linear(...)`: a module value; None when the name is no class of `torch.nn`."""
+    """Return the module value of a constructor call such as `torch.nn.Linear(...)`.
+
+    The result is None when the name is no class of `torch.nn`, or when the arguments do not fit it.
+    """
     layer_type = frame.scope.table.layer(qualified)
     if layer_type is None:
         return None
@@ -212,7 +216,7 @@ def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call
     lines = (expr.lineno, expr.end_lineno or expr.lineno)
     items: tuple[Layer, ...] = ()
     if qualified in CONTAINERS:
-        items = _items(positional)
+        items = _container_items(positional)
         bound = dict(enumerate_args(positional))
     else:
         fitted = bind((layer_type.init,), positional, keywords)
@@ -220,26 +224,27 @@ def construct(frame: Frame, qualified: str, arguments: Arguments, expr: ast.Call
             frame.give_up(expr, f"the arguments do not fit {qualified}")
             return None
         bound = fitted[0]
-    glue = {**bound, **{name: value for name, value in keywords.items() if name not in bound}}
-    value = frame.node("py.construct", glue, expr, "module", spelling=qualified).output
+    all_arguments = {**bound, **{name: value for name, value in keywords.items() if name not in bound}}
+    value = frame.node("py.construct", all_arguments, expr, "module", spelling=qualified).output
     value.layers = (Layer(qualified, args=bound, guard=frame.guard, lines=lines, items=items),)
     return value
 
 
-def maybe_layer(frame: Frame, callee: Value, made: Value, expr: ast.Call) -> Value:
-    """`norm_layer(dim)`: what a parameter makes whose default is a class of `torch.nn`; it may be anything else.
+def mark_possible_layer(frame: Frame, callee: Value, result: Value, expr: ast.Call) -> Value:
+    """Add to the result of a call the layers of `torch.nn` that it may be, and return it.
 
-    So may what a function makes of it before it is called: `get_norm_act_layer(norm_layer, act_layer)(dim)`.
+    It may be a layer when the callee is a parameter whose default is a class of `torch.nn` (`norm_layer(dim)`), or is
+    computed from one (`get_norm_act_layer(norm_layer, act_layer)(dim)`). It may always be something else, too.
     """
-    usual = dict.fromkeys(_usual(frame, callee))
-    if usual:
+    layer_types = dict.fromkeys(_default_layer_types(frame, callee))
+    if layer_types:
         lines = (expr.lineno, expr.end_lineno or expr.lineno)
-        made.layers = tuple(Layer(one, guard=frame.guard, lines=lines) for one in (*usual, ""))
-    return made
+        result.layers = tuple(Layer(layer_type, guard=frame.guard, lines=lines) for layer_type in (*layer_types, ""))
+    return result
 
 
-def _usual(frame: Frame, callee: Value) -> Iterator[str]:
-    """The classes of `torch.nn` that a value is one of, or is made of, unless the caller says otherwise."""
+def _default_layer_types(frame: Frame, callee: Value) -> Iterator[str]:
+    """Yield the classes of `torch.nn` that a value is or is computed from, if parameters have their defaults."""
     pending = [callee]
     for value in pending:
         name: str | None = None
@@ -248,22 +253,23 @@ def _usual(frame: Frame, callee: Value) -> Iterator[str]:
         elif value in frame.defaults:
             name = frame.scope.names.resolve(frame.defaults[value])
         else:
-            several = [one for _, one in value.options]
+            sources = [option for _, option in value.options]
             if value.node is not None and value.node.op == "py.bool":
-                several += value.node.args.values()
+                sources += value.node.args.values()
             elif value.node is not None and value.node.op in ("call", "py.call") and "0" in value.node.args:
-                several.append(value.node.args["0"])
-            pending += [one for one in several if one not in pending]
+                sources.append(value.node.args["0"])
+            pending += [source for source in sources if source not in pending]
         if name is not None and frame.scope.table.layer(name) is not None:
             yield name
 
 
 def enumerate_args(positional: Sequence[Value]) -> list[tuple[str, Value]]:
+    """Return positional arguments with their numbers as names."""
     return [(str(index), value) for index, value in enumerate(positional)]
 
 
-def _items(positional: Sequence[Value]) -> tuple[Layer, ...]:
-    """Modules of a container that is built in sight, () when any of them is unknown."""
+def _container_items(positional: Sequence[Value]) -> tuple[Layer, ...]:
+    """Return the modules that a container is built of, () when any of them is unknown."""
     values = positional[0].items if len(positional) == 1 and positional[0].items is not None else positional
     if not values or any(len(value.layers) != 1 for value in values):
         return ()
@@ -271,25 +277,25 @@ def _items(positional: Sequence[Value]) -> tuple[Layer, ...]:
 
 
 def function_op(qualified: str) -> str | None:
-    """Canonical operation that a function computes, by its qualified name."""
-    return table().spelled(qualified) or LIBRARY_OPS.get(qualified)
+    """Return the canonical operation of a function by its qualified name; None when unknown."""
+    return table().canonical_op(qualified) or LIBRARY_OPS.get(qualified)
 
 
-def computes(qualified: str) -> str | None:
-    """Canonical operation that a layer type or a function computes."""
+def computed_op(qualified: str) -> str | None:
+    """Return the canonical operation of a layer type or a function by its qualified name; None when unknown."""
     layer_type = table().layer(qualified)
     return layer_type.op if layer_type is not None else function_op(qualified)
 
 
 def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST) -> Value:
-    """The call of a module: the operation it computes when its type is known, else an opaque call."""
+    """Return the value of a call of a module: that of its operation when the type is known, else of an opaque call."""
     positional, keywords = arguments
     layers = callee.layers
     if len(layers) == 1 and layers[0].type == "torch.nn.Sequential" and layers[0].items and len(positional) == 1:
         value = positional[0]
-        for number, item in enumerate(layers[0].items):
+        for number, layer in enumerate(layers[0].items):
             inner = frame.value("path", "module", f"{callee.name}[{number}]" if callee.name else "")
-            inner.layers = (item,)
+            inner.layers = (layer,)
             value = layer_call(frame, inner, ((value,), {}), expr)
         frame.compound[frame.site or expr] = value
         return value
@@ -306,7 +312,7 @@ def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST)
         return call(frame, callee, arguments, expr, "")
     args = dict(zip(inputs, positional, strict=True))
     for name in layer_type.attributes:
-        args[name] = _layer_argument(frame, callee, layers, name)
+        args[name] = _layer_attribute(frame, callee, layers, name)
     defaults = frozenset(
         parameter.name for parameter in operation.signatures[0] if parameter.optional and parameter.name not in args
     )
@@ -322,24 +328,24 @@ def layer_call(frame: Frame, callee: Value, arguments: Arguments, expr: ast.AST)
 
 
 def layer_inputs(layer_type: LayerType) -> tuple[str, ...]:
-    """Names of what a layer's call is given: one input, but for losses, which also take a target."""
+    """Return the parameter names of a layer's call: one input, and for losses also a target."""
     operation = table().operation(layer_type.op or "")
-    needed = [one.name for one in operation.signatures[0] if not one.optional]
-    return tuple(name for name in needed if name not in layer_type.attributes and name in ("input", "target"))
+    required = [parameter.name for parameter in operation.signatures[0] if not parameter.optional]
+    return tuple(name for name in required if name not in layer_type.attributes and name in ("input", "target"))
 
 
-def _layer_argument(frame: Frame, callee: Value, layers: Sequence[Layer], name: str) -> Value:
-    """`self.dropout.p` as a value that reads so, with the constructor's constant where it is known."""
+def _layer_attribute(frame: Frame, callee: Value, layers: Sequence[Layer], name: str) -> Value:
+    """Return the value of a layer's attribute (`self.dropout.p`), with the constructor's constant if it is known."""
     path = frame.path(f"{callee.name}.{name}") if callee.name else frame.value("unknown")
-    given = {id(layer): _constructed(frame, layer, name) for layer in layers}
-    constants = {repr(const) for const in given.values()}
+    constant_by_layer = {id(layer): _constructor_constant(frame, layer, name) for layer in layers}
+    constants = {repr(const) for const in constant_by_layer.values()}
     if len(constants) == 1 and path.origin == "path" and path.const is MISSING:
-        path.const = next(iter(given.values()))
+        path.const = next(iter(constant_by_layer.values()))
     return path
 
 
-def _constructed(frame: Frame, layer: Layer, name: str) -> object:
-    """Constant that the constructor gives an attribute, MISSING when it is no constant."""
+def _constructor_constant(frame: Frame, layer: Layer, name: str) -> object:
+    """Return the constant that the constructor gives an attribute, MISSING when it is no constant."""
     if name in layer.args:
         const = layer.args[name].const
     else:
@@ -354,7 +360,7 @@ def _constructed(frame: Frame, layer: Layer, name: str) -> object:
 
 
 def call(frame: Frame, callee: Value | None, arguments: Arguments, expr: ast.AST, spelling: str) -> Value:
-    """An opaque call: it uses its arguments and may have effects."""
+    """Return the value of an opaque call, which uses its arguments and may have side effects."""
     positional, keywords = arguments
     args = dict(enumerate_args(positional))
     args.update((name, value) for name, value in keywords.items())
@@ -365,7 +371,7 @@ def call(frame: Frame, callee: Value | None, arguments: Arguments, expr: ast.AST
 
 
 def choice(frame: Frame, base: Value, key: Value, expr: ast.Subscript) -> Value:
-    """`ACT2FN[config.act]`: a module or function whose type depends on a run-time value."""
+    """Return the value of a subscript such as `ACT2FN[config.act]`: a layer whose type depends on a run-time value."""
     lines = (expr.lineno, expr.end_lineno or expr.lineno)
     value = frame.node("py.item", {"base": base, "index": key}, expr, "module").output
     source = frame.scope.source.segment(expr)
@@ -374,7 +380,7 @@ def choice(frame: Frame, base: Value, key: Value, expr: ast.Subscript) -> Value:
 
 
 def glue(frame: Frame, op: str, values: Sequence[Value], expr: ast.AST, kind: str = "unknown") -> Node:
-    """A node of Python glue without effects."""
+    """Return a new node of Python glue, which has no side effects; its arguments are numbered."""
     return frame.node(op, dict(enumerate_args(values)), expr, kind)  # type: ignore[arg-type]
 
 

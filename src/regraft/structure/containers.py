@@ -1,4 +1,4 @@
-"""Values inside other values: elements of module lists, what loops bind, and what tuples unpack into."""
+"""Lowering of values inside other values: elements of module lists, loop targets and the parts of tuples."""
 
 from __future__ import annotations
 
@@ -11,55 +11,56 @@ from regraft.structure.model import Value
 
 
 def element(frame: Frame, container: Value, expr: ast.AST) -> Value:
-    """One module of a `ModuleList`: known when all its modules are of one type."""
-    items = tuple(item for layer in container.layers for item in layer.items)
+    """Return one module of a `ModuleList`; its type is known when all modules have the same type."""
+    modules = tuple(module for layer in container.layers for module in layer.items)
     value = frame.node("py.item", {"base": container}, expr, "module").output
-    if items and len({item.type for item in items}) == 1:
-        value.layers = items[:1]
+    if modules and len({module.type for module in modules}) == 1:
+        value.layers = modules[:1]
     return value
 
 
 def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
-    """What a loop over `source` binds at each step."""
+    """Return the value that a loop over `source` binds at each step."""
     if source.layers and source.layers[0].type in calls.CONTAINERS:
         return element(frame, source, expr)
     kind = "tensor" if source.kind == "tensor" else "unknown"
-    enumerated = source.node
+    call = source.node
     value = frame.node("py.next", {"source": source}, expr, kind).output  # type: ignore[arg-type]
-    if enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "enumerate":
-        value.items = (frame.value("unknown", "int"), loop_element(frame, enumerated.args["0"], expr))
-    elif enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "zip":
-        value.items = tuple(loop_element(frame, one, expr) for one in enumerated.args.values())
-    elif enumerated is not None and enumerated.op == "py.call" and enumerated.spelling == "range":
+    if call is not None and call.op == "py.call" and call.spelling == "enumerate":
+        value.items = (frame.value("unknown", "int"), loop_element(frame, call.args["0"], expr))
+    elif call is not None and call.op == "py.call" and call.spelling == "zip":
+        value.items = tuple(loop_element(frame, iterable, expr) for iterable in call.args.values())
+    elif call is not None and call.op == "py.call" and call.spelling == "range":
         value.kind = "int"
     return value
 
 
 def unpack(frame: Frame, target: ast.expr, value: Value) -> Iterator[tuple[ast.expr, Value]]:
-    """The names, attributes and subscripts inside a target, each with the part of the value that it gets."""
+    """Yield the names, attributes and subscripts inside an assignment target, each with its part of the value."""
     if isinstance(target, ast.Starred):
         yield from unpack(frame, target.value, frame.node("py.item", {"base": value}, target, "tuple").output)
     elif isinstance(target, ast.Tuple | ast.List):
-        for one, part in zip(target.elts, _parts(frame, target, value), strict=True):
-            yield from unpack(frame, one, part)
+        for inner_target, part in zip(target.elts, _parts(frame, target, value), strict=True):
+            yield from unpack(frame, inner_target, part)
     else:
         yield target, value
 
 
 def _parts(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> tuple[Value, ...]:
-    starred = any(isinstance(one, ast.Starred) for one in target.elts)
-    if value.items is not None and len(value.items) == len(target.elts) and not starred:
+    """Return one value for each element of a target, which become the `items` of `value` unless one is starred."""
+    has_star = any(isinstance(element, ast.Starred) for element in target.elts)
+    if value.items is not None and len(value.items) == len(target.elts) and not has_star:
         return value.items
     kind = "int" if value.kind == "tuple" and value.attribute() is not None else "unknown"
     kind = "tensor" if value.node is not None and value.node.op in ("split", "chunk", "unbind") else kind
     parts = tuple(
-        frame.node("py.item", {"base": value, **_index(frame, number, starred)}, one, kind).output  # type: ignore[arg-type]
-        for number, one in enumerate(target.elts)
+        frame.node("py.item", {"base": value, **_index(frame, number, has_star)}, element, kind).output  # type: ignore[arg-type]
+        for number, element in enumerate(target.elts)
     )
-    value.items = None if starred else parts
+    value.items = None if has_star else parts
     return parts
 
 
-def _index(frame: Frame, number: int, starred: bool) -> dict[str, Value]:
-    """Which part a target takes; not known beside a starred one."""
-    return {} if starred else {"index": frame.constant(number)}
+def _index(frame: Frame, number: int, has_star: bool) -> dict[str, Value]:
+    """Return the `index` argument of a part; there is none beside a starred target, as the index is unknown."""
+    return {} if has_star else {"index": frame.constant(number)}

@@ -1,4 +1,4 @@
-"""State of the lowering of one function: names, the current guard, nodes made so far."""
+"""The state of the lowering of one function: names, the current guard, and the nodes that exist so far."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a function can see besides its own names: the file, the module's names, and its class.
+    """The surroundings of a function besides its own names: the file, the module's names, and its class.
 
-    methods    those of the class and its bases, as an instance has them; no class here overrides the `final` ones
-    custom     operators, properties and iteration that classes and generators of the file define: they run any code
-    inlines    whether calls of the file's functions are inlined; `inlinable` remembers which can be
-    imported   gives a function of another file of the package, with what it sees
-    home       that file's module, for what is seen by a function that another file calls
+    layers             the layers of the class by path
+    methods            the methods of the class and its bases by name, as an instance has them
+    custom_operations  names of properties, `__iter__` and `__add__`, where the file defines them: they run any code
+    final              the methods that no class of the file overrides
+    inlines            calls of the file's functions are inlined
+    inlinable          cache of which functions can be inlined
+    imported           returns a function of another file of the package and its scope; None for any other name
+    home               the qualified name of that other file's module when the scope is one of its functions, else ""
     """
 
     source: SourceFile
@@ -33,7 +36,7 @@ class Scope:
     table: OpTable
     layers: Mapping[str, tuple[Layer, ...]]
     methods: Mapping[str, Function] = field(default_factory=dict)
-    custom: frozenset[str] = frozenset()
+    custom_operations: frozenset[str] = frozenset()
     final: frozenset[str] = frozenset()
     inlines: bool = False
     inlinable: dict[ast.AST, bool] = field(default_factory=dict)
@@ -44,8 +47,8 @@ class Scope:
 _CONST_KINDS: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "scalar"), (str, "str"))
 
 
-class Outer(NamedTuple):
-    """State of the caller while a function is inlined."""
+class CallerState(NamedTuple):
+    """The caller's state, saved while a function is inlined; the fields are attributes of `Frame`."""
 
     env: dict[str, Binding]
     log: dict[str, list[Binding]]
@@ -63,7 +66,7 @@ class Outer(NamedTuple):
 
 
 class Frame:
-    """Mutable state of one function's lowering; `regraft.structure.lower` drives it."""
+    """The mutable state of the lowering of one function; `regraft.structure.lower` drives it."""
 
     def __init__(self, scope: Scope, receiver: str | None) -> None:
         self.scope = scope
@@ -83,82 +86,88 @@ class Frame:
         self.phis: list[Value] = []
         self.constants: dict[tuple[type, object], Value] = {}
         self.globals: dict[str, Value] = {}
-        self.paths: dict[str, Value] = {}  # layers
-        self.fluid: dict[str, Value] = {}  # other attributes, since something last may have changed them
-        self.forgotten = 0  # when that was
+        self.layer_paths: dict[str, Value] = {}  # values of attributes that hold layers
+        self.mutable_paths: dict[str, Value] = {}  # values of other attributes, read since `forgotten_at`
+        self.forgotten_at = 0  # time of the last effect that may change attributes
         self.attributes: dict[tuple[int, str], Value] = {}
         self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
         self.stored: set[str] = set()
         self.entered: dict[ast.stmt, Guard] = {}
         self.opaque: list[Opaque] = []
-        self.captured: frozenset[str] = frozenset()  # names that nested functions read at a time of their own
+        self.captured: frozenset[str] = frozenset()  # names that nested functions read when they run
         self.volatile: frozenset[str] = frozenset()  # names that nested functions bind
         self.loop_marks: list[int] = []
-        self.shared: set[str] = set()  # names declared global or nonlocal: binding them is seen from outside
+        self.shared: set[str] = set()  # names declared global or nonlocal: other functions see their bindings
         self.compound: dict[ast.AST, Value] = {}
         self.inlined: dict[ast.AST, str] = {}
         self.site: ast.AST | None = None  # the call that is being inlined
         self.active: tuple[ast.AST, ...] = ()  # functions that are being inlined
-        self.returns: list[tuple[Guard, Value]] = []  # of the innermost of them
-        self.dicts: dict[Value, dict[str, Value]] = {}  # dictionaries that are written out with names for keys
-        self.defaults: dict[Value, ast.expr] = {}  # of parameters, where they are names
-        self.local: dict[Value, Function] = {}  # functions that this one defines
-        self.around: dict[ast.AST, tuple[ast.AST, ...]] = {}  # what was being inlined where they are defined
+        self.returns: list[tuple[Guard, Value]] = []  # of the innermost of these functions
+        self.dicts: dict[Value, dict[str, Value]] = {}  # entries of dictionary displays whose keys are strings
+        self.defaults: dict[Value, ast.expr] = {}  # default values of parameters, if they are names or attributes
+        self.local_functions: dict[Value, Function] = {}  # functions defined inside this function
+        self.active_at_definition: dict[ast.AST, tuple[ast.AST, ...]] = {}  # by local function
         self.lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard] | None = None
 
     # values
 
     def value(self, origin: str, kind: Kind = "unknown", name: str = "", const: object = MISSING) -> Value:
+        """Return a new value, created at the current time."""
         self.values += 1
-        made = Value(self.values, origin, kind, name, const)  # type: ignore[arg-type]
-        made.born = self.time
-        return made
+        value = Value(self.values, origin, kind, name, const)  # type: ignore[arg-type]
+        value.born = self.time
+        return value
 
     def constant(self, const: object) -> Value:
+        """Return the value of a constant, the same one for equal constants of one type."""
         key = (type(const), const)
-        found = self.constants.get(key)
-        if found is None:
+        value = self.constants.get(key)
+        if value is None:
             kind: Kind = "none" if const is None else "unknown"
             kind = next((name for cls, name in _CONST_KINDS if isinstance(const, cls)), kind)
-            found = self.constants[key] = self.value("const", kind, const=const)
-        return found
+            value = self.constants[key] = self.value("const", kind, const=const)
+        return value
 
     def global_(self, name: str, kind: Kind = "unknown") -> Value:
-        found = self.globals.get(name)
-        if found is None:
-            found = self.globals[name] = self.value("global", kind, name)
-        return found
+        """Return the value of an imported, built-in or module-level name, the same one for each use."""
+        value = self.globals.get(name)
+        if value is None:
+            value = self.globals[name] = self.value("global", kind, name)
+        return value
 
-    def sees(self, function: Function) -> bool:
-        """Whether a local function that is called here sees the names of here: no other function stands between."""
-        around = self.around[function]
+    def can_see(self, function: Function) -> bool:
+        """Return whether a local function that is called now sees the current names.
+
+        It does when only local functions are being inlined between its definition and this call.
+        """
+        around = self.active_at_definition[function]
         between = self.active[len(around) :]
-        return self.active[: len(around)] == around and all(one in self.around for one in between)
+        return self.active[: len(around)] == around and all(inner in self.active_at_definition for inner in between)
 
     def path(self, path: str) -> Value:
-        """The value of `self.a.b`, which stays the same until the function stores to it."""
+        """Return the value of an attribute path (`self.a.b`), which stays the same until the function stores to it."""
         bound = self.env.get(path)
         if bound is not None:
-            if bound.time < self.forgotten and not bound.value.is_layer:
+            if bound.time < self.forgotten_at and not bound.value.is_layer:
                 self.bind(path, self.fresh(path))
             return self.env[path].value
-        found = self.paths.get(path) or self.fluid.get(path)
-        if found is None:
-            found = self.fresh(path)
+        value = self.layer_paths.get(path) or self.mutable_paths.get(path)
+        if value is None:
+            value = self.fresh(path)
             layers = self.scope.layers.get(path, ())
             if any(layer.type or layer.choice for layer in layers):
-                found.layers = layers
-                found.kind = "module"
-            (self.paths if found.is_layer else self.fluid)[path] = found
-        return found
+                value.layers = layers
+                value.kind = "module"
+            (self.layer_paths if value.is_layer else self.mutable_paths)[path] = value
+        return value
 
     def fresh(self, name: str) -> Value:
-        """A value that nothing is known of, for a name or an attribute (`self.x`)."""
+        """Return a new value of which nothing is known, for a name or an attribute path (`self.x`)."""
         if "." not in name:
             return self.value("unknown")
-        made = self.value("path", name=name)
-        made.later = self.forgotten > 0
-        return made
+        value = self.value("path", name=name)
+        value.maybe_changed = self.forgotten_at > 0
+        return value
 
     # nodes
 
@@ -169,33 +178,35 @@ class Frame:
         expr: ast.AST,
         kind: Kind = "unknown",
         effect: bool = False,
-        **more: object,
+        **attrs: object,
     ) -> Node:
+        """Append a node under the current guard; an opaque call or a store to an attribute forgets attributes."""
         self.time += 1
         output = self.value("node", kind)
-        made = Node(op, args, output, self.guard, self.site or expr, self.statement, self.time, effect=effect, **more)  # type: ignore[arg-type]
+        node = Node(op, args, output, self.guard, self.site or expr, self.statement, self.time, effect=effect, **attrs)  # type: ignore[arg-type]
         if self.site is not None:
-            made.inner, made.away = expr, bool(self.scope.home)
-        made.loop = self.loop
-        output.node = made
+            node.inner, node.in_other_file = expr, bool(self.scope.home)
+        node.loop = self.loop
+        output.node = node
         for value in dict.fromkeys(args.values()):
-            value.uses.append(made)
-        if made.layer is not None:
-            made.layer.uses.append(made)
-        self.nodes.append(made)
+            value.uses.append(node)
+        if node.layer is not None:
+            node.layer.uses.append(node)
+        self.nodes.append(node)
         if effect and op in ("call", "py.store"):
             self._forget()
-        return made
+        return node
 
     def _forget(self) -> None:
-        """Attributes may have changed; modules are taken to stay what they are."""
-        self.fluid.clear()
+        """Forget the values of attributes, which may have changed; modules are taken to stay the same."""
+        self.mutable_paths.clear()
         self.attributes.clear()
-        self.forgotten = self.time
+        self.forgotten_at = self.time
 
     # names
 
     def bind(self, name: str, value: Value) -> None:
+        """Bind a name, or an attribute path (`self.x`), to a value; to an unknown one if nested functions bind it."""
         if name in self.volatile:
             value = self.value("unknown")
         self.time += 1
@@ -210,7 +221,7 @@ class Frame:
         self.log.setdefault(name, []).append(binding)
 
     def rewind(self, mark: int) -> dict[str, Value]:
-        """Undo every binding since `mark`; returns the names it bound with their latest values."""
+        """Undo every binding since `mark` (an index of `trail`); return the latest values of the names bound since."""
         changed: dict[str, Value] = {}
         while len(self.trail) > mark:
             name, old = self.trail.pop()
@@ -228,7 +239,7 @@ class Frame:
         return changed
 
     def join(self, branches: list[tuple[Guard, dict[str, Value]]]) -> None:
-        """Merge the names that the branches bound: equal values stay, different ones become a φ."""
+        """Merge the names that the branches bound: equal values stay, different values become a φ."""
         for name in dict.fromkeys(name for _, changed in branches for name in changed):
             entry = self.env.get(name)
             options = tuple(
@@ -246,6 +257,7 @@ class Frame:
             self._set(name, Binding(merged, self.time, None))
 
     def phi(self, options: tuple[tuple[Guard, Value], ...]) -> Value:
+        """Return a new φ value of `options`, the guard and the value of each alternative."""
         kinds = {value.kind for _, value in options}
         merged = self.value("phi", kinds.pop() if len(kinds) == 1 else "unknown")
         merged.options = options
@@ -258,7 +270,7 @@ class Frame:
         return merged
 
     def forget_unused_joins(self) -> None:
-        """Drop φ values that nothing takes from what they join: most names are dead after a branch."""
+        """Remove φ values without a use from the `joins` of their options: most names are dead after a branch."""
         live: set[Value] = set()
         pending = [phi for phi in self.phis if phi.uses]
         while pending:
@@ -272,13 +284,16 @@ class Frame:
 
     # inlined functions
 
-    def enter(self, site: ast.AST, function: Function, bound: Mapping[str, Value], closure: bool) -> Outer:
-        """Start the body of an inlined function with names of its own; attributes of the instance stay."""
-        outer = Outer(
+    def enter(self, site: ast.AST, function: Function, bound: Mapping[str, Value], closure: bool) -> CallerState:
+        """Start an inlined function with names of its own and return the caller's state.
+
+        Attribute paths stay bound; with `closure`, so do the caller's names.
+        """
+        outer = CallerState(
             self.env, self.log, self.trail, self.receiver, self.captured, self.volatile, self.shared,
             self.loop_marks, self.site, self.active, self.returns, self.guard, self.scope,
         )  # fmt: skip
-        visible = {name: one for name, one in self.env.items() if closure or "." in name}
+        visible = {name: binding for name, binding in self.env.items() if closure or "." in name}
         self.env = {**visible, **{name: Binding(value, self.time, None) for name, value in bound.items()}}
         self.log, self.trail, self.loop_marks, self.returns = {}, [], [], []
         self.captured = self.volatile = frozenset()
@@ -286,9 +301,9 @@ class Frame:
         self.site, self.active = site, (*self.active, function)
         return outer
 
-    def leave(self, outer: Outer) -> None:
-        """Back to the caller; what the function stored in attributes is bound there."""
-        stored = {name: one.value for name, one in self.env.items() if "." in name}
+    def leave(self, outer: CallerState) -> None:
+        """Restore the caller's state; the values that the function stored in attributes are bound in it."""
+        stored = {name: binding.value for name, binding in self.env.items() if "." in name}
         (
             self.env, self.log, self.trail, self.receiver, self.captured, self.volatile, self.shared,
             self.loop_marks, self.site, self.active, self.returns, self.guard, self.scope,
@@ -299,7 +314,7 @@ class Frame:
                 self.bind(name, value)
 
     def give_up(self, node: ast.AST, reason: str) -> None:
-        """Record a place that cannot be followed; one of another file is recorded there."""
+        """Record a place that cannot be followed, unless it lies in another file, whose own lowering records it."""
         if self.scope.home:
             return
         line, column = self.scope.source.position(self.scope.source.span(node).start)

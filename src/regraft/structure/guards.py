@@ -1,7 +1,7 @@
 """Guards: the path conditions under which nodes run, as propositional formulas over atoms.
 
-Two guards are compared by meaning. The atoms know just enough theory for Python conditions: a value cannot be
-true and None, nor equal to two different constants, nor on both sides of a number. (It may be on neither: a NaN is.)
+Guards are compared by meaning. The theory of the atoms is just large enough for Python conditions: a value cannot be
+true and None, nor equal to two different constants, nor on both sides of a number. (A NaN is on neither side.)
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 MAX_ATOMS = 20
-_LATER = re.compile(r"@\d+")
+_READ_TIME = re.compile(r"@\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Atom:
 
     kinds: `truth`, `none` (is None), `eq` (== constant), `lt`, `le`, `gt`, `ge` (compared with a constant number),
     `call` (a pure predicate), `opaque` (anything else).
-    `text` is how the source writes it, `opposite` the negation where Python has a word for it, `time` when it is
-    tested (0: nowhere in particular, negative: in an inlined function).
+    `text` is the test as the source writes it, `opposite` its negation where Python has an operator for that, and
+    `time` the time of the test (0: no particular time, negative: in an inlined function).
     """
 
     kind: str
@@ -73,7 +73,7 @@ def negate(guard: Guard) -> Guard:
 
 
 def conjoin(left: Guard, right: Guard) -> Guard:
-    """`left and right`; shares `left`, so a chain of conditions costs one object a step."""
+    """Return `left and right`; `left` is shared, so a chain of conditions costs one object per step."""
     if left is TRUE or right is FALSE:
         return right
     if right is TRUE or left is FALSE:
@@ -90,24 +90,25 @@ def disjoin(left: Guard, right: Guard) -> Guard:
 
 
 def atoms(guard: Guard) -> tuple[Atom, ...]:
-    """The atoms of a guard, each once, in the order of the text."""
+    """Return the atoms of a guard, each once, in the order of the text."""
     return tuple(dict.fromkeys(_walk(guard)))
 
 
 def _walk(guard: Guard) -> Iterator[Atom]:
+    """Yield the atoms of a guard in the order of the text, with repetitions."""
     stack = [guard]
     while stack:
-        one = stack.pop()
-        if isinstance(one, Atom):
-            yield one
-        elif isinstance(one, Not):
-            stack.append(one.operand)
+        part = stack.pop()
+        if isinstance(part, Atom):
+            yield part
+        elif isinstance(part, Not):
+            stack.append(part.operand)
         else:
-            stack.extend(reversed(one.operands))
+            stack.extend(reversed(part.operands))
 
 
 def evaluate(guard: Guard, assignment: dict[Atom, bool]) -> bool | None:
-    """Truth of the guard when only some atoms are decided; None while it is open."""
+    """Return the truth of a guard when only some atoms are decided; None while it is undecided."""
     if isinstance(guard, Atom):
         return assignment.get(guard)
     if isinstance(guard, Not):
@@ -125,7 +126,7 @@ def evaluate(guard: Guard, assignment: dict[Atom, bool]) -> bool | None:
 
 
 def consistent(assignment: dict[Atom, bool]) -> bool:
-    """False when the decided atoms contradict each other as conditions on values."""
+    """Return whether the decided atoms do not contradict each other as conditions on values."""
     chosen: dict[str, object] = {}
     none: set[str] = set()
     true: set[str] = set()
@@ -144,107 +145,113 @@ def consistent(assignment: dict[Atom, bool]) -> bool:
                 return False
             if atom.argument is None:
                 none.add(atom.subject)
-    # that a compared value is not None is left open: the comparison must not be tested before it is
+    # a comparison does not decide that its value is not None: that test has to come before the comparison
     if none & (true | {subject for subject, constant in chosen.items() if constant is not None}):
         return False
-    return all(_fits(atoms, chosen.get(subject)) for subject, atoms in compared.items())
+    return all(_can_hold_together(atoms, chosen.get(subject)) for subject, atoms in compared.items())
 
 
 ORDERS = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
 
 
-def _fits(comparisons: Sequence[Atom], chosen: object) -> bool:
-    """Whether one number meets all comparisons, the `chosen` one where it is known."""
-    ends = [(one.argument, one.kind) for one in comparisons if isinstance(one.argument, int | float)]
+def _can_hold_together(comparisons: Sequence[Atom], chosen: object) -> bool:
+    """Return whether one number can meet all comparisons, namely `chosen` if that is a number."""
+    limits = [
+        (comparison.argument, comparison.kind)
+        for comparison in comparisons
+        if isinstance(comparison.argument, int | float)
+    ]
     if isinstance(chosen, int | float):
-        return all(ORDERS[kind](chosen, end) for end, kind in ends)
+        return all(ORDERS[kind](chosen, limit) for limit, kind in limits)
     return all(
         low < high if "t" in low_kind + high_kind else low <= high
-        for low, low_kind in ends if low_kind in ("gt", "ge")
-        for high, high_kind in ends if high_kind in ("lt", "le")
+        for low, low_kind in limits if low_kind in ("gt", "ge")
+        for high, high_kind in limits if high_kind in ("lt", "le")
     )  # fmt: skip
 
 
 def assignments(guards: Iterable[Guard], limit: int = MAX_ATOMS) -> Iterator[dict[Atom, bool]] | None:
-    """Consistent truth assignments to the atoms of `guards`; None when there are more than `limit` atoms."""
-    found = tuple(dict.fromkeys(atom for guard in guards for atom in _walk(guard)))
-    return None if len(found) > limit else _assign(found, {})
+    """Yield the consistent truth assignments to the atoms of `guards`; None when there are more than `limit` atoms."""
+    open_atoms = tuple(dict.fromkeys(atom for guard in guards for atom in _walk(guard)))
+    return None if len(open_atoms) > limit else _extend_assignment(open_atoms, {})
 
 
-def _assign(left: tuple[Atom, ...], assignment: dict[Atom, bool]) -> Iterator[dict[Atom, bool]]:
-    if not left:
+def _extend_assignment(open_atoms: tuple[Atom, ...], assignment: dict[Atom, bool]) -> Iterator[dict[Atom, bool]]:
+    """Yield the consistent extensions of an assignment to the open atoms."""
+    if not open_atoms:
         yield dict(assignment)
         return
     for value in (True, False):
-        assignment[left[0]] = value
+        assignment[open_atoms[0]] = value
         if consistent(assignment):
-            yield from _assign(left[1:], assignment)
-        del assignment[left[0]]
+            yield from _extend_assignment(open_atoms[1:], assignment)
+        del assignment[open_atoms[0]]
 
 
 def satisfiable(guard: Guard) -> bool:
-    """True unless the guard is contradictory; a guard with too many open atoms to decide counts as satisfiable.
+    """Return whether a guard can be true; a guard with too many undecided atoms counts as satisfiable.
 
-    What a conjunction demands of single atoms is decided first; only what is left open is searched.
+    The atoms that a conjunction determines are decided first; only the other atoms are searched.
     """
-    found = _demands(guard)
-    if found is None or not consistent(found[0]):
+    determined = _determined_atoms(guard)
+    if determined is None or not consistent(determined[0]):
         return False
-    assignment, clauses = found
-    left = tuple(atom for atom in dict.fromkeys(_walk(And(clauses))) if atom not in assignment)
-    return len(left) > MAX_ATOMS or _search(And(clauses), left, assignment)
+    assignment, clauses = determined
+    open_atoms = tuple(atom for atom in dict.fromkeys(_walk(And(clauses))) if atom not in assignment)
+    return len(open_atoms) > MAX_ATOMS or _search(And(clauses), open_atoms, assignment)
 
 
-def _demands(guard: Guard) -> tuple[dict[Atom, bool], tuple[Guard, ...]] | None:
-    """What single atoms must be where the guard holds, and the clauses that remain; None for a contradiction."""
+def _determined_atoms(guard: Guard) -> tuple[dict[Atom, bool], tuple[Guard, ...]] | None:
+    """Return the truth of the atoms that a guard determines, and the remaining clauses; None for a contradiction."""
     assignment: dict[Atom, bool] = {}
     clauses: list[Guard] = []
     stack: list[tuple[Guard, bool]] = [(guard, True)]
     while stack:
-        one, wanted = stack.pop()
-        if isinstance(one, Not):
-            stack.append((one.operand, not wanted))
-        elif isinstance(one, Atom):
-            if assignment.setdefault(one, wanted) is not wanted:
+        part, truth = stack.pop()
+        if isinstance(part, Not):
+            stack.append((part.operand, not truth))
+        elif isinstance(part, Atom):
+            if assignment.setdefault(part, truth) is not truth:
                 return None
-        elif isinstance(one, And) is wanted or len(one.operands) == 1:
-            stack += [(operand, wanted) for operand in one.operands]
-        elif not one.operands:
+        elif isinstance(part, And) is truth or len(part.operands) == 1:
+            stack += [(operand, truth) for operand in part.operands]
+        elif not part.operands:
             return None
         else:
-            clauses.append(one if wanted else Not(one))
+            clauses.append(part if truth else Not(part))
     return assignment, tuple(clauses)
 
 
-def _search(guard: Guard, left: tuple[Atom, ...], assignment: dict[Atom, bool]) -> bool:
-    decided = evaluate(guard, assignment)
-    if decided is not None or not left:
-        return bool(decided)
+def _search(guard: Guard, open_atoms: tuple[Atom, ...], assignment: dict[Atom, bool]) -> bool:
+    """Return whether a consistent extension of an assignment to the open atoms makes the guard true."""
+    truth = evaluate(guard, assignment)
+    if truth is not None or not open_atoms:
+        return bool(truth)
     for value in (True, False):
-        assignment[left[0]] = value
-        if consistent(assignment) and _search(guard, left[1:], assignment):
-            del assignment[left[0]]
+        assignment[open_atoms[0]] = value
+        if consistent(assignment) and _search(guard, open_atoms[1:], assignment):
+            del assignment[open_atoms[0]]
             return True
-        del assignment[left[0]]
+        del assignment[open_atoms[0]]
     return False
 
 
 def implies(left: Guard, right: Guard) -> bool:
-    """True when `right` certainly holds wherever `left` does."""
+    """Return whether `right` certainly holds wherever `left` does."""
     return right is TRUE or left is right or not satisfiable(conjoin(left, negate(right)))
 
 
-def settled(guard: Guard) -> Guard:
-    """The guard if no call changed an attribute: readings of one path at different times (`self.x@7`) are one test."""
+def merge_readings(guard: Guard) -> Guard:
+    """Return the guard as if no call changed an attribute: reads of a path at different times (`self.x@7`) are one."""
     if isinstance(guard, Atom):
-        return replace(guard, subject=_LATER.sub("", guard.subject))
+        return replace(guard, subject=_READ_TIME.sub("", guard.subject))
     if isinstance(guard, Not):
-        return Not(settled(guard.operand))
-    return type(guard)(tuple(map(settled, guard.operands)))
+        return Not(merge_readings(guard.operand))
+    return type(guard)(tuple(map(merge_readings, guard.operands)))
 
 
 def conjuncts(guard: Guard) -> tuple[Guard, ...]:
-    """The parts of a conjunction, each once; negated disjunctions are taken apart."""
+    """Return the operands of a conjunction, also nested or as a negated disjunction, each once."""
     if isinstance(guard, And):
         return tuple(dict.fromkeys(part for operand in guard.operands for part in conjuncts(operand)))
     if isinstance(guard, Not) and isinstance(guard.operand, Or):
@@ -253,12 +260,13 @@ def conjuncts(guard: Guard) -> tuple[Guard, ...]:
 
 
 def text(guard: Guard) -> str:
-    """The guard as a Python condition; "" when it always holds."""
+    """Return the guard as a Python condition; "" when it always holds."""
     result = _text(guard)
     return "" if result == "True" else result
 
 
 def _text(guard: Guard) -> str:
+    """Return the guard as a Python condition, in which "True" stands for one that always holds."""
     if isinstance(guard, Atom):
         return guard.text
     if isinstance(guard, Not):

@@ -1,7 +1,7 @@
 """Types of the structure: values, nodes, layers, bodies. See DESIGN in docs/architecture.md.
 
 Values and nodes are created by the thousand for each file; they are plain slotted objects compared by identity,
-because a frozen dataclass costs three times as much to make. Nothing changes them after lowering, but `release`.
+because a frozen dataclass costs three times as much to create. After lowering only `Body.release` changes them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ Origin = Literal["param", "const", "path", "global", "node", "phi", "unknown"]
 
 
 class _Missing:
+    """The type of MISSING, which stands for an unknown constant."""
+
     def __repr__(self) -> str:
         return "MISSING"
 
@@ -30,15 +32,19 @@ MISSING = _Missing()
 class Value:
     """One SSA value.
 
-    origin  where it comes from: a parameter, a constant, an attribute path (`self.dropout.p`), an imported or
-            builtin name, a node, or a φ of other values (`options`: guard and value of each alternative)
-    name    the parameter, path or qualified name; for a node's value the first name bound to it
-    const   the constant it is known to be, else MISSING
-    layers  what module it may be (alternatives under their guards), when it is one
-    items   the values of a tuple or list that is built in sight
-    uses    every node that takes it
-    joins   the φ values that it is an alternative of
-    born    when it was made; later: an attribute that is read after something may have changed it
+    origin         the source of the value: a parameter, a constant, an attribute path (`self.dropout.p`), an imported
+                   or builtin name, a node, or a φ of other values
+    name           the parameter, path or qualified name; for a φ a name bound to it or its options; else ""
+    const          the constant that the value is known to be, else MISSING
+    node           the node that computes the value, if any
+    options        the guard and the value of each alternative of a φ
+    layers         the modules that the value may be (alternatives under their guards)
+    items          the values in a tuple or list whose construction is in the function, else None
+    uses           the nodes that take the value
+    names          the names and attribute paths that the value was bound to, in order
+    joins          the φ values that have the value as an option
+    born           the time at which the value was created
+    maybe_changed  the attribute path of the value may have had another value earlier in the function
     """
 
     id: int
@@ -54,47 +60,47 @@ class Value:
     names: list[str] = field(default_factory=list)
     joins: list[Value] = field(default_factory=list)
     born: int = 0
-    later: bool = False
+    maybe_changed: bool = False
 
     @property
     def is_layer(self) -> bool:
-        """Whether it is certainly a module that the constructor built: attributes that are stay what they are."""
+        """True for a value that is certainly a module; attributes that hold modules are taken not to change."""
         return bool(self.layers) and all(layer.type or layer.choice for layer in self.layers)
 
     def alternatives(self) -> tuple[Value, ...]:
-        """The values that it may be: itself, or of a φ those that are none themselves."""
-        found, pending = dict.fromkeys((self,)), [self]
+        """Return the values that this value may be: itself, or for a φ its options, with nested φ values resolved."""
+        values, pending = dict.fromkeys((self,)), [self]
         while pending:
-            new = [one for _, one in pending.pop().options if one not in found]
-            found.update(dict.fromkeys(new))
-            pending += new
-        return tuple(one for one in found if not one.options)
+            new_options = [option for _, option in pending.pop().options if option not in values]
+            values.update(dict.fromkeys(new_options))
+            pending += new_options
+        return tuple(value for value in values if not value.options)
 
     def every_use(self) -> tuple[Node, ...]:
-        """Nodes that may take this value, directly or through φ values."""
-        found, seen, pending = dict.fromkeys(self.uses), {self}, list(self.joins)
+        """Return the nodes that may take this value, directly or through φ values."""
+        uses, visited, pending = dict.fromkeys(self.uses), {self}, list(self.joins)
         while pending:
             phi = pending.pop()
-            if phi not in seen:
-                seen.add(phi)
-                found.update(dict.fromkeys(phi.uses))
+            if phi not in visited:
+                visited.add(phi)
+                uses.update(dict.fromkeys(phi.uses))
                 pending += phi.joins
-        return tuple(found)
+        return tuple(uses)
 
     def key(self) -> str:
-        """Identity across the functions of a class: paths by name, others by name and number."""
+        """Return the identity of the value in all functions of a class: the name of a path, else name and number."""
         if self.origin in ("path", "global"):
-            return f"{self.name}@{self.id}" if self.later else self.name
+            return f"{self.name}@{self.id}" if self.maybe_changed else self.name
         if self.layers and self.layers[0].choice:
             return self.layers[0].source
         stored = next((name for name in self.names if name.startswith("self.")), None)
         if stored is not None and self.origin != "param":
-            return f"{stored}@{self.id}" if self.later else stored
+            return f"{stored}@{self.id}" if self.maybe_changed else stored
         name = self.name if self.origin == "param" else self.names[0] if self.names else ""
         return f"{name}#{self.id}"
 
     def attribute(self) -> tuple[Value, str] | None:
-        """(base, name) when this is an attribute of another value."""
+        """Return (base, name) for a value that is an attribute of another value, else None."""
         if self.node is not None and self.node.op == "py.attr":
             return self.node.args["base"], self.node.spelling
         return None
@@ -102,9 +108,12 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Statement:
-    """One statement in one block: `block` numbers the statement list, `loop` the innermost loop (0: none).
+    """One statement of a function.
 
-    entry is the condition under which its block runs.
+    block  the number of the statement list that contains the statement
+    loop   the number of the innermost loop, 0 outside loops
+    time   the time before the statement runs, and `end` the time after it
+    entry  the condition under which the statement list runs
     """
 
     node: ast.stmt
@@ -119,14 +128,18 @@ class Statement:
 class Node:
     """One computation: a tensor operation, a layer's call, or Python glue (`py.*`, `call`).
 
-    op        canonical operation (`softmax`); `call` for what cannot be seen through; `py.*` for glue
-    args      normalised arguments by parameter name; `defaults` are those the source leaves out
-    effect    it may change something that others see, so nothing is moved across it
-    layer     the value of the module that is called, for a layer's node
-    spelling  how the source names it, fully qualified where known
-    expr      its expression in the lowered function; for what an inlined function computes, the call of it
-    inner     the expression inside the inlined function, else None
-    away      that function is one of another file
+    op             canonical operation (`softmax`); `call` for an opaque call; `py.*` for glue
+    args           normalised arguments by parameter name; `defaults` names those that the source leaves out
+    guard          the condition under which the node runs
+    expr           the node's expression in the lowered function; inside an inlined function, the call of that function
+    time           the position of the node in the order of all nodes and bindings
+    spelling       the name of the operation in the source, fully qualified if known
+    layer          the value of the module that is called, for the call of a layer
+    effect         the node may have a side effect, so nothing is moved across it
+    random         the operation draws random numbers
+    loop           the number of the innermost loop, 0 outside loops
+    inner          the expression inside the inlined function, else None
+    in_other_file  the inlined function is one of another file
     """
 
     op: str
@@ -143,15 +156,18 @@ class Node:
     defaults: frozenset[str] = frozenset()
     loop: int = 0
     inner: ast.AST | None = None
-    away: bool = False
+    in_other_file: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """A module that a class builds: its path, its type, the constructor's arguments and the guard it is built under.
+    """A module that a class builds.
 
     type    qualified name (`torch.nn.Dropout`), the name of a class of the file, or "" when unknown
-    choice  its type depends on a run-time value (`ACT2FN[config.act]`); `source` is that expression
+    path    the attribute path that holds the module (`self.dropout`)
+    args    the arguments of the module's constructor
+    guard   the condition under which the module is built
+    choice  the type depends on a run-time value (`ACT2FN[config.act]`); `source` is that expression
     items   the modules inside a `Sequential`, or one element for a `ModuleList` built by a comprehension
     lines   first and last line of the constructor's call
     """
@@ -168,7 +184,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Binding:
-    """A name was bound to a value at a time; `statement` made the binding (None at entry and at joins)."""
+    """The binding of a name to a value at a time by a statement (None at entry and at joins)."""
 
     value: Value
     time: int
@@ -177,7 +193,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A place that the lowering could not follow, and why."""
+    """A place in the source that the lowering could not follow, with the reason."""
 
     line: int
     column: int
@@ -186,11 +202,16 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """The lowered form of one function: nodes in order, and who was bound to what when.
+    """The lowered form of one function.
 
+    nodes     the nodes in the order of execution
+    log       the bindings of each name in the order of time
+    stores    attributes that are stored: path, guard, value, statement
+    opaque    the places that could not be followed
+    index     the nodes by operation
     compiled  a decorator of `torch.jit` compiles the function
-    compound  calls that compute several nodes (a `Sequential`, an inlined function), with the value of the whole
-    inlined   calls that were inlined, with the function's name; `self.` before a method's
+    compound  calls that compute several nodes (a `Sequential`, an inlined function), with the value of the call
+    inlined   calls that were inlined, with the function's name; a method's name starts with `self.`
     writers   nodes that write into their first argument
     entered   the condition under which each statement runs
     """
@@ -209,7 +230,10 @@ class Body:
     entered: Mapping[ast.stmt, Guard] = field(default_factory=dict)
 
     def release(self) -> None:
-        """Take the values apart when nobody needs the body any more, so that they need no garbage collection."""
+        """Break the reference cycles of the values, so that they need no garbage collection.
+
+        The body cannot be used afterwards.
+        """
         values = [event.value for events in self.log.values() for event in events]
         for node in self.nodes:
             values += node.args.values()
@@ -223,9 +247,9 @@ class Body:
             value.joins.clear()
 
     def reaching(self, name: str, time: int, deleted: Collection[Statement] = ()) -> Value | None:
-        """The value that `name` holds just before `time`, were the `deleted` statements gone."""
+        """Return the value of `name` just before `time` if the `deleted` statements did not exist; None if unbound."""
         events = self.log.get(name, ())
-        position = bisect_left(events, time, key=lambda one: one.time) - 1
+        position = bisect_left(events, time, key=lambda event: event.time) - 1
         while position >= 0 and events[position].statement in deleted:
             position -= 1
         return events[position].value if position >= 0 else None
@@ -233,7 +257,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """One model class, or one function outside classes (`cls` None): its layers and its bodies."""
+    """One model class, or one function outside classes (`cls` is None), with its layers and bodies."""
 
     name: str
     cls: ast.ClassDef | None

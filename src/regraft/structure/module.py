@@ -12,7 +12,7 @@ from pathlib import Path
 from regraft.source.names import Names, module_names, package_of, statements
 from regraft.source.text import SourceFile
 from regraft.structure import guards
-from regraft.structure.factories import made_by
+from regraft.structure.factories import returned_layer_types
 from regraft.structure.frame import Function, Scope
 from regraft.structure.lower import local_names, lower_function
 from regraft.structure.model import Body, Layer, Structure, Value
@@ -22,24 +22,24 @@ from regraft.structure.package import Package, is_class_name
 _DYNAMIC = re.compile(r"\bsetattr\(self\b|self\.(?:add_module|register_module|_modules|__dict__)\b|def __[gs]etattr")
 _DYNAMIC_WORDS = (b"setattr", b"add_module", b"register_module", b"_modules", b"__dict__", b"__getattr")
 
-_SUPER = re.compile(r"super\([^()]*\)\.(?!__init__)(\w+)\(")
+_SUPER_CALL = re.compile(r"super\([^()]*\)\.(?!__init__)(\w+)\(")
 # `self.layers.append(...)`, `self.layers[0] = ...`
-_CHANGED = re.compile(r"(self(?:\.\w+)+?)(?:\.(?:append|insert|extend|pop)\(|\[)")
+_CONTAINER_CHANGE = re.compile(r"(self(?:\.\w+)+?)(?:\.(?:append|insert|extend|pop)\(|\[)")
 _OPERATORS = re.compile(
     rb"def __(?:[ri]?(?:add|sub|mul|truediv|pow|matmul)|neg|getitem|setitem|getattr|getattribute)__"
 )
 
 _WORD = re.compile(r"\w+")
-# Whether to lower a function, given the class that it is a method of.
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SET = re.compile(rb"\.(\w+)\s*=(?!=)|\bsetattr\([^,\n]*,\s*[\"'](\w+)")
-Wanted = Callable[[ast.ClassDef | None, Function], bool]
+_ATTRIBUTE_STORE = re.compile(rb"\.(\w+)\s*=(?!=)|\bsetattr\([^,\n]*,\s*[\"'](\w+)")
+# Says whether to lower a function, given the class that it is a method of (None outside classes).
+FunctionFilter = Callable[[ast.ClassDef | None, Function], bool]
 
 
 class Module:
-    """Structures of one file, made on demand.
+    """The structures of one file, built on demand.
 
-    Base classes and functions that it imports from its own package are followed into their files.
+    Base classes and functions that the file imports from its own package are followed into their files.
     """
 
     def __init__(self, source: SourceFile, package: str | None = None, inlines: bool = True) -> None:
@@ -50,13 +50,13 @@ class Module:
         self._owners: dict[ast.AST, Module] = {}
         self._bases: dict[tuple[ast.ClassDef, bool], tuple[ast.ClassDef, ...]] = {}
         self._imported: dict[str, tuple[Module, ast.ClassDef | Function] | None] = {}
-        self._dynamic: dict[ast.ClassDef, bool] = {}
-        self._words: dict[ast.AST, frozenset[bytes]] = {}
+        self._dynamic_classes: dict[ast.ClassDef, bool] = {}
+        self._word_sets: dict[ast.AST, frozenset[bytes]] = {}
         self._layers: dict[str, Mapping[str, tuple[Layer, ...]]] = {}
-        self._made: list[Body] = []
+        self._lowered_bodies: list[Body] = []
         self._stores: dict[ast.AST, frozenset[str]] = {}
         self._constructors: dict[ast.AST, Body] = {}
-        self.rms_norms: dict[str, bool] = {}  # classes that are one, or not, as far as somebody asked
+        self.rms_norm_by_name: dict[str, bool] = {}  # filled in by `norms.is_rms_norm`
 
     @cached_property
     def names(self) -> Names:
@@ -64,341 +64,386 @@ class Module:
 
     @cached_property
     def classes(self) -> Mapping[str, ast.ClassDef]:
-        """Classes at the top level (also inside `if` and `try`), by name."""
+        """The classes at the top level (also inside `if` and `try`) by name."""
         return {name: node for name, node in self.names.definitions.items() if isinstance(node, ast.ClassDef)}
 
     @cached_property
-    def around(self) -> Package[Module]:
-        """The files of the package, as this file reaches them."""
+    def package_files(self) -> Package[Module]:
+        """The files of the package that this file reaches by its imports."""
         return Package(self.source.path, self.package, Module)
 
     def imported(self, qualified: str) -> tuple[Module, ast.ClassDef | Function] | None:
-        """The class or function of another file of the package that a qualified name stands for, and its module."""
+        """Return module and definition of a qualified name; None unless another file of the package defines it."""
         if qualified not in self._imported:
-            found = self.around.locate(qualified) if self.around.own(qualified) else None
-            here = found is None or Path(found[0].source.path) == self.around.file
-            self._imported[qualified] = None if here or not found else (found[0], found[0].names.definitions[found[1]])
+            location = self.package_files.locate(qualified) if self.package_files.may_define(qualified) else None
+            is_unresolved = location is None or Path(location[0].source.path) == self.package_files.file
+            self._imported[qualified] = (
+                None if is_unresolved or not location else (location[0], location[0].names.definitions[location[1]])
+            )
         return self._imported[qualified]
 
     @property
     def dotted(self) -> str:
-        """The module's name as its package's files import it."""
+        """The qualified name under which other files of the package import this module."""
         stem = Path(self.source.path).stem
         return ".".join(filter(None, (self.package, "" if stem == "__init__" else stem)))
 
     def owner(self, definition: ast.AST) -> Module:
-        """The module of a class that `bases` gave, or of a method of it."""
+        """Return the module that defines a class returned by `bases`, or one of its methods."""
         return self._owners.get(definition, self)
 
     def bases(self, cls: ast.ClassDef, *, followed: bool = True) -> tuple[ast.ClassDef, ...]:
-        """The class and its base classes, nearest first (left to right, depth first).
+        """Return the class and its base classes, nearest first (left to right, depth first).
 
-        followed  with those of other files of the package
+        followed  include base classes from other files of the package
         """
-        known = self._bases.get((cls, followed))
-        if known is None:
-            found: dict[ast.ClassDef, None] = {}
+        bases = self._bases.get((cls, followed))
+        if bases is None:
+            ordered: dict[ast.ClassDef, None] = {}
             stack = [cls]
             while stack:
-                one = stack.pop(0)
-                if one not in found:
-                    found[one] = None
-                    stack[:0] = [base for expr in one.bases for base in self._base(one, expr, followed)]
-            known = self._bases[cls, followed] = tuple(found)
-        return known
+                current = stack.pop(0)
+                if current not in ordered:
+                    ordered[current] = None
+                    stack[:0] = [base for expr in current.bases for base in self._find_base(current, expr, followed)]
+            bases = self._bases[cls, followed] = tuple(ordered)
+        return bases
 
-    def _base(self, cls: ast.ClassDef, expr: ast.expr, followed: bool) -> Iterator[ast.ClassDef]:
+    def _find_base(self, cls: ast.ClassDef, expr: ast.expr, followed: bool) -> Iterator[ast.ClassDef]:
+        """Yield the class that a base expression of `cls` names, or nothing; note which module defines the class."""
         owner = self.owner(cls)
         if isinstance(expr, ast.Name) and expr.id in owner.classes:
-            found, base = owner, owner.classes[expr.id]
+            home, base = owner, owner.classes[expr.id]
         else:
             qualified = owner.names.resolve(expr) if followed else None
-            other = self.imported(qualified) if qualified is not None else None
-            if other is None or not isinstance(other[1], ast.ClassDef):
+            definition = self.imported(qualified) if qualified is not None else None
+            if definition is None or not isinstance(definition[1], ast.ClassDef):
                 return
-            found, base = other[0], other[1]
-        if found is not self:
-            self._owners.update((one, found) for one in (base, *self.methods(base).values()))
+            home, base = definition[0], definition[1]
+        if home is not self:
+            self._owners.update((owned, home) for owned in (base, *self.methods(base).values()))
         yield base
 
     @cached_property
     def subclasses(self) -> Mapping[str, tuple[ast.ClassDef, ...]]:
-        """Direct and indirect subclasses in this file of each class."""
-        found: dict[str, list[ast.ClassDef]] = {}
+        """The direct and indirect subclasses in this file, by the name of the base class."""
+        subclasses_by_name: dict[str, list[ast.ClassDef]] = {}
         for cls in self.classes.values():
             for base in self.bases(cls, followed=False)[1:]:
-                found.setdefault(base.name, []).append(cls)
-        return {name: tuple(classes) for name, classes in found.items()}
+                subclasses_by_name.setdefault(base.name, []).append(cls)
+        return {name: tuple(classes) for name, classes in subclasses_by_name.items()}
 
     @cached_property
-    def custom(self) -> frozenset[str]:
-        """What the file defines for itself: names of properties, `__iter__` for iteration, `__add__` for operators."""
+    def custom_operations(self) -> frozenset[str]:
+        """Operations that the file defines itself and that may run any code.
+
+        They are the names of properties, `__iter__` for any iteration and `__add__` for any operator.
+        """
         text = self.source.text
-        found = set()
+        names = set()
         if b"yield" in text or b"def __iter__" in text or b"def __next__" in text:
-            found.add("__iter__")
+            names.add("__iter__")
         if _OPERATORS.search(text):
-            found.add("__add__")
+            names.add("__add__")
         if b"property" in text:
             functions = (node for node in statements(self.source.tree.body) if isinstance(node, ast.FunctionDef))
-            found.update(one.name for one in functions if _is_active_property(one))
-        return frozenset(found)
+            names.update(function.name for function in functions if _is_active_property(function))
+        return frozenset(names)
 
     def methods(self, cls: ast.ClassDef) -> dict[str, Function]:
-        return {one.name: one for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        return {
+            member.name: member for member in cls.body if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
 
     def all_methods(self, cls: ast.ClassDef) -> dict[str, Function]:
-        """The methods of a class and its bases, as an instance has them."""
-        return {name: method for one in reversed(self.bases(cls)) for name, method in self.methods(one).items()}
+        """Return the methods of a class and its bases by name, overridden ones left out."""
+        return {name: method for base in reversed(self.bases(cls)) for name, method in self.methods(base).items()}
 
     def words(self, definition: ast.ClassDef | Function) -> frozenset[bytes]:
-        """Every word in the text of a class or function of this file."""
-        found = self._words.get(definition)
-        if found is None:
+        """Return every word in the text of a class or function of this file."""
+        word_set = self._word_sets.get(definition)
+        if word_set is None:
             words = _WORD.findall(self.source.segment(definition))
-            found = self._words[definition] = frozenset(word.encode() for word in words)
-        return found
+            word_set = self._word_sets[definition] = frozenset(word.encode() for word in words)
+        return word_set
 
     def scope(self, cls: ast.ClassDef | None) -> Scope:
+        """Return the scope of the methods of a class, or of the functions outside classes (None)."""
         if cls is None:
             return Scope(
-                self.source, self.names, table(), {}, custom=self.custom, inlines=self.inlines,
-                inlinable=self._inlinable, imported=self._function,
+                self.source, self.names, table(), {}, custom_operations=self.custom_operations, inlines=self.inlines,
+                inlinable=self._inlinable, imported=self._imported_function,
             )  # fmt: skip
         methods = self.all_methods(cls)
-        overridden = {name for sub in self.subclasses.get(cls.name, ()) for name in self.methods(sub)}
-        customs = (self.owner(one).custom for one in self.bases(cls))
+        overridden = {name for subclass in self.subclasses.get(cls.name, ()) for name in self.methods(subclass)}
+        customs = (self.owner(base).custom_operations for base in self.bases(cls))
         return Scope(
-            self.source, self.names, table(), self.layers(cls), methods, self.custom.union(*customs),
+            self.source, self.names, table(), self.layers(cls), methods, self.custom_operations.union(*customs),
             frozenset(name for name in methods.keys() - overridden if self._is_final(cls, name)),
-            self.inlines, self._inlinable, self._function,
+            self.inlines, self._inlinable, self._imported_function,
         )  # fmt: skip
 
-    def _function(self, qualified: str) -> tuple[Scope, Function] | None:
-        """A function that the file imports from its package, with what it sees."""
+    def _imported_function(self, qualified: str) -> tuple[Scope, Function] | None:
+        """Return the scope and the definition of an imported function; None unless the package defines it."""
         if is_class_name(qualified):
             return None
-        other, function = self.imported(qualified) or (self, None)
+        home, function = self.imported(qualified) or (self, None)
         if function is None or isinstance(function, ast.ClassDef):
             return None
         scope = Scope(
-            other.source, other.names, table(), {}, custom=other.custom, inlines=self.inlines,
-            inlinable=other._inlinable, imported=self._function, home=other.dotted,
+            home.source, home.names, table(), {}, custom_operations=home.custom_operations, inlines=self.inlines,
+            inlinable=home._inlinable, imported=self._imported_function, home=home.dotted,
         )  # fmt: skip
         return scope, function
 
     def _is_final(self, cls: ast.ClassDef, name: str) -> bool:
-        """Whether `self.name` certainly is the method that this file shows: no guess is needed, nothing sets it."""
-        if name in self._set_somewhere:
+        """Return whether `self.name` is certainly a method found in this file, one that nothing overwrites."""
+        if name in self._attributes_set_anywhere:
             return False
-        one = cls
-        while name not in self.methods(one):
-            bases = [base.id for base in one.bases if isinstance(base, ast.Name)]
-            if len(one.bases) != 1 or not bases or bases[0] not in self.classes or name in self._assigned_names(one):
+        owner = cls
+        while name not in self.methods(owner):
+            bases = [base.id for base in owner.bases if isinstance(base, ast.Name)]
+            if (
+                len(owner.bases) != 1
+                or not bases
+                or bases[0] not in self.classes
+                or name in self._assigned_names(owner)
+            ):
                 return False
-            one = self.classes[bases[0]]
-        twice = sum(isinstance(statement, _FUNCTIONS) and statement.name == name for statement in one.body) > 1
-        return not twice and name not in self._assigned_names(one)
+            owner = self.classes[bases[0]]
+        is_redefined = (
+            sum(isinstance(statement, _FUNCTIONS) and statement.name == name for statement in owner.body) > 1
+        )
+        return not is_redefined and name not in self._assigned_names(owner)
 
     def _assigned_names(self, cls: ast.ClassDef) -> set[str]:
-        others = [one for one in cls.body if not isinstance(one, _FUNCTIONS)]
-        return {target.id for target in _targets(others) if isinstance(target, ast.Name)}
+        """Return the names that a class body assigns outside its methods."""
+        members = [member for member in cls.body if not isinstance(member, _FUNCTIONS)]
+        return {target.id for target in _assignment_targets(members) if isinstance(target, ast.Name)}
 
     @cached_property
-    def _set_somewhere(self) -> frozenset[str]:
-        """Names of attributes that the file sets on anything."""
-        return frozenset(name.decode() for found in _SET.finditer(self.source.text) for name in found.groups() if name)
+    def _attributes_set_anywhere(self) -> frozenset[str]:
+        """The names of all attributes that the file sets, on whatever object."""
+        return frozenset(
+            name.decode() for match in _ATTRIBUTE_STORE.finditer(self.source.text) for name in match.groups() if name
+        )
 
     def layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
-        """Layers of a class by path (`self.dropout`), its base classes' included."""
-        found = self._layers.get(cls.name)
-        if found is None:
-            self._layers[cls.name] = {}  # a class that refers to itself while its layers are made
-            found = self._layers[cls.name] = self._build(cls)
-        return found
+        """Return the layers of a class and its base classes by path (`self.dropout`)."""
+        layers = self._layers.get(cls.name)
+        if layers is None:
+            self._layers[cls.name] = {}  # ends the recursion for a class that refers to itself
+            layers = self._layers[cls.name] = self._build_layers(cls)
+        return layers
 
-    def _build(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
-        """Layers that the constructors of a class and its bases leave, methods resolved as in an instance."""
+    def _build_layers(self, cls: ast.ClassDef) -> Mapping[str, tuple[Layer, ...]]:
+        """Return the layers that the constructors of a class and its bases leave; methods are those of an instance."""
         order = self.bases(cls)
         merged: dict[str, list[Layer]] = {}
-        ran: set[ast.AST] = set()
-        built: dict[ast.ClassDef, Collection[str]] = {}
-        for one in reversed(order):
-            found = self._constructed(one, order, ran)
-            merged.update(found)
-            built[one] = found.keys()
-        for one in order:
-            # what a class of another file may do by such means is only held against the layers that it builds
-            seen = merged if self.owner(one) is self else {path: merged[path] for path in built[one]}
-            if not seen:
+        constructors: set[ast.AST] = set()
+        paths_by_class: dict[ast.ClassDef, Collection[str]] = {}
+        for base in reversed(order):
+            constructed = self._constructed_layers(base, order, constructors)
+            merged.update(constructed)
+            paths_by_class[base] = constructed.keys()
+        for base in order:
+            # a class of another file is taken to change, outside its constructor, only the layers that it builds
+            affected = merged if self.owner(base) is self else {path: merged[path] for path in paths_by_class[base]}
+            if not affected:
                 continue
-            for path in (*self._reassigned(one, ran), *self._shadowed(one, seen)):
-                # stored by a method that may run at any time, or by other means: its type is not known
-                if path in seen:
+            for path in (*self._reassigned_paths(base, constructors), *self._shadowed_paths(base, affected)):
+                # stored by a method that may run at any time, or not by an assignment: the type is unknown
+                if path in affected:
                     merged[path].append(Layer("", path))
         return {path: tuple(layers) for path, layers in merged.items()}
 
-    def _constructed(
-        self, cls: ast.ClassDef, order: tuple[ast.ClassDef, ...], ran: set[ast.AST]
+    def _constructed_layers(
+        self, cls: ast.ClassDef, order: tuple[ast.ClassDef, ...], constructors: set[ast.AST]
     ) -> dict[str, list[Layer]]:
-        """What the `__init__` of one class stores, with the methods that it calls on the instance."""
-        found: dict[str, list[Layer]] = {}
+        """Return the layers that `__init__` of a class and the methods that it calls on the instance store, by path.
+
+        The constructor and these methods are added to `constructors`.
+        """
+        layers: dict[str, list[Layer]] = {}
         pending = [(cls, self.methods(cls)["__init__"])] if "__init__" in self.methods(cls) else []
-        seen: set[ast.AST] = set()
+        visited: set[ast.AST] = set()
         while pending:
             owner, function = pending.pop()
-            if function in seen:
+            if function in visited:
                 continue
-            seen.add(function)
+            visited.add(function)
             body = self._constructor_body(owner, function)
-            pending += self._called(owner, order, function, body)
+            pending += self._called_methods(owner, order, function, body)
             home = self.owner(owner)
             for store in body.stores:
-                made = (*_stored_layers(*store), *self._by_function(home, *store))
-                here = home is self
-                found.setdefault(store[0], []).extend(made if here else (replace(one, lines=(0, 0)) for one in made))
-        ran |= seen
-        return found
+                stored_layers = (*_stored_layers(*store), *self._factory_layers(home, *store))
+                is_own_file = home is self
+                layers.setdefault(store[0], []).extend(
+                    stored_layers if is_own_file else (replace(layer, lines=(0, 0)) for layer in stored_layers)
+                )
+        constructors |= visited
+        return layers
 
-    def _by_function(
+    def _factory_layers(
         self, home: Module, path: str, guard: guards.Guard, value: Value, statement: ast.stmt
     ) -> Iterator[Layer]:
-        """Layers that a function of the file or its package may have made, and what else it may be."""
-        for one in (value, *(option for _, option in value.options)):
-            if one.node is not None and one.node.op == "call" and not one.layers:
-                made = made_by(self, home, one.node.spelling)
+        """Yield the layers that a called function may return, with an unknown layer as a further alternative.
+
+        The function is one of the file or its package; nothing is yielded when it returns no layer of `torch.nn`.
+        """
+        for candidate in (value, *(option for _, option in value.options)):
+            if candidate.node is not None and candidate.node.op == "call" and not candidate.layers:
+                layer_types = returned_layer_types(self, home, candidate.node.spelling)
                 lines = (statement.lineno, statement.end_lineno or statement.lineno)
-                yield from (Layer(name, path, {}, guard, lines=lines) for name in (*made, "") if made)
+                yield from (Layer(name, path, {}, guard, lines=lines) for name in (*layer_types, "") if layer_types)
 
     def _constructor_body(self, owner: ast.ClassDef, function: Function) -> Body:
+        """Return the body of a constructor or a method that it calls, from the cache if possible."""
         if self.owner(owner) is not self:
             return self.owner(owner)._constructor_body(owner, function)
         body = self._constructors.get(function)
         if body is None:
-            scope = Scope(self.source, self.names, table(), {}, self.methods(owner), self.custom)
+            scope = Scope(self.source, self.names, table(), {}, self.methods(owner), self.custom_operations)
             body = self._constructors[function] = lower_function(scope, function, function.name, method=True)
-            self._made.append(body)
+            self._lowered_bodies.append(body)
         return body
 
-    def _called(
+    def _called_methods(
         self, owner: ast.ClassDef, order: tuple[ast.ClassDef, ...], function: Function, body: Body
     ) -> Iterator[tuple[ast.ClassDef, Function]]:
-        """Methods that a constructor calls: `self.build()` as the instance's class has it, `super().build()` above."""
-        named = [
+        """Yield the methods that a constructor calls, each with its class.
+
+        `self.build()` is looked up from the instance's class on, `super().build()` above the `owner`.
+        """
+        calls = [
             (node.spelling[5:], order) for node in body.index.get("call", ()) if node.spelling.startswith("self.")
         ]
         above = order[order.index(owner) + 1 :]
         text = self.owner(owner).source.segment(function)
-        named += [(match[1], above) for match in _SUPER.finditer(text)]
-        for name, classes in named:
-            found = next((one for one in classes if name in self.methods(one)), None)
-            if found is not None:
-                yield found, self.methods(found)[name]
+        calls += [(match[1], above) for match in _SUPER_CALL.finditer(text)]
+        for name, classes in calls:
+            definer = next((candidate for candidate in classes if name in self.methods(candidate)), None)
+            if definer is not None:
+                yield definer, self.methods(definer)[name]
 
-    def _shadowed(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> list[str]:
-        """Layers that something else than a plain assignment may set or hide: their type is not known."""
+    def _shadowed_paths(self, cls: ast.ClassDef, paths: Mapping[str, list[Layer]]) -> list[str]:
+        """Return paths of layers of unknown type: something but a plain assignment may set or hide them."""
         home = self.owner(cls)
         text = home.source.segment(cls)
         dynamic = home._is_dynamic and home._sets_attributes(cls)
         containers = {
-            path for path, layers in paths.items() if any(one.type == "torch.nn.Sequential" for one in layers)
+            path for path, layers in paths.items() if any(layer.type == "torch.nn.Sequential" for layer in layers)
         }
-        changed = {found[1] for found in _CHANGED.finditer(text)} if containers else set()
-        functions = [one for one in cls.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
-        others = [one for one in cls.body if one not in functions]
-        names = {one.name for one in functions}
-        names |= {target.id for target in _targets(others) if isinstance(target, ast.Name)}
-        return [path for path in paths if dynamic or path in containers & changed or path.split(".")[1] in names]
+        changed_paths = {match[1] for match in _CONTAINER_CHANGE.finditer(text)} if containers else set()
+        functions = [member for member in cls.body if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)]
+        class_statements = [member for member in cls.body if member not in functions]
+        names = {member.name for member in functions}
+        names |= {target.id for target in _assignment_targets(class_statements) if isinstance(target, ast.Name)}
+        return [path for path in paths if dynamic or path in containers & changed_paths or path.split(".")[1] in names]
 
     def _sets_attributes(self, cls: ast.ClassDef) -> bool:
-        """Whether a class of this file sets attributes by other means than an assignment."""
-        found = self._dynamic.get(cls)
-        if found is None:
-            found = self._dynamic[cls] = _DYNAMIC.search(self.source.segment(cls)) is not None
-        return found
+        """Return whether a class of this file may set attributes by other means than an assignment."""
+        is_dynamic = self._dynamic_classes.get(cls)
+        if is_dynamic is None:
+            is_dynamic = self._dynamic_classes[cls] = _DYNAMIC.search(self.source.segment(cls)) is not None
+        return is_dynamic
 
     @cached_property
     def _is_dynamic(self) -> bool:
+        """True when the file contains a word that occurs in code that sets attributes without an assignment."""
         return any(word in self.source.text for word in _DYNAMIC_WORDS)
 
-    def _reassigned(self, cls: ast.ClassDef, constructors: set[ast.AST]) -> set[str]:
-        methods = (one for one in self.methods(cls).values() if one not in constructors and one.args.args)
+    def _reassigned_paths(self, cls: ast.ClassDef, constructors: set[ast.AST]) -> set[str]:
+        """Return the attributes (`self.x`) that methods of a class other than its `constructors` assign."""
+        methods = (method for method in self.methods(cls).values() if method not in constructors and method.args.args)
         home = self.owner(cls)
-        return {path for method in methods for path in home._assigned(method)}
+        return {path for method in methods for path in home._assigned_paths(method)}
 
-    def _assigned(self, method: Function) -> frozenset[str]:
-        """Attributes of the instance that a method stores."""
-        found = self._stores.get(method)
-        if found is None:
+    def _assigned_paths(self, method: Function) -> frozenset[str]:
+        """Return the attributes of the instance that a method assigns (`self.x`)."""
+        paths = self._stores.get(method)
+        if paths is None:
             receiver = method.args.args[0].arg
-            targets = (one for one in _targets(method.body) if isinstance(one, ast.Attribute))
-            found = self._stores[method] = frozenset(
-                f"self.{one.attr}" for one in targets if isinstance(one.value, ast.Name) and one.value.id == receiver
+            targets = (target for target in _assignment_targets(method.body) if isinstance(target, ast.Attribute))
+            paths = self._stores[method] = frozenset(
+                f"self.{target.attr}"
+                for target in targets
+                if isinstance(target.value, ast.Name) and target.value.id == receiver
             )
-        return found
+        return paths
 
     def release(self) -> None:
-        """Take apart what was made of the file, when it is no longer needed."""
-        for body in self._made:
+        """Release the values of all bodies of the file; they cannot be used afterwards."""
+        for body in self._lowered_bodies:
             body.release()
 
-    def structures(self, wanted: Wanted = lambda cls, function: True) -> Iterator[Structure]:
-        """One structure for each class, then one for each function; `wanted` chooses the functions to lower."""
+    def structures(self, is_wanted: FunctionFilter = lambda cls, function: True) -> Iterator[Structure]:
+        """Yield one structure for each class, then one for each function; lower those that `is_wanted` selects."""
         for cls in self.classes.values():
-            bodies = tuple(self._bodies(cls, wanted))
+            bodies = tuple(self._lower_methods(cls, is_wanted))
             if bodies:
                 yield Structure(cls.name, cls, self.layers(cls), bodies)
         for name, function in self.names.definitions.items():
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                bodies = tuple(self._nested(function, name, None, wanted))
+                bodies = tuple(self._lower_with_nested(function, name, None, is_wanted))
                 if bodies:
                     yield Structure(name, None, {}, bodies)
 
-    def _bodies(self, cls: ast.ClassDef, wanted: Wanted) -> Iterator[Body]:
+    def _lower_methods(self, cls: ast.ClassDef, is_wanted: FunctionFilter) -> Iterator[Body]:
         for name, method in self.methods(cls).items():
-            yield from self._nested(method, name, cls, wanted)
+            yield from self._lower_with_nested(method, name, cls, is_wanted)
 
-    def _nested(
-        self, function: Function, name: str, cls: ast.ClassDef | None, wanted: Wanted,
+    def _lower_with_nested(
+        self, function: Function, name: str, cls: ast.ClassDef | None, is_wanted: FunctionFilter,
         enclosing: frozenset[str] = frozenset(),
     ) -> Iterator[Body]:  # fmt: skip
-        if not wanted(cls, function):
+        """Yield the bodies of a function and of the functions nested in it, as far as `is_wanted` selects them."""
+        if not is_wanted(cls, function):
             return
-        static = any(isinstance(one, ast.Name) and one.id == "staticmethod" for one in function.decorator_list)
+        static = any(
+            isinstance(decorator, ast.Name) and decorator.id == "staticmethod" for decorator in function.decorator_list
+        )
         body = lower_function(self.scope(cls), function, name, cls is not None and not static, enclosing)
-        self._made.append(body)
+        self._lowered_bodies.append(body)
         yield body
         inner_functions = tuple(_inner_functions(function))
-        around = enclosing | local_names(function) if inner_functions else enclosing
+        names_in_scope = enclosing | local_names(function) if inner_functions else enclosing
         for inner in inner_functions:
-            yield from self._nested(inner, f"{name}.{inner.name}", None, wanted, around)
+            yield from self._lower_with_nested(inner, f"{name}.{inner.name}", None, is_wanted, names_in_scope)
 
 
 def _is_active_property(node: ast.FunctionDef) -> bool:
-    """A property that does more than read: its body is not one `return` without a call."""
-    if not any("property" in ast.unparse(one) for one in node.decorator_list):
+    """Return whether a method is a property that does more than read: its body is not one `return` without a call."""
+    if not any("property" in ast.unparse(decorator) for decorator in node.decorator_list):
         return False
-    body = [one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
-    reads = len(body) == 1 and isinstance(body[0], ast.Return)
-    return not reads or any(isinstance(one, ast.Call | ast.Yield | ast.NamedExpr) for one in ast.walk(body[0]))
+    body = [
+        statement
+        for statement in node.body
+        if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+    ]
+    is_return = len(body) == 1 and isinstance(body[0], ast.Return)
+    return not is_return or any(
+        isinstance(descendant, ast.Call | ast.Yield | ast.NamedExpr) for descendant in ast.walk(body[0])
+    )
 
 
-def _targets(body: list[ast.stmt]) -> Iterator[ast.expr]:
-    """Assignment targets of statements, nested ones included; expressions are not searched."""
+def _assignment_targets(body: list[ast.stmt]) -> Iterator[ast.expr]:
+    """Yield the assignment targets of statements, nested statements included; expressions are not searched."""
     for statement in statements(body):
         if isinstance(statement, ast.Expr | ast.Return | ast.If):
             continue
-        found = [*getattr(statement, "targets", ()), getattr(statement, "target", None)]
-        found += [item.optional_vars for item in getattr(statement, "items", ())]
-        while found:
-            target = found.pop()
+        pending = [*getattr(statement, "targets", ()), getattr(statement, "target", None)]
+        pending += [with_item.optional_vars for with_item in getattr(statement, "items", ())]
+        while pending:
+            target = pending.pop()
             if isinstance(target, ast.Tuple | ast.List):
-                found += target.elts
+                pending += target.elts
             elif target is not None:
                 yield target
 
 
 def _inner_functions(function: Function) -> Iterator[Function]:
+    """Yield the functions defined directly in a function, but not those in nested functions or classes."""
     stack: list[ast.AST] = list(function.body)
     while stack:
         node = stack.pop(0)
@@ -409,10 +454,11 @@ def _inner_functions(function: Function) -> Iterator[Function]:
 
 
 def _stored_layers(path: str, guard: guards.Guard, value: Value, statement: ast.stmt) -> Iterator[Layer]:
+    """Yield the layers that an attribute may hold after a store of `value`, one of type "" when it is unknown."""
     lines = (statement.lineno, statement.end_lineno or statement.lineno)
     for function in (value, *(option for _, option in value.options)):
         if function.origin == "global" and "." in function.name:
-            # a function kept as an attribute is called like a layer
+            # a function that is stored in an attribute is called like a layer
             yield Layer(function.name, path, {"value": function}, guard, lines=lines)
     if not value.layers and value.const is not None and value.origin not in ("global", "phi"):
         yield Layer("", path, {"value": value}, guard, lines=lines)

@@ -1,4 +1,4 @@
-"""Which classes of a model are a norm, whatever they are called."""
+"""Recognition of classes that compute an RMS norm, whatever their name."""
 
 from __future__ import annotations
 
@@ -8,57 +8,59 @@ from regraft.structure.lower import lower_function
 from regraft.structure.model import Body, Value
 from regraft.structure.module import Module
 
-# An op of Regraft that stands in the class already.
+# The op of Regraft that an already rewritten class calls.
 _KERNEL = "regraft.ops.rms_norm"
 _SQUARES = frozenset({"pow", "square", "mul"})
-_WORDS = (b"rsqrt", b"rms_norm")  # one of which is in the text
-# Steps between the reciprocal root and the mean of squares, and between these and the input.
+_WORDS = (b"rsqrt", b"rms_norm")  # the text of such a class contains one of them
+# Operations between the reciprocal root and the mean of squares, and between the mean and the input.
 _STEPS = frozenset({"add", "to", "mean", *_SQUARES})
 
 
 def is_rms_norm(module: Module, name: str) -> bool:
-    """Whether a layer's type is a class of the file, or of its package, that divides by a root mean square.
+    """Return whether a layer's type is a class of the file or its package that divides by a root mean square.
 
-    name  of the class in the file, or qualified
+    name  the name of the class in the file, or its qualified name
     """
-    known = module.rms_norms.get(name)
-    if known is None:
-        known = module.rms_norms[name] = _divides(module, name)
-    return known
+    is_norm = module.rms_norm_by_name.get(name)
+    if is_norm is None:
+        is_norm = module.rms_norm_by_name[name] = _has_rms_forward(module, name)
+    return is_norm
 
 
-def _divides(module: Module, name: str) -> bool:
-    here = module.classes.get(name)
-    home, cls = (module, here) if here is not None else module.imported(name) or (module, None)
+def _has_rms_forward(module: Module, name: str) -> bool:
+    """Return whether the name is that of a class whose `forward`, its own or inherited, computes an RMS norm."""
+    local = module.classes.get(name)
+    home, cls = (module, local) if local is not None else module.imported(name) or (module, None)
     if not isinstance(cls, ast.ClassDef):
         return False
-    own = next((one for one in home.bases(cls) if "forward" in home.methods(one)), None)
-    words = (home.owner(one).words(one) for one in home.all_methods(cls).values())
-    if own is None or all(one.isdisjoint(_WORDS) for one in words):
+    definer = next((base for base in home.bases(cls) if "forward" in home.methods(base)), None)
+    word_sets = (home.owner(method).words(method) for method in home.all_methods(cls).values())
+    if definer is None or all(word_set.isdisjoint(_WORDS) for word_set in word_sets):
         return False
-    owner = home.owner(own)
-    body = lower_function(owner.scope(own), owner.methods(own)["forward"], "forward", method=True)
-    normed = _is_normed(body)
+    owner = home.owner(definer)
+    body = lower_function(owner.scope(definer), owner.methods(definer)["forward"], "forward", method=True)
+    is_norm = _contains_rms_norm(body)
     body.release()
-    return normed
+    return is_norm
 
 
-def _is_normed(body: Body) -> bool:
+def _contains_rms_norm(body: Body) -> bool:
+    """Return whether a body computes a reciprocal root of a mean of squares, or calls the op of Regraft for it."""
     roots = (node.args["input"] for node in body.index.get("rsqrt", ()))
     ops = (node for node in body.index.get("call", ()) if node.spelling == _KERNEL)
     return any(_is_mean_square(root) for root in roots) or any(ops)
 
 
 def _is_mean_square(root: Value) -> bool:
-    """Whether a value is the mean of squares of a parameter, and a constant beside it."""
+    """Return whether a value is a mean of squares of parameters, attributes and constants, perhaps with a summand."""
     ops: set[str] = set()
     pending = [root]
     while pending:
-        one = pending.pop()
-        if one.node is None or one.node.op == "py.attr":
+        value = pending.pop()
+        if value.node is None or value.node.op == "py.attr":
             continue  # a parameter of the function, a constant, an attribute
-        if one.node.op not in _STEPS:
+        if value.node.op not in _STEPS:
             return False
-        ops.add(one.node.op)
-        pending += [value for name, value in one.node.args.items() if name in ("input", "other")]
+        ops.add(value.node.op)
+        pending += [operand for name, operand in value.node.args.items() if name in ("input", "other")]
     return "mean" in ops and not ops.isdisjoint(_SQUARES)

@@ -1,4 +1,4 @@
-"""The canonical operations of PyTorch: spellings, signatures, layers (from the generated `ops_table.json`)."""
+"""The canonical operations of PyTorch: spellings, signatures and layers, from the generated `ops_table.json`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ COMMUTATIVE = frozenset({"add", "mul"})
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a signature; `default` is meaningful when `optional`; `rest` is for `*args` and `**kwargs`."""
+    """One parameter of a signature; `default` counts only if `optional`; `starred` marks `*args` and `**kwargs`."""
 
     name: str
     keyword_only: bool
     optional: bool
     default: object = None
-    rest: bool = False
+    starred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A canonical operation: its signatures (longest first), the kind of its result, and whether it is random.
+    """A canonical operation.
 
-    variadic  the parameter that takes a sequence of integers, which may also be written as several arguments
+    signatures  the possible signatures, longest first
+    kind        the kind of the result (`tensor`, `int`, ...)
+    random      the operation draws random numbers
+    variadic    the parameter that takes a sequence of integers or, in its place, several integers; "" for none
     """
 
     name: str
@@ -42,7 +45,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class LayerType:
-    """A class of `torch.nn`: its constructor, and the operation it computes with the attributes that feed it."""
+    """A class of `torch.nn`.
+
+    init        the parameters of the constructor
+    op          the canonical operation that a call computes, None when there is none
+    attributes  the attributes of the layer that are arguments of the operation
+    """
 
     init: tuple[Parameter, ...]
     op: str | None
@@ -50,39 +58,39 @@ class LayerType:
 
 
 class OpTable:
-    """Look-ups in the generated table; one object a process."""
+    """Look-ups in the generated table, with one object per process."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self._ops: Mapping[str, Any] = data["ops"]
-        self.spellings: Mapping[str, str] = data["spellings"]
-        self._layers: Mapping[str, Any] = data["layers"]
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        self._ops: Mapping[str, Any] = tables["ops"]
+        self.spellings: Mapping[str, str] = tables["spellings"]
+        self._layers: Mapping[str, Any] = tables["layers"]
         self._cache: dict[str, Operation] = {}
         self._layer_cache: dict[str, LayerType] = {}
 
-    def spelled(self, qualified: str) -> str | None:
-        """Canonical operation of a qualified name."""
+    def canonical_op(self, qualified: str) -> str | None:
+        """Return the canonical operation of a qualified name; None when unknown."""
         return self.spellings.get(qualified)
 
     def method(self, name: str) -> str | None:
-        """Canonical operation of a tensor method."""
+        """Return the canonical operation of a tensor method; None when unknown."""
         return self.spellings.get("torch.Tensor." + name)
 
     def operation(self, name: str) -> Operation:
-        """The operation of a canonical name; KeyError when there is none."""
+        """Return the operation of a canonical name; raise KeyError when there is none."""
         if name not in self._cache:
             row = self._ops[name]
-            signatures = tuple(_parameters(one) for one in row["signatures"])
+            signatures = tuple(_parameters(rows) for rows in row["signatures"])
             self._cache[name] = Operation(
                 name, signatures, row.get("kind", "tensor"), row.get("random", False), row.get("variadic", "")
             )
         return self._cache[name]
 
     def layers_computing(self, op: str) -> tuple[str, ...]:
-        """Layer types whose call is the operation."""
+        """Return the layer types whose call computes an operation."""
         return tuple(name for name, row in self._layers.items() if row.get("op") == op)
 
     def layer(self, qualified: str) -> LayerType | None:
-        """The layer type of a qualified name such as `torch.nn.Dropout`."""
+        """Return the layer type of a qualified name such as `torch.nn.Dropout`; None if unknown."""
         if qualified not in self._layers:
             return None
         if qualified not in self._layer_cache:
@@ -94,6 +102,7 @@ class OpTable:
 
 
 def _parameters(rows: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
+    """Return the parameters of a signature from rows (name, kind) or (name, kind, default)."""
     return tuple(
         Parameter(row[0], row[1] != "p", len(row) > 2, row[2] if len(row) > 2 else None, row[1] in ("v", "w"))
         for row in rows
@@ -103,21 +112,24 @@ def _parameters(rows: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
 def bind(
     signatures: Sequence[tuple[Parameter, ...]], positional: Sequence[T], keywords: Mapping[str, T]
 ) -> tuple[dict[str, T], tuple[Parameter, ...]] | None:
-    """Arguments by parameter name, and the parameters left at their defaults, under the first signature that fits."""
+    """Return arguments by parameter name, and the omitted parameters, for the first signature that fits.
+
+    The result is None when no signature fits.
+    """
     for signature in signatures:
         places = [parameter for parameter in signature if not parameter.keyword_only]
-        rest = any(parameter.rest for parameter in signature)
-        if len(positional) > len(places) and not rest:
+        has_starred = any(parameter.starred for parameter in signature)
+        if len(positional) > len(places) and not has_starred:
             continue
         bound = {place.name: value for place, value in zip(places, positional, strict=False)}
         bound.update((str(number), value) for number, value in enumerate(positional) if number >= len(places))
         names = {parameter.name for parameter in signature}
-        if any(name in bound or (name not in names and not rest) for name in keywords):
+        if any(name in bound or (name not in names and not has_starred) for name in keywords):
             continue
         bound.update(keywords)
-        left = tuple(parameter for parameter in signature if parameter.name not in bound and not parameter.rest)
-        if all(parameter.optional for parameter in left):
-            return bound, left
+        omitted = tuple(parameter for parameter in signature if parameter.name not in bound and not parameter.starred)
+        if all(parameter.optional for parameter in omitted):
+            return bound, omitted
     return None
 
 
@@ -144,11 +156,11 @@ _DTYPES = frozenset(
 
 
 def is_dtype(qualified: str) -> bool:
-    """True for the name of a data type of PyTorch."""
+    """Return whether a qualified name is that of a data type of PyTorch."""
     return qualified.startswith("torch.") and qualified[6:] in _DTYPES
 
 
 @functools.cache
 def table() -> OpTable:
-    """The committed table."""
+    """Return the table of the package's `ops_table.json`."""
     return OpTable(json.loads(resources.files("regraft.structure").joinpath("ops_table.json").read_text("utf-8")))

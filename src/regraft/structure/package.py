@@ -1,7 +1,7 @@
-"""The files around a file: where the classes and functions are that it imports from its own package.
+"""The files of a package as one file reaches them: definitions of the classes and functions that it imports.
 
-A file without a package sees its neighbours in the same directory. Nothing is imported; what cannot be found or read
-stays unknown, as every other package does.
+A file without a package reaches the files in its directory. No code is imported; a file that cannot be found or read
+stays unknown, as do all files of other packages.
 """
 
 from __future__ import annotations
@@ -17,38 +17,40 @@ from regraft.source.cache_key import digest_of
 from regraft.source.names import Names
 from regraft.source.text import SourceError, SourceFile
 
-MAX_OPEN = 32  # parsed files that are kept for the next file of the same package
-MAX_STEPS = 6  # imports from file to file until a definition
+MAX_CACHED = 32  # parsed files that stay in the cache for other files of the package
+MAX_STEPS = 6  # names that are followed until a definition is found
 ABSENT = ""
 
 
 class Named(Protocol):
-    """What is made of a file has its module-level names."""
+    """The type of a parsed file, which has the module-level names."""
 
     @property
     def names(self) -> Names: ...
 
 
 T = TypeVar("T", bound=Named)
-_open: OrderedDict[tuple[Path, int, int], tuple[str, Any]] = OrderedDict()  # digest, and what was made of the file
+# the digest and the parsed file, by path, modification time and size
+_cache: OrderedDict[tuple[Path, int, int], tuple[str, Any]] = OrderedDict()
 
 
 class Package(Generic[T]):
-    """What one file can reach by its imports; `followed` remembers whose text that depends on.
+    """The files of a package that one file can reach by its imports.
 
-    make  what to make of a file that was found, and of its package's dotted name; kept for other files
+    make      parses a file, given its source and its package's dotted name; results are cached for other files
+    followed  the digests of the files that the answers depend on, by path; ABSENT for a file that does not exist
     """
 
     def __init__(self, path: str, package: str, make: Callable[[SourceFile, str], T]) -> None:
         self.name = package
         self.make = make
-        self.followed: dict[str, str] = {}  # digests by path; ABSENT where there was no such file
+        self.followed: dict[str, str] = {}
         self.exists = Path(path).is_file()
         self.file = Path(path).resolve()
         self.root = self.file.parents[package.count(".") + 1] if package else self.file.parent
 
-    def own(self, qualified: str) -> bool:
-        """Whether a qualified name may be one of the package's."""
+    def may_define(self, qualified: str) -> bool:
+        """Return whether a qualified name may be defined in the package."""
         first = qualified.lstrip(".").partition(".")[0]
         if not self.exists or not first:
             return False
@@ -57,13 +59,13 @@ class Package(Generic[T]):
         return first != "torch" and first not in sys.stdlib_module_names and not qualified.startswith("..")
 
     def locate(self, qualified: str) -> tuple[T, str] | None:
-        """The file that defines a qualified name, followed through imports from file to file, and its name there."""
+        """Return the file that defines a qualified name, and the name there, following imports; None if not found."""
         pending = [qualified]
         for _ in range(MAX_STEPS):
             if not pending:
                 return None
             parts = pending.pop(0).lstrip(".").split(".")
-            if not self.own(".".join(parts)) or len(parts) < 2:
+            if not self.may_define(".".join(parts)) or len(parts) < 2:
                 continue
             module, name = self._module(parts[:-1]), parts[-1]
             if module is None:
@@ -78,21 +80,23 @@ class Package(Generic[T]):
         return None
 
     def _module(self, parts: list[str]) -> T | None:
+        """Return the parsed file of a module, given the parts of its qualified name; None when there is none."""
         base = self.root.joinpath(*parts)
         for path in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
-            found = self._read(path)
-            if found is not None:
-                return found
+            module = self._read(path)
+            if module is not None:
+                return module
         return None
 
     def _read(self, path: Path) -> T | None:
+        """Return a parsed file, from the cache if possible; None when it is missing or cannot be parsed."""
         try:
             status = path.stat()
         except OSError:
             self.followed[str(path)] = ABSENT
             return None
         key = (path, status.st_mtime_ns, status.st_size)
-        entry = _open.get(key)
+        entry = _cache.get(key)
         if entry is None:
             source = text.read(path)
             package = ".".join(path.parent.relative_to(self.root).parts) if self.name else ""
@@ -100,22 +104,22 @@ class Package(Generic[T]):
                 entry = (digest(path), None)
             else:
                 entry = (digest_of(source.data), self.make(source, package))
-            _open[key] = entry
-            while len(_open) > MAX_OPEN:
-                _open.popitem(last=False)
-        _open.move_to_end(key)
+            _cache[key] = entry
+            while len(_cache) > MAX_CACHED:
+                _cache.popitem(last=False)
+        _cache.move_to_end(key)
         self.followed[str(path)] = entry[0]
-        found: T | None = entry[1]
-        return found
+        module: T | None = entry[1]
+        return module
 
 
 def is_class_name(qualified: str) -> bool:
-    """Whether a name is a class's by convention; whether it really is would cost reading its file."""
+    """Return whether a name is a class's by convention; to know for certain, its file would have to be read."""
     return qualified.rpartition(".")[2][:1].isupper()
 
 
 def digest(path: Path) -> str:
-    """Of a file's content; ABSENT when there is none."""
+    """Return the digest of a file's content; ABSENT when the file cannot be read."""
     try:
         return digest_of(path.read_bytes())
     except OSError:

@@ -1,4 +1,4 @@
-"""The number of dimensions of tensors, as far as the source tells."""
+"""The number of dimensions of tensors, as far as it follows from the source."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ MAX_STEPS = 200
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A number of dimensions; `certain` unless it is that of some branches only."""
+    """A number of dimensions; `certain` is False when only some of the branches have it."""
 
     number: int
     certain: bool = True
 
 
 def rank(value: Value) -> Rank | None:
-    """How many dimensions a tensor has; None where the source does not say."""
+    """Return the number of dimensions of a tensor; None when it does not follow from the source."""
     return _rank(value, [MAX_STEPS])
 
 
 def _rank(value: Value, budget: list[int]) -> Rank | None:
+    """Return the number of dimensions of a value; None when unknown or when the budget of steps is used up."""
     budget[0] -= 1
     if budget[0] < 0:
         return None
     if value.origin == "phi":
-        known = [_rank(option, budget) for _, option in value.options]
-        numbers = {one.number for one in known if one is not None}
-        certain = bool(value.options) and all(one is not None and one.certain for one in known)
+        option_ranks = [_rank(option, budget) for _, option in value.options]
+        numbers = {option_rank.number for option_rank in option_ranks if option_rank is not None}
+        certain = bool(value.options) and all(
+            option_rank is not None and option_rank.certain for option_rank in option_ranks
+        )
         return Rank(numbers.pop(), certain) if len(numbers) == 1 else None
     node = value.node
     if node is None:
@@ -48,40 +51,51 @@ def _rank(value: Value, budget: list[int]) -> Rank | None:
     args = node.args
     if node.op in _SHAPED:
         size = args.get(_SHAPED[node.op])
-        written = size is not None and size.items is not None and size.node is not None
-        if size is None or not written or isinstance(size.node.expr if size.node else None, ast.List):
-            return None  # a list may be changed before it is used
+        has_items = size is not None and size.items is not None and size.node is not None
+        if size is None or not has_items or isinstance(size.node.expr if size.node else None, ast.List):
+            return None  # a list may change before its use
         return Rank(len(size.items or ()))
     if node.op == "einsum" or (node.op == "call" and node.spelling in ("torch.einsum", "torch.functional.einsum")):
         equation = args.get("equation", args.get("0"))
         text = equation.const if equation is not None else MISSING
-        found = re.fullmatch(r"[a-zA-Z, ]*->\s*([a-zA-Z ]*)", text) if isinstance(text, str) else None
-        return Rank(len(found[1].replace(" ", ""))) if found else None
+        match = re.fullmatch(r"[a-zA-Z, ]*->\s*([a-zA-Z ]*)", text) if isinstance(text, str) else None
+        return Rank(len(match[1].replace(" ", ""))) if match else None
     if node.op in _BROADCASTING:
-        operands = [_rank(one, budget) for name, one in args.items() if name in ("input", "other")]
-        scalar = [one for name, one in args.items() if name in ("input", "other") and one.kind in ("int", "scalar")]
-        known_operands = [one for one in operands if one is not None]
-        if not known_operands or (node.op == "matmul" and min(one.number for one in known_operands) < 2):
+        ranks = [_rank(operand, budget) for name, operand in args.items() if name in ("input", "other")]
+        scalars = [
+            operand
+            for name, operand in args.items()
+            if name in ("input", "other") and operand.kind in ("int", "scalar")
+        ]
+        known_ranks = [operand_rank for operand_rank in ranks if operand_rank is not None]
+        if not known_ranks or (node.op == "matmul" and min(operand_rank.number for operand_rank in known_ranks) < 2):
             return None
-        everything = len(known_operands) + len(scalar) == len(operands)
-        number = max(one.number for one in known_operands)
-        return Rank(number, everything and all(one.certain for one in known_operands))
+        is_complete = len(known_ranks) + len(scalars) == len(ranks)
+        number = max(operand_rank.number for operand_rank in known_ranks)
+        return Rank(number, is_complete and all(operand_rank.certain for operand_rank in known_ranks))
     first = args.get("input")
     if first is None:
         return None
-    inner = _rank(first, budget)
-    if inner is None:
+    input_rank = _rank(first, budget)
+    if input_rank is None:
         return None
     if node.op in _KEEPING:
-        return inner
-    return Rank(inner.number + 1, inner.certain) if node.op == "unsqueeze" else None
+        return input_rank
+    return Rank(input_rank.number + 1, input_rank.certain) if node.op == "unsqueeze" else None
 
 
-def same_dimension(tensor: Value, one: object, other: object) -> Rank | None:
-    """The number of dimensions of `tensor` for which two dimensions are the same one; None when they are not."""
-    if type(one) is not int or type(other) is not int or (one < 0) == (other < 0):
+def same_dimension(tensor: Value, first: object, second: object) -> Rank | None:
+    """Return the rank of `tensor` if a dimension counted from the start and one counted from the end are the same.
+
+    The result is None when they differ, when both are counted from one side, or when the rank is unknown.
+    """
+    if type(first) is not int or type(second) is not int or (first < 0) == (second < 0):
         return None
-    found = rank(tensor)
-    if found is None or one % found.number != other % found.number or not -found.number <= min(one, other):
+    tensor_rank = rank(tensor)
+    if (
+        tensor_rank is None
+        or first % tensor_rank.number != second % tensor_rank.number
+        or not -tensor_rank.number <= min(first, second)
+    ):
         return None
-    return found if max(one, other) < found.number else None
+    return tensor_rank if max(first, second) < tensor_rank.number else None

@@ -1,11 +1,11 @@
-"""Which functions of a file are worth lowering: those whose text can contain every operation that some pattern needs.
+"""Selection of the functions worth lowering: those whose text may contain every operation that some pattern needs.
 
-The answer comes from the words of the text, so it may keep too much, never too little. An operation gets into a
-function in one of three ways, each of which leaves a word in its text or in that of a function it may inline:
+The selection is by the words of the text, so it may be too large, never too small. An operation gets into a function
+in one of three ways, each of which leaves a word in the function's text or in the text of a function it may inline:
 
 * by a name of the operation: `F.softmax`, `x.softmax`, a local name that the file imports it under;
 * by a call of an attribute whose layers (or functions, or choices of the configuration) may compute it;
-* by a call of a value that the function itself makes: `nn.GELU()(x)`, `act = ACT2FN[name]; act(x)`.
+* by a call of a value that the function itself builds: `nn.GELU()(x)`, `act = ACT2FN[name]; act(x)`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import cached_property
 
 from regraft.source.names import defaults, walk
 from regraft.source.text import SourceFile
-from regraft.structure.calls import CASTS, LIBRARY_OPS, OPERATOR_OPS, computes
+from regraft.structure.calls import CASTS, LIBRARY_OPS, OPERATOR_OPS, computed_op
 from regraft.structure.expressions import ACTIVATION_TABLES, ACTIVATIONS
 from regraft.structure.frame import Function
 from regraft.structure.model import Layer
@@ -28,17 +28,17 @@ from regraft.structure.norms import is_rms_norm
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
 
-_SPACED = bytes(byte if chr(byte).isalnum() or byte == ord("_") or byte > 127 else 32 for byte in range(256))
+_WORD_BYTES = bytes(byte if chr(byte).isalnum() or byte == ord("_") or byte > 127 else 32 for byte in range(256))
 _ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave no word
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One node that a pattern cannot do without.
+    """One node without which a pattern cannot match.
 
     op      canonical operation; `call` for a call of the function or layer `name`; `class` for a call of a layer whose
             class in the package is the norm `name`
-    chosen  a layer whose type is only known at run time may compute it
+    chosen  a layer whose type is only known at run time may meet the need
     """
 
     op: str
@@ -51,139 +51,156 @@ Needs = frozenset[Need]
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """Words that give a need away: names of the operation, and of what makes a layer that computes it."""
+    """Words that indicate a need.
+
+    direct  the names of the operation
+    makers  the names of the layer types and tables that build a layer which computes the operation
+    """
 
     direct: frozenset[bytes]
     makers: frozenset[bytes]
 
 
 class Relevance:
-    """Decides for the functions of one module whether any of several patterns may match in them."""
+    """A test of the functions of one module for whether any of the patterns may match in them."""
 
     def __init__(self, module: Module, patterns: Collection[Needs]) -> None:
         self.module = module
-        self.patterns = tuple(frozenset(one for one in needs if one.op not in _ANYWHERE) for needs in patterns)
-        self._words: dict[ast.AST, frozenset[bytes]] = {}
-        self._own: dict[str, dict[str, Function]] = {}
-        self._elsewhere: dict[bytes, frozenset[bytes]] = {}
-        self._calls: dict[ast.AST, _Calls] = {}
-        self._classes: dict[str, dict[Need, frozenset[bytes]] | None] = {}
+        self.patterns = tuple(frozenset(need for need in needs if need.op not in _ANYWHERE) for needs in patterns)
+        self._words_by_function: dict[ast.AST, frozenset[bytes]] = {}
+        self._methods_by_class: dict[str, dict[str, Function]] = {}
+        self._words_by_import: dict[bytes, frozenset[bytes]] = {}
+        self._calls_by_function: dict[ast.AST, _Calls] = {}
+        self._attributes_by_class: dict[str, dict[Need, frozenset[bytes]] | None] = {}
 
-    def wanted(self, cls: ast.ClassDef | None, function: Function) -> bool:
-        """Whether a pattern may match in a function of a class, or in one outside of classes."""
+    def may_match(self, cls: ast.ClassDef | None, function: Function) -> bool:
+        """Return whether a pattern may match in a function of a class, or outside classes (`cls` is None)."""
         if not all(self.patterns):
             return True  # a pattern of nothing but operators
         attributes = self._attributes(cls) if cls is not None else {}
         if attributes is None:
             return False
-        reached = self._reach([function], cls)
-        words = self._union(reached)
-        named, made = set(), set()
-        for need, spelled in self._vocabulary.items():
-            if not words.isdisjoint(spelled.direct) or not words.isdisjoint(attributes.get(need, ())):
-                named.add(need)
-            elif need.chosen or not words.isdisjoint(spelled.makers):
-                made.add(need)
-        if any(needs <= named for needs in self.patterns):
+        reached = self._reachable_functions([function], cls)
+        words = self._all_words(reached)
+        certain, built = set(), set()
+        for need, need_words in self._vocabulary.items():
+            if not words.isdisjoint(need_words.direct) or not words.isdisjoint(attributes.get(need, ())):
+                certain.add(need)
+            elif need.chosen or not words.isdisjoint(need_words.makers):
+                built.add(need)
+        if any(needs <= certain for needs in self.patterns):
             return True
-        return any(needs <= named | made for needs in self.patterns) and self._calls_what_it_makes(reached)
+        return any(needs <= certain | built for needs in self.patterns) and self._may_call_built_value(reached)
 
-    def _calls_what_it_makes(self, functions: Iterable[Function]) -> bool:
-        """Whether the functions may call a module or function that they built, chose or were given.
+    def _may_call_built_value(self, functions: Iterable[Function]) -> bool:
+        """Return whether the functions may call a module or function that they build, choose or receive.
 
-        That is a call of a local name, of an attribute that they store, or of what is neither name nor attribute.
+        The callee is then a local name, an attribute that the functions store, or neither a name nor an attribute.
         """
         bound: set[str] = set()
         called: set[str] = set()
         for function in functions:
-            found = self._calls.get(function)
-            if found is None:
-                found = self._calls[function] = _calls_of(function)
-            if found.other:
+            calls = self._calls_by_function.get(function)
+            if calls is None:
+                calls = self._calls_by_function[function] = _find_calls(function)
+            if calls.calls_other:
                 return True
-            bound |= found.bound
-            called |= found.called
+            bound |= calls.bound
+            called |= calls.called
         return not bound.isdisjoint(called)
 
     def _attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]] | None:
-        """Last names of a class's attributes that may meet each need; None when no pattern fits into the class."""
-        if cls.name not in self._classes:
-            self._classes[cls.name] = self._find_attributes(cls) if self._class_fits(cls) else None
-        return self._classes[cls.name]
+        """Return the last names of the attributes that may meet each need; None when no pattern fits the class."""
+        if cls.name not in self._attributes_by_class:
+            self._attributes_by_class[cls.name] = self._find_attributes(cls) if self._class_fits(cls) else None
+        return self._attributes_by_class[cls.name]
 
     def _class_fits(self, cls: ast.ClassDef) -> bool:
-        """Whether the text of a class and its bases has the words: what their constructors build stands there."""
+        """Return whether the text of a class and its bases contains words of all needs of one pattern.
+
+        The text includes the constructors, which build the layers.
+        """
         module, bases = self.module, self.module.bases(cls)
-        methods = [method for one in bases if module.owner(one) is module for method in module.methods(one).values()]
-        followed = (module.owner(one).words(one) for one in bases if module.owner(one) is not module)
-        words = self._union(self._reach(methods, cls)).union(*followed)
-        spelled = self._vocabulary
+        methods = [
+            method for base in bases if module.owner(base) is module for method in module.methods(base).values()
+        ]
+        imported_words = (module.owner(base).words(base) for base in bases if module.owner(base) is not module)
+        words = self._all_words(self._reachable_functions(methods, cls)).union(*imported_words)
+        vocabulary = self._vocabulary
         return any(
             all(
-                one.chosen or one.op == "class" or not words.isdisjoint(spelled[one].direct | spelled[one].makers)
-                for one in needs
+                need.chosen
+                or need.op == "class"
+                or not words.isdisjoint(vocabulary[need].direct | vocabulary[need].makers)
+                for need in needs
             )
             for needs in self.patterns
         )
 
     def _find_attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]]:
+        """Return the last names of the attributes whose layers may meet each need."""
         layers = self.module.layers(cls)
         return {
             need: frozenset(
                 path.rpartition(".")[2].encode()
-                for path, found in layers.items()
-                if any(self._meets(layer, need) for layer in found)
+                for path, alternatives in layers.items()
+                if any(self._may_meet(layer, need) for layer in alternatives)
             )
             for need in self._vocabulary
         }
 
-    def _meets(self, layer: Layer, need: Need) -> bool:
-        """Whether a layer, or a module inside it, may be what is needed."""
+    def _may_meet(self, layer: Layer, need: Need) -> bool:
+        """Return whether a layer, or a module inside it, may meet a need."""
         if layer.choice and need.chosen:
             return True
         if need.op in ("call", "class"):
-            known = layer.type == need.name if need.op == "call" else is_rms_norm(self.module, layer.type)
+            is_needed = layer.type == need.name if need.op == "call" else is_rms_norm(self.module, layer.type)
         else:
-            known = computes(layer.type) == need.op
-        return known or any(self._meets(item, need) for item in layer.items)
+            is_needed = computed_op(layer.type) == need.op
+        return is_needed or any(self._may_meet(inner, need) for inner in layer.items)
 
     # words
 
     @cached_property
     def _vocabulary(self) -> dict[Need, _Words]:
-        return {one: self._spelled(one) for needs in self.patterns for one in needs}
+        """The words that indicate each need of the patterns."""
+        return {need: self._need_words(need) for needs in self.patterns for need in needs}
 
-    def _spelled(self, need: Need) -> _Words:
+    def _need_words(self, need: Need) -> _Words:
+        """Return the words that indicate a need, with the local names of imports."""
         direct, makers = _table_words(need)
         for local, qualified in self.module.names.qualified.items():
             if qualified in direct:
                 direct = direct | {local}
             if qualified in makers:
                 makers = makers | {local}
-        return _Words(_last(direct), _last(makers))
+        return _Words(_last_parts(direct), _last_parts(makers))
 
-    def _union(self, functions: Iterable[Function]) -> frozenset[bytes]:
-        """Words of the functions, and of those of the package's other files that they may call."""
-        words = frozenset[bytes]().union(*(self._of(one) for one in functions))
-        return words.union(*(self._followed(word) for word in words & self._importable))
+    def _all_words(self, functions: Iterable[Function]) -> frozenset[bytes]:
+        """Return the words of the functions, and of the functions of other files of the package that they may call."""
+        words = frozenset[bytes]().union(*(self._function_words(function) for function in functions))
+        return words.union(*(self._imported_words(word) for word in words & self._importable))
 
-    def _followed(self, word: bytes) -> frozenset[bytes]:
-        found = self._elsewhere.get(word)
-        if found is None:
-            other = self.module.imported(self.module.names.qualified[word.decode()])
-            found = self._elsewhere[word] = self._words_elsewhere(*other) if other is not None else frozenset()
-        return found
+    def _imported_words(self, word: bytes) -> frozenset[bytes]:
+        """Return the words of an imported function, given its local name; none unless the package defines it."""
+        words = self._words_by_import.get(word)
+        if words is None:
+            definition = self.module.imported(self.module.names.qualified[word.decode()])
+            words = self._words_by_import[word] = (
+                self._collect_imported_words(*definition) if definition is not None else frozenset()
+            )
+        return words
 
-    def _words_elsewhere(self, module: Module, definition: ast.ClassDef | Function) -> frozenset[bytes]:
-        """Words of a function of another file, and of the functions that it may call; a class is not followed."""
+    def _collect_imported_words(self, module: Module, definition: ast.ClassDef | Function) -> frozenset[bytes]:
+        """Return the words of a function of another file and the functions that it may call; a class has none."""
         words: dict[ast.AST, frozenset[bytes]] = {}
         pending = [(module, definition)]
         while pending:
-            home, one = pending.pop()
-            if one in words or isinstance(one, ast.ClassDef):
+            home, current = pending.pop()
+            if current in words or isinstance(current, ast.ClassDef):
                 continue
-            words[one] = home.words(one)
-            for name in (word.decode() for word in words[one]):
+            words[current] = home.words(current)
+            for name in (word.decode() for word in words[current]):
                 if name in home.names.definitions:
                     pending.append((home, home.names.definitions[name]))
                 elif name in home.names.qualified:
@@ -192,74 +209,87 @@ class Relevance:
 
     @cached_property
     def _importable(self) -> frozenset[bytes]:
-        """Local names of functions that the file imports from its package."""
-        own, qualified = self.module.around.own, self.module.names.qualified.items()
-        return frozenset(name.encode() for name, full in qualified if not is_class_name(full) and own(full))
+        """The local names of functions that the file imports from its package."""
+        is_own, qualified = self.module.package_files.may_define, self.module.names.qualified.items()
+        return frozenset(
+            name.encode()
+            for name, qualified_name in qualified
+            if not is_class_name(qualified_name) and is_own(qualified_name)
+        )
 
-    def _of(self, function: Function) -> frozenset[bytes]:
-        found = self._words.get(function)
-        if found is None:
-            found = self._words[function] = _words_of(self.module.source, function)
-        return found
+    def _function_words(self, function: Function) -> frozenset[bytes]:
+        """Return the words of a function of the file, from the cache if possible."""
+        words = self._words_by_function.get(function)
+        if words is None:
+            words = self._words_by_function[function] = _read_words(self.module.source, function)
+        return words
 
-    def _reach(self, functions: Iterable[Function], cls: ast.ClassDef | None) -> tuple[Function, ...]:
-        """The functions, and those of the file that they may call, directly or not."""
+    def _reachable_functions(self, functions: Iterable[Function], cls: ast.ClassDef | None) -> tuple[Function, ...]:
+        """Return the functions and the functions of the file that they may call, directly or indirectly."""
         methods = self._methods(cls) if cls is not None else {}
-        found: dict[Function, None] = {}
+        reached: dict[Function, None] = {}
         pending = list(functions)
         while pending:
-            one = pending.pop()
-            if one in found:
+            function = pending.pop()
+            if function in reached:
                 continue
-            found[one] = None
-            for word in self._of(one) & self._callable:
+            reached[function] = None
+            for word in self._function_words(function) & self._callable_names:
                 name = word.decode()
-                pending += [known[name] for known in (methods, self._functions) if name in known]
-        return tuple(found)
+                pending += [definitions[name] for definitions in (methods, self._functions) if name in definitions]
+        return tuple(reached)
 
     def _methods(self, cls: ast.ClassDef) -> dict[str, Function]:
-        """Methods of a class and its bases in this file."""
-        found = self._own.get(cls.name)
-        if found is None:
-            everything = self.module.all_methods(cls).items()
-            found = self._own[cls.name] = {n: one for n, one in everything if self.module.owner(one) is self.module}
-        return found
+        """Return the methods of a class and its bases that this file defines, by name."""
+        methods = self._methods_by_class.get(cls.name)
+        if methods is None:
+            all_methods = self.module.all_methods(cls).items()
+            methods = self._methods_by_class[cls.name] = {
+                name: method for name, method in all_methods if self.module.owner(method) is self.module
+            }
+        return methods
 
     @cached_property
     def _functions(self) -> dict[str, Function]:
+        """The functions at the top level of the file by name."""
         definitions = self.module.names.definitions.items()
-        return {name: one for name, one in definitions if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+        return {
+            name: definition
+            for name, definition in definitions
+            if isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
 
     @cached_property
-    def _callable(self) -> frozenset[bytes]:
-        """Names of all functions and methods of the file."""
+    def _callable_names(self) -> frozenset[bytes]:
+        """The names of all functions and methods of the file."""
         methods = (name for cls in self.module.classes.values() for name in self.module.methods(cls))
         return frozenset(name.encode() for name in (*self._functions, *methods))
 
 
 @functools.cache
 def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
-    """Qualified names of a need's operation, and of the layer types and tables that make a layer computing it."""
+    """Return the qualified names of a need's operation, and of the layer types and tables that build its layer."""
     if need.op == "class":
         return frozenset(), frozenset()
     if need.op == "call":
-        layer = table().layer(need.name) is not None
-        return frozenset({need.name}), frozenset({need.name}) if layer else frozenset()
+        is_layer = table().layer(need.name) is not None
+        return frozenset({need.name}), frozenset({need.name}) if is_layer else frozenset()
     direct = {name for name, op in (*table().spellings.items(), *LIBRARY_OPS.items()) if op == need.op}
     if need.op == "to":
         direct |= {*CASTS, "type", "type_as", "to"}
     makers = set(table().layers_computing(need.op))
-    if any(computes(one) == need.op for one in ACTIVATIONS.values()):
+    if any(computed_op(layer_type) == need.op for layer_type in ACTIVATIONS.values()):
         makers |= ACTIVATION_TABLES
     return frozenset(direct), frozenset(makers)
 
 
-def _last(names: Iterable[str]) -> frozenset[bytes]:
+def _last_parts(names: Iterable[str]) -> frozenset[bytes]:
+    """Return the last part of each qualified name, encoded."""
     return frozenset(name.rpartition(".")[2].encode() for name in names)
 
 
-def _words_of(source: SourceFile, function: Function) -> frozenset[bytes]:
-    """Every word of a function's body, its docstring left out, and the names that its parameters have for defaults."""
+def _read_words(source: SourceFile, function: Function) -> frozenset[bytes]:
+    """Return every word of a function's body without its docstring, and the names that are default values."""
     body = function.body
     first = body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(body) > 1:
@@ -268,27 +298,30 @@ def _words_of(source: SourceFile, function: Function) -> frozenset[bytes]:
     text = source.text[start:end]
     if not text.isascii():  # Python normalises identifiers
         text = unicodedata.normalize("NFKC", text.decode()).encode()
-    named = (one for _, one in defaults(function.args) if isinstance(one, ast.Name | ast.Attribute))
-    words = [(one.id if isinstance(one, ast.Name) else one.attr).encode() for one in named]
-    return frozenset(words).union(text.translate(_SPACED).split())
+    named_defaults = (
+        default for _, default in defaults(function.args) if isinstance(default, ast.Name | ast.Attribute)
+    )
+    words = [(default.id if isinstance(default, ast.Name) else default.attr).encode() for default in named_defaults]
+    return frozenset(words).union(text.translate(_WORD_BYTES).split())
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
     """Names and attributes (with a dot before them) that a function binds, and those that it calls.
 
-    other  it calls something that is neither
+    calls_other  the function calls something that is neither a name nor an attribute
     """
 
     bound: frozenset[str]
     called: frozenset[str]
-    other: bool
+    calls_other: bool
 
 
-def _calls_of(function: Function) -> _Calls:
+def _find_calls(function: Function) -> _Calls:
+    """Return the names and attributes that a function binds and calls."""
     bound: set[str] = set()
     called: set[str] = set()
-    other = False
+    calls_other = False
     for node in walk(function):
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute):
@@ -296,11 +329,11 @@ def _calls_of(function: Function) -> _Calls:
             elif isinstance(node.func, ast.Name):
                 called.add(node.func.id)
             else:
-                other = True
+                calls_other = True
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             bound.add(node.id)
         elif isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
             bound.add(f".{node.attr}")
         elif isinstance(node, ast.arg):
             bound.add(node.arg)
-    return _Calls(frozenset(bound), frozenset(called), other)
+    return _Calls(frozenset(bound), frozenset(called), calls_other)

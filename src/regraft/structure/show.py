@@ -1,4 +1,4 @@
-"""A structure in the notation of the DSL: with guards, or as one sequence for each feasible path."""
+"""Structures in the notation of the DSL: with guards, or as one sequence of nodes for each feasible path."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ class PathStructure:
 
 
 def layer_nodes(structure: Structure, body: Body | None = None) -> tuple[SyntaxNode, ...]:
-    """Constructions of the layers (of those that `body` calls, when given)."""
+    """Return the constructions of a structure's layers, or only of the layers that `body` calls."""
     called = None
     if body is not None:
         called = {node.layer.name.split("[")[0] for node in body.nodes if node.layer is not None}
-    found = []
+    nodes = []
     for path, layers in structure.layers.items():
         for layer in layers:
             if layer.type and (called is None or path in called):
-                found.append(_layer_node(layer))
-    return tuple(found)
+                nodes.append(_layer_node(layer))
+    return tuple(nodes)
 
 
 def _layer_node(layer: Layer) -> SyntaxNode:
+    """Return the construction of a layer as a node of the DSL."""
     namer = _Namer({})
     if layer.choice:
         callee: Operand = Item(Ref(layer.type), namer.operand(layer.args["key"]))
@@ -52,41 +53,42 @@ def _layer_node(layer: Layer) -> SyntaxNode:
 
 
 def body_nodes(body: Body) -> tuple[SyntaxNode, ...]:
-    """The nodes of a function in order, each with its guard; φ values appear as `phi(...)` nodes."""
+    """Return the nodes of a function in order, each with its guard; φ values appear as `phi(...)` nodes."""
     shown = _shown(body)
     namer = _Namer(_names(body, shown), {})
-    found = []
+    nodes = []
     for node in shown:
         for phi in _new_phis(node, namer):
-            found.append(phi)
-        found.append(_node(node, namer, _condition(node.guard)))
-    return tuple(found)
+            nodes.append(phi)
+        nodes.append(_node(node, namer, _condition(node.guard)))
+    return tuple(nodes)
 
 
 def paths(body: Body) -> tuple[PathStructure, ...] | None:
-    """One node sequence for each feasible path that differs from the others; None when there are too many."""
+    """Return the different node sequences of all feasible paths; None when there are too many atoms."""
     shown = _shown(body)
-    deciding: list[Guard] = [node.guard for node in shown]
-    deciding += [guard for node in shown for phi in _phis(node) for guard, _ in phi.options]
-    choices = guards.assignments(deciding, MAX_PATH_ATOMS)
-    if choices is None:
+    path_guards: list[Guard] = [node.guard for node in shown]
+    path_guards += [guard for node in shown for phi in _phis(node) for guard, _ in phi.options]
+    assignments = guards.assignments(path_guards, MAX_PATH_ATOMS)
+    if assignments is None:
         return None
-    found: dict[tuple[str, ...], PathStructure] = {}
-    for assignment in choices:
+    path_by_text: dict[tuple[str, ...], PathStructure] = {}
+    for assignment in assignments:
         active = [node for node in shown if guards.evaluate(node.guard, assignment)]
         namer = _Namer(_names(body, active), assignment)
         nodes = tuple(_node(node, namer, None) for node in active)
         text = tuple(print_node(node) for node in nodes)
-        found.setdefault(text, PathStructure(_describe(assignment), nodes))
-    return tuple(found.values())
+        path_by_text.setdefault(text, PathStructure(_describe(assignment), nodes))
+    return tuple(path_by_text.values())
 
 
 def _describe(assignment: Mapping[Atom, bool]) -> str:
+    """Return the condition of an assignment as text."""
     return " and ".join(atom.text if value else guards.text(guards.negate(atom)) for atom, value in assignment.items())
 
 
 def _shown(body: Body) -> list[Node]:
-    """Tensor operations, layers and calls on tensors; glue is left out."""
+    """Return the nodes to show: tensor operations, calls of layers and of methods of `self`, but no glue."""
     return [node for node in body.nodes if _is_shown(node)]
 
 
@@ -99,14 +101,14 @@ def _is_shown(node: Node) -> bool:
 
 
 def _phis(node: Node) -> Iterator[Value]:
-    """φ values that a node depends on, directly or through other φ values and unshown glue."""
-    seen: set[Value] = set()
+    """Yield the φ values that a node depends on, directly or through other φ values and hidden glue."""
+    visited: set[Value] = set()
     pending = list(node.args.values())
     while pending:
         value = pending.pop()
-        if value in seen:
+        if value in visited:
             continue
-        seen.add(value)
+        visited.add(value)
         if value.origin == "phi":
             yield value
             pending += [option for _, option in value.options]
@@ -115,6 +117,7 @@ def _phis(node: Node) -> Iterator[Value]:
 
 
 def _new_phis(node: Node, namer: _Namer) -> Iterator[SyntaxNode]:
+    """Yield a `phi(...)` node for each argument of a node that is a φ value not shown before."""
     for value in node.args.values():
         if value.origin == "phi" and value not in namer.joined and value.options:
             namer.joined.add(value)
@@ -123,7 +126,7 @@ def _new_phis(node: Node, namer: _Namer) -> Iterator[SyntaxNode]:
 
 
 def _names(body: Body, shown: Sequence[Node]) -> dict[Value, str]:
-    """SSA names: the source's name, numbered when it is bound to several values; `t1`, `t2` for the others."""
+    """Return the SSA names of values: the source's name, numbered from the second value on, else `t1`, `t2`, ..."""
     counts: dict[str, int] = {}
     names: dict[Value, str] = {}
     events = sorted((event.time, name, event.value) for name, log in body.log.items() for event in log)
@@ -141,44 +144,46 @@ def _names(body: Body, shown: Sequence[Node]) -> dict[Value, str]:
 
 @dataclass(slots=True)
 class _Namer:
-    """Operands for values; on a path (`assignment` not empty) a φ value is the option that the path takes."""
+    """A mapping of values to operands; on a path (`assignment` not empty) a φ value is the option of that path."""
 
     names: Mapping[Value, str]
     assignment: Mapping[Atom, bool] = field(default_factory=dict)
     joined: set[Value] = field(default_factory=set)
 
     def operand(self, value: Value) -> Operand:
-        value = self._taken(value)
+        """Return the operand for a value; a wildcard when the notation has none."""
+        value = self._select_option(value)
         if value in self.names:
             return Ref(self.names[value])
         if value.const is MISSING or value.origin == "path":
-            return self._computed(value)
+            return self._unnamed_operand(value)
         return Const(value.const) if isinstance(value.const, int | float | str | bool | None) else Wildcard()
 
-    def _taken(self, value: Value) -> Value:
-        """What a φ value is on this path; a φ that a loop carries stays itself."""
-        seen: set[Value] = set()
+    def _select_option(self, value: Value) -> Value:
+        """Return the option of a φ value on this path; a loop-carried φ stays itself, as does any other value."""
+        visited: set[Value] = set()
         while value.origin == "phi" and self.assignment:
-            if value in seen:
+            if value in visited:
                 return value
-            seen.add(value)
-            taken = [option for guard, option in value.options if guards.evaluate(guard, dict(self.assignment))]
-            if not taken:
+            visited.add(value)
+            options = [option for guard, option in value.options if guards.evaluate(guard, dict(self.assignment))]
+            if not options:
                 return value
-            value = taken[0]
+            value = options[0]
         return value
 
-    def _computed(self, value: Value) -> Operand:
+    def _unnamed_operand(self, value: Value) -> Operand:
+        """Return the operand for a value without an SSA name: a path, an attribute, a tuple, an item or a wildcard."""
         if value.origin in ("path", "global", "param") and _DOTTED.fullmatch(value.name):
             return Ref(value.name)
         node = value.node
         if node is not None and node.op == "py.attr":
             base = self.operand(node.args["base"])
             if isinstance(base, Ref) and base.path == node.args["base"].name:
-                return Ref(f"{base.path}.{node.spelling}")  # of a parameter or an import, as the source has it
+                return Ref(f"{base.path}.{node.spelling}")  # of a parameter or an import, as in the source
             return base if isinstance(base, Wildcard) else Attr(base, node.spelling)
         if node is not None and node.op == "py.tuple" and value.items is not None:
-            return Group(tuple(self.operand(item) for item in value.items))
+            return Group(tuple(self.operand(element) for element in value.items))
         if node is not None and node.op == "py.item" and "index" in node.args:
             base, index = self.operand(node.args["base"]), self.operand(node.args["index"])
             return base if isinstance(base, Wildcard) else Item(base, index)
@@ -186,16 +191,17 @@ class _Namer:
 
 
 def _node(node: Node, namer: _Namer, guard: Condition | None) -> SyntaxNode:
+    """Return a node of the structure as a node of the DSL."""
     outputs = _outputs(node, namer)
     if node.layer is not None:
         kinds = {layer.source or layer.type for layer in node.layer.layers}
-        known = len(kinds) == 1 and kinds != {""}
-        callee: Operand | str = Ref(node.layer.layers[0].type if known else node.layer.name or "module")
+        is_known = len(kinds) == 1 and kinds != {""}
+        callee: Operand | str = Ref(node.layer.layers[0].type if is_known else node.layer.name or "module")
         if len(kinds) == 1 and node.layer.layers[0].choice:
             layer = node.layer.layers[0]
             callee = Item(Ref(layer.type), _Namer({}).operand(layer.args["key"]))
-        given = [node.args["input"]] if "input" in node.args else list(node.args.values())
-        return SyntaxNode(Apply(callee, tuple(namer.operand(one) for one in given)), outputs, guard=guard)
+        inputs = [node.args["input"]] if "input" in node.args else list(node.args.values())
+        return SyntaxNode(Apply(callee, tuple(namer.operand(argument) for argument in inputs)), outputs, guard=guard)
     if node.op in _SYMBOLS and node.spelling == node.op:
         named_operands = ("input", "other", "exponent")
         operands = tuple(namer.operand(node.args[name]) for name in named_operands if name in node.args)
@@ -211,10 +217,14 @@ def _node(node: Node, namer: _Namer, guard: Condition | None) -> SyntaxNode:
 
 
 def _outputs(node: Node, namer: _Namer) -> tuple[Operand, ...]:
-    """The output, or the names that it is unpacked into."""
-    items = node.output.items
-    if items and not node.output.names and all(item.node is not None and item.node.op == "py.item" for item in items):
-        return tuple(namer.operand(item) for item in items)
+    """Return the output of a node, or the operands that it is unpacked into."""
+    elements = node.output.items
+    if (
+        elements
+        and not node.output.names
+        and all(element.node is not None and element.node.op == "py.item" for element in elements)
+    ):
+        return tuple(namer.operand(element) for element in elements)
     return (namer.operand(node.output),)
 
 
@@ -227,33 +237,35 @@ def _formula(guard: Guard) -> Condition:
         return Not(_formula(guard.operand))
     if isinstance(guard, Atom):
         return _test(guard)
-    parts = tuple(_flat(guard.operands, type(guard)))
+    parts = tuple(_flat_operands(guard.operands, type(guard)))
     if len(parts) == 1:
         return parts[0]
     if not parts:
         return Test(Const(isinstance(guard, guards.And)))
-    make: Callable[[tuple[Condition, ...]], Condition] = And if isinstance(guard, guards.And) else Or
-    return make(parts)
+    connective: Callable[[tuple[Condition, ...]], Condition] = And if isinstance(guard, guards.And) else Or
+    return connective(parts)
 
 
-def _flat(operands: Sequence[Guard], kind: type) -> Iterator[Condition]:
-    for one in operands:
-        if isinstance(one, kind) and not isinstance(one, Atom | guards.Not):
-            yield from _flat(one.operands, kind)
+def _flat_operands(operands: Sequence[Guard], kind: type) -> Iterator[Condition]:
+    """Yield the operands of a conjunction or disjunction as conditions, nested ones of the same kind taken apart."""
+    for operand in operands:
+        if isinstance(operand, kind) and not isinstance(operand, Atom | guards.Not):
+            yield from _flat_operands(operand.operands, kind)
         else:
-            yield _formula(one)
+            yield _formula(operand)
 
 
 def _test(atom: Atom) -> Condition:
+    """Return an atom as a test of the DSL."""
     text, operator, argument = atom.text, None, None
     if atom.kind == "none":
         text, operator, argument = text.removesuffix(" is None"), "is", Const(None)
     elif atom.kind == "eq" and isinstance(atom.argument, int | float | str | bool | None):
         text, operator, argument = text.split(" == ")[0], "==", Const(atom.argument)
     elif atom.kind in guards.ORDERS and isinstance(atom.argument, int | float):
-        written = _COMPARED.fullmatch(text)
-        if written is not None:
-            text, operator, argument = written[1], written[2], Const(atom.argument)
-    # anything that is not a plain name is quoted: the text of the source, not analysed
+        comparison = _COMPARED.fullmatch(text)
+        if comparison is not None:
+            text, operator, argument = comparison[1], comparison[2], Const(atom.argument)
+    # anything but a plain name is quoted: it is text of the source that is not analysed
     left: Operand = Ref(text) if _DOTTED.fullmatch(text) else Const(text)
     return Test(left, operator, argument)

@@ -1,7 +1,7 @@
-"""End what a process has started, also what has left its process group.
+"""End the processes that a process has started, also those that have left its process group.
 
-On Linux a process is found by its parent, or by a mark in the environment that it was started with. Elsewhere nothing
-is found, and only process groups end.
+On Linux a process is found by its parent, or by a mark in the environment that it was started with. Elsewhere no
+process is found, and only process groups end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PAUSE = 0.01
 
 
 def adopt_orphans() -> None:
-    """Let what this process starts stay below it when the processes in between end; Linux only."""
+    """Become the parent of descendants whose own parents end; Linux only."""
     if sys.platform == "linux":
         import ctypes
 
@@ -30,46 +30,48 @@ def adopt_orphans() -> None:
 
 
 def end_descendants(pid: int, mark: str = "") -> None:
-    """Kill the processes below `pid`, not itself, and those that were started with this mark, until there are none.
+    """Kill the processes below `pid`, not `pid` itself, and those that were started with this mark, until there are
+    none.
 
-    One that was started with another environment is not found once `pid` has ended.
+    A process that was started with another environment is not found once `pid` has ended.
     """
     for _ in range(_ROUNDS):
-        family = _below(pid) | (_marked(mark) - {pid, os.getpid()} if mark else set())
-        if not family:
+        processes = _descendants(pid) | (_marked_processes(mark) - {pid, os.getpid()} if mark else set())
+        if not processes:
             return
-        for number in family:
+        for number in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(number, signal.SIGKILL)
         time.sleep(_PAUSE)
 
 
-def _below(pid: int) -> set[int]:
-    """Descendants of a process that have not ended."""
+def _descendants(pid: int) -> set[int]:
+    """Return the process ids of the descendants of a process that have not ended."""
     children: dict[int, list[int]] = {}
     ended = set()
-    for entry in _entries():
+    for entry in _process_folders():
         fields = _read(entry / "stat").rpartition(b")")[2].split()
         if len(fields) > 1:
             number = int(entry.name)
             children.setdefault(int(fields[1]), []).append(number)
             ended |= {number} if fields[0] in (b"Z", b"X") else set()
-    found: set[int] = set()
+    descendants: set[int] = set()
     pending = [pid]
     while pending:
-        new = set(children.get(pending.pop(), ())) - found
-        found |= new
-        pending += new
-    return found - ended
+        new_children = set(children.get(pending.pop(), ())) - descendants
+        descendants |= new_children
+        pending += new_children
+    return descendants - ended
 
 
-def _marked(mark: str) -> set[int]:
-    """Processes that were started with a mark in their environment."""
-    wanted = f"{MARK}={mark}".encode()
-    return {int(entry.name) for entry in _entries() if wanted in _read(entry / "environ").split(b"\0")}
+def _marked_processes(mark: str) -> set[int]:
+    """Return the ids of the processes that were started with a mark in their environment."""
+    assignment = f"{MARK}={mark}".encode()
+    return {int(entry.name) for entry in _process_folders() if assignment in _read(entry / "environ").split(b"\0")}
 
 
-def _entries() -> list[Path]:
+def _process_folders() -> list[Path]:
+    """Return the folder of each process below `/proc`; empty where the system has no `/proc`."""
     try:
         return [entry for entry in _PROC.iterdir() if entry.name.isdigit()]
     except OSError:  # there is no such folder on this system
@@ -77,7 +79,8 @@ def _entries() -> list[Path]:
 
 
 def _read(path: Path) -> bytes:
+    """Return the bytes of a file of a process, empty where the process has ended or belongs to another user."""
     try:
         return path.read_bytes()
-    except OSError:  # the process has ended since, or is another user's
+    except OSError:  # the process has ended, or is another user's
         return b""

@@ -1,4 +1,4 @@
-"""The side that never imports torch: compare texts, run the child, turn its findings into verdicts."""
+"""The side that never imports torch: compare texts, run the child and turn the child's findings into verdicts."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from regraft.verify.types import (
 
 _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
-_FINISH = 0.9  # of the time on the clock, after which the child saves what it has
+_FINISH = 0.9  # part of the time on the clock after which the child saves its results
 _DEPTH = 3
 _NOT_CHANGED = ("original", "mutant")  # sides of a run whose crash says nothing about the changed version
-_FEWEST_MUTANTS = 4  # from which on half of them have to be killed
+_FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
 MEMORY_LIMIT = 8 * 1024**3
 HALVES = ("bfloat16", "float16")
 
@@ -55,45 +55,47 @@ def verify(
 ) -> tuple[Verdict, ...]:
     """Run the file `original` and its version `changed` side by side; return one verdict per changed definition.
 
-    `driver` is `module:function` (or `file.py:function`): called with either version's module it returns
-    `(model, calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are
-    brought to life from configuration classes and constructor signatures. `time_limit` is in seconds of work, on the
-    clock it may take four times as long; `memory_limit` is in bytes. Both are for the child process run by `python`.
-    With `effort` "default" definitions are also compared beyond their first inputs, with "high" every instance in
-    every model is. The `contract` "strict" holds a change to everything that a caller can observe, hooks on submodules
-    and attributes among it, "results" to outputs, gradients, random numbers and checkpoints.
-    What the changed version loses of TorchScript ("script"), `torch.fx` ("fx") and the order of hooks ("order") is
-    evidence; it is not proved where `keep` names it or the file's package applies it to the definition.
-    Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
+    `driver` is `module:function` (or `file.py:function`): called with either version's module it returns `(model,
+    calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are brought to
+    life from configuration classes and constructor signatures. `time_limit` is in seconds of work; on the clock, a
+    verification may take four times as long. `memory_limit` is in bytes. Both are for the child process run by
+    `python`. With `effort` "default" definitions are also compared beyond their first inputs, with "high" every
+    instance in every model is. The `contract` "strict" holds a change to everything that a caller can observe, hooks
+    on submodules and attributes among it, "results" to outputs, gradients, random numbers and checkpoints. An ability
+    that the changed version loses ("script" for TorchScript, "fx" for `torch.fx`, "order" for the order of hooks) is
+    evidence; the change is not proved where `keep` names the ability or the file's package applies the transform to
+    the definition. Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
 
     Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not compile, or an
     interpreter without torch. A crash, a hang or a model that cannot be built is a verdict.
     """
     if unknown := sorted(set(keep) - set(LOSSES)):
         raise ValueError(f"unknown in keep: {unknown[0]!r}; it takes {', '.join(LOSSES)}")
-    before = _read(original)
-    if before == changed:
+    original_text = _read(original)
+    if original_text == changed:
         return ()
-    _check_syntax(before, original)
+    _check_syntax(original_text, original)
     _check_syntax(changed, original)
-    changes = find_changes(before, changed)
+    changes = find_changes(original_text, changed)
     if not changes:
         return ()
     strict = contract == "strict"
-    same = same_definitions(before, changed, messages=strict)
-    more = same if strict else same_definitions(before, changed, messages=False, return_classes=True)
+    same_programs = same_definitions(original_text, changed, messages=strict)
+    same_if_returned = (
+        same_programs if strict else same_definitions(original_text, changed, messages=False, return_classes=True)
+    )
     job = _Job(
         original=original.resolve(),
         changed=changed,
         changes=changes,
-        before=find_changes(changed, before),
+        before=find_changes(changed, original_text),
         driver=driver,
         time_limit=time_limit,
         memory_limit=memory_limit,
         python=python,
         terms=Terms(effort, contract, tuple(sorted(keep))),
-        same=same,
-        same_if_returned=more - same,
+        same_programs=same_programs,
+        same_if_returned=same_if_returned - same_programs,
     )
     result, excluded = job.run()
     return tuple(_verdict(change, str(original), result, excluded, job) for change in changes)
@@ -116,6 +118,7 @@ def to_json(verdicts: Iterable[Verdict]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> bytes:
+    """Return the bytes of a file; raises VerifyError where it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -123,28 +126,29 @@ def _read(path: Path) -> bytes:
 
 
 def _check_syntax(text: bytes, path: Path) -> None:
-    """Raise VerifyError for text that does not parse, and for what only the compiler refuses (`return` outside of a
-    function, a late `from __future__`).
+    """Raise VerifyError for text that does not parse, and for text that only the compiler refuses (`return` outside of
+    a function, a late `from __future__`).
     """
-    what = "parse"
+    step = "parse"
     try:
         tree = ast.parse(text)
-        what = "compile"
+        step = "compile"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(tree, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise VerifyError(f"does not {what}: {error.msg}", str(path), error.lineno or 0, error.offset or 0) from error
+        raise VerifyError(f"does not {step}: {error.msg}", str(path), error.lineno or 0, error.offset or 0) from error
     except ValueError as error:
-        raise VerifyError(f"does not {what}: {error}", str(path)) from error
+        raise VerifyError(f"does not {step}: {error}", str(path)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """One verification: the request, the child runs, and who died of what.
+    """One verification: the request and the runs of the child.
 
-    `same` names the definitions that are the same program in both versions, whatever could be run of them, and
-    `same_if_returned` further ones that are if their decorators return the class that they are given.
+    `before` are the changes from the changed version back to the original. `same_programs` names the definitions that
+    are the same program in both versions, whatever could be run of them, and `same_if_returned` further ones that are
+    if their decorators return the class that they are given.
     """
 
     original: Path
@@ -156,40 +160,48 @@ class _Job:
     memory_limit: int | None
     python: str
     terms: Terms
-    same: frozenset[str] = frozenset()
+    same_programs: frozenset[str] = frozenset()
     same_if_returned: frozenset[str] = frozenset()
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Run children until one ends well; a definition that killed one is left out of the next, as is a model of
-        the original that did.
+        """Run children until one finishes; return its result, and the reason by definition for each definition that
+        ended a child.
+
+        A definition that ended a child is excluded from the next one, and a step of the original that crashed it is
+        avoided. Raises VerifyError for an interpreter without torch and for a driver that cannot be loaded.
         """
         deadline = time.monotonic() + _CLOCK * self.time_limit
-        fallen: dict[str, str] = {}
-        avoided: list[str] = []
+        fatal_definitions: dict[str, str] = {}
+        avoided_steps: list[str] = []
         while True:
             with tempfile.TemporaryDirectory(prefix="regraft-", ignore_cleanup_errors=True) as name:
                 folder = Path(name)
-                left = max(1.0, deadline - time.monotonic())
-                self._request(folder, left, tuple(fallen), avoided)
-                ended = run_child(self.python, folder, left, self.memory_limit)
-                result = _result(folder)
-            if ended.how == "finished":
+                seconds_left = max(1.0, deadline - time.monotonic())
+                self._request(folder, seconds_left, tuple(fatal_definitions), avoided_steps)
+                child_exit = run_child(self.python, folder, seconds_left, self.memory_limit)
+                result = _read_result(folder)
+            if child_exit.how == "finished":
                 break
-            guilty = self._guilty(ended, result)
-            fallen.update(guilty)
-            result = _ended(result, ended, bool(guilty))
-            died = [ended.step["what"]] if ended.how == "crashed" and ended.step.get("side") in _NOT_CHANGED else []
-            avoided += died
-            spent = time.monotonic() > deadline - 1 or len(fallen) >= len(self.changes)
-            if not (guilty or died) or spent or len(fallen) + len(avoided) > _RETRIES:
+            blamed = self._blame(child_exit, result)
+            fatal_definitions.update(blamed)
+            result = _add_end(result, child_exit, bool(blamed))
+            crashed_steps = (
+                [child_exit.step["what"]]
+                if child_exit.how == "crashed" and child_exit.step.get("side") in _NOT_CHANGED
+                else []
+            )
+            avoided_steps += crashed_steps
+            must_stop = time.monotonic() > deadline - 1 or len(fatal_definitions) >= len(self.changes)
+            if not (blamed or crashed_steps) or must_stop or len(fatal_definitions) + len(avoided_steps) > _RETRIES:
                 break
         if result.get("fatal", {}).get("what") == "torch":
             raise VerifyError("torch is not installed in this Python interpreter", file=self.python)
         if result.get("fatal", {}).get("what") == "driver":
             raise VerifyError(result["fatal"]["reason"], file=str(self.driver))
-        return result, fallen
+        return result, fatal_definitions
 
-    def _request(self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided: list[str]) -> None:
+    def _request(self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]) -> None:
+        """Write the request of one child, and the changed version, below `folder`; `seconds` are on the clock."""
         source = folder.resolve().joinpath(*self.original.parts[1:][-_DEPTH:])  # without the root, which would win
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_bytes(self.changed)
@@ -203,37 +215,40 @@ class _Job:
             "seconds": seconds / _CLOCK,
             "clock": seconds * _FINISH,
             "excluded": list(excluded),
-            "avoided": avoided,
+            "avoided": avoided_steps,
             "effort": self.terms.effort,
             "contract": self.terms.contract,
             "same": self.terms.effort != "high"
-            and all(change.definition in self.same | self.same_if_returned for change in self.changes),
+            and all(change.definition in self.same_programs | self.same_if_returned for change in self.changes),
             "same if returned": sorted(self.same_if_returned),
-            "text": _text(self.changed, self.changes),
+            "text": _changed_source(self.changed, self.changes),
         }
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
-    def _guilty(self, ended: Exit, result: dict[str, Any]) -> dict[str, str]:
-        """Return who is to blame for a child's end: only a step of the changed version that the original survived."""
-        step = ended.step
-        if ended.how == "time limit" or ended.code == INTERNAL or step.get("side") != "changed":
+    def _blame(self, child_exit: Exit, result: dict[str, Any]) -> dict[str, str]:
+        """Return the definitions that caused a child's end, with the reason: only a step of the changed version that
+        the original survived has a cause there.
+        """
+        step = child_exit.step
+        if child_exit.how == "time limit" or child_exit.code == INTERNAL or step.get("side") != "changed":
             return {}
-        reason = f"the changed version fails where the original works: {ended.cause}, at {step['what']!r}"
+        reason = f"the changed version fails where the original works: {child_exit.cause}, at {step['what']!r}"
         if step.get("definition") in {change.definition for change in self.changes}:
             return {str(step["definition"]): reason}
         records = result.get("records", {})
-        known = {name for name, record in records.items() if record["refuted"]}
-        return {change.definition: reason for change in self.changes if change.definition not in known}
+        refuted = {name for name, record in records.items() if record["refuted"]}
+        return {change.definition: reason for change in self.changes if change.definition not in refuted}
 
 
-def _text(changed: bytes, changes: tuple[Change, ...]) -> str:
+def _changed_source(changed: bytes, changes: tuple[Change, ...]) -> str:
     """Return the source of the changed definitions."""
     names = {change.definition.partition("#")[0] for change in changes}
     nodes = [node for node in ast.parse(changed).body if getattr(node, "name", None) in names]
     return "\n\n".join(ast.unparse(node) for node in nodes)
 
 
-def _result(folder: Path) -> dict[str, Any]:
+def _read_result(folder: Path) -> dict[str, Any]:
+    """Return the result that a child saved, empty where it saved none."""
     path = folder / "result.json"
     if not path.exists():
         return {}
@@ -241,21 +256,27 @@ def _result(folder: Path) -> dict[str, Any]:
     return result
 
 
-def _ended(result: dict[str, Any], ended: Exit, blamed: bool) -> dict[str, Any]:
-    where = f", at {ended.step['what']!r}" if ended.step.get("what") else ""
-    result["ended"] = f"the run did not finish: {ended.cause}{where}"
-    if not blamed and ended.how == "crashed" and ended.stderr.strip():
-        result["ended"] += f" ({ended.stderr.strip().splitlines()[-1][:200]})"
+def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[str, Any]:
+    """Add the cause of a child's end to its result, with the last line of its error output where no definition is to
+    blame.
+    """
+    place = f", at {child_exit.step['what']!r}" if child_exit.step.get("what") else ""
+    result["ended"] = f"the run did not finish: {child_exit.cause}{place}"
+    if not is_blamed and child_exit.how == "crashed" and child_exit.stderr.strip():
+        result["ended"] += f" ({child_exit.stderr.strip().splitlines()[-1][:200]})"
     return result
 
 
-def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str, str], job: _Job) -> Verdict:
+def _verdict(
+    change: Change, file: str, result: dict[str, Any], fatal_definitions: dict[str, str], job: _Job
+) -> Verdict:
+    """Return the verdict for one change; writes a reproducer where it is "refuted"."""
     record = result.get("records", {}).get(change.definition, {})
-    status, reason = _decide(change, result, record, fallen)
-    if status == "proved" and (loss := _lost(change, record.get("losses", []), job)):
+    status, reason = _decide(change, result, record, fatal_definitions)
+    if status == "proved" and (loss := _forbidden_loss(change, record.get("losses", []), job)):
         status, reason = "unproven", loss
     evidence = _evidence(change, result, record, job.terms.contract)
-    if change.definition in job.same.union(result.get("returned classes", ())):
+    if change.definition in job.same_programs.union(result.get("returned classes", ())):
         evidence["same program"] = True
         if status == "unproven" and not result.get("fatal"):
             status, reason = "proved", ""
@@ -265,21 +286,22 @@ def _verdict(change: Change, file: str, result: dict[str, Any], fallen: dict[str
 
 
 def _decide(
-    change: Change, result: dict[str, Any], record: dict[str, Any], fallen: dict[str, str]
+    change: Change, result: dict[str, Any], record: dict[str, Any], fatal_definitions: dict[str, str]
 ) -> tuple[Status, str]:
+    """Return status and reason of one change from the child's result alone."""
     fatal = result.get("fatal", {})
-    if change.definition in fallen:
-        return "refuted", fallen[change.definition]
+    if change.definition in fatal_definitions:
+        return "refuted", fatal_definitions[change.definition]
     if fatal:
         return ("refuted" if fatal["what"] == "changed" else "unproven"), fatal["reason"]
     if record.get("refuted"):
         return "refuted", str(record["refuted"])
-    why = _unproven(change, result, record)
-    return ("unproven", why) if why else ("proved", "")
+    reason = _missing_evidence(change, result, record)
+    return ("unproven", reason) if reason else ("proved", "")
 
 
-def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) -> str:
-    """Return why the evidence is not enough, or nothing where it is."""
+def _missing_evidence(change: Change, result: dict[str, Any], record: dict[str, Any]) -> str:
+    """Return the reason why the evidence is not enough for a proof, or "" where it is."""
     gaps = result.get("gaps", {}).get(change.definition, [])
     skipped = "; ".join(result.get("skipped", [])[:3])
     if change.kind == "removed":
@@ -298,28 +320,30 @@ def _unproven(change: Change, result: dict[str, Any], record: dict[str, Any]) ->
     uncontrolled = result.get("uncontrolled", {}).get(change.definition, [])
     if uncontrolled:
         return "; ".join(uncontrolled[:3]) + f" (and {len(uncontrolled) - 3} more)" * (len(uncontrolled) > 3)
-    strangers = result.get("strangers", {}).get(change.definition, [])
-    if strangers:
-        return "; ".join(strangers[:5]) + (f": {skipped}" if skipped else "")
+    relatives = result.get("strangers", {}).get(change.definition, [])
+    if relatives:
+        return "; ".join(relatives[:5]) + (f": {skipped}" if skipped else "")
     fields = result.get("constant fields", {}).get(change.definition, [])
     if fields:
-        read = ", ".join(fields)
-        return f"changed lines read {read}, and no model ran with another value: give one with --driver"
-    return _indifferent(record["mutants"]) or _thin(record, result.get("skipped", []))
+        field_list = ", ".join(fields)
+        return f"changed lines read {field_list}, and no model ran with another value: give one with --driver"
+    return _weak_inputs(record["mutants"]) or _missing_condition(record, result.get("skipped", []))
 
 
-def _indifferent(mutants: dict[str, Any]) -> str:
-    """Return that the inputs tell too few wrong versions from this one, or nothing where they do."""
-    killed, number = mutants.get("killed", 0), mutants.get("of", 0)
-    few = number >= _FEWEST_MUTANTS and 2 * killed < number
-    if not few and (killed or not number):
+def _weak_inputs(mutants: dict[str, Any]) -> str:
+    """Return a sentence where the inputs distinguish too few mutants from the changed version, or ""."""
+    killed, total = mutants.get("killed", 0), mutants.get("of", 0)
+    kills_too_few = total >= _FEWEST_MUTANTS and 2 * killed < total
+    if not kills_too_few and (killed or not total):
         return ""
     examples = "; ".join(mutants["survived"][:2])
-    return f"the inputs kill only {killed} of {number} mutants of the changed lines ({examples})"
+    return f"the inputs kill only {killed} of {total} mutants of the changed lines ({examples})"
 
 
-def _lost(change: Change, losses: list[str], job: _Job) -> str:
-    """Return the first loss that somebody minds: the caller, or the repository, which scripts or traces it."""
+def _forbidden_loss(change: Change, losses: list[str], job: _Job) -> str:
+    """Return a sentence for the first loss that `keep` forbids or that concerns a transform which the repository
+    applies, or "".
+    """
     uses = uses_of(job.original, change.definition) if losses else {}
     for kind, function in LOSSES.items():
         for loss in (loss for loss in losses if loss.startswith(f"{function}:")):
@@ -330,9 +354,9 @@ def _lost(change: Change, losses: list[str], job: _Job) -> str:
     return ""
 
 
-def _thin(record: dict[str, Any], reasons: list[str]) -> str:
-    """Return which of the required conditions the comparisons did not cover."""
-    skipped = "; ".join(reasons[:3])
+def _missing_condition(record: dict[str, Any], skip_reasons: list[str]) -> str:
+    """Return a sentence for the first required condition that the comparisons did not cover, or ""."""
+    skipped = "; ".join(skip_reasons[:3])
     if set(record["modes"]) != {"eval", "train"}:
         return f"compared in {' and '.join(record['modes'])} mode only" + (f": {skipped}" if skipped else "")
     if len(record["seeds"]) < 2:
@@ -340,34 +364,35 @@ def _thin(record: dict[str, Any], reasons: list[str]) -> str:
     if len(record["shapes"]) < 2:
         return "compared with one shape only: give calls of two shapes"
     for dtype in HALVES:
-        if dtype not in record["dtypes"] and not _impossible(dtype, record, reasons):
+        if dtype not in record["dtypes"] and not _is_impossible_format(dtype, record, skip_reasons):
             return f"not compared in {dtype}" + (f": {skipped}" if skipped else "")
     return ""
 
 
-def _impossible(dtype: str, record: dict[str, Any], reasons: list[str]) -> bool:
-    """Whether no model at hand runs in a number format even in its original version: nothing could differ there."""
-    refused = [reason for reason in reasons if f"the original does not run in {dtype}" in reason]
+def _is_impossible_format(dtype: str, record: dict[str, Any], skip_reasons: list[str]) -> bool:
+    """Return whether no model at hand runs in a number format even in its original version: nothing could differ
+    there.
+    """
+    refused = [reason for reason in skip_reasons if f"the original does not run in {dtype}" in reason]
     return all(any(reason.startswith(f"{model} (") for reason in refused) for model in record["models"])
 
 
-def _evidence(
-    change: Change, result: dict[str, Any], record: dict[str, Any], contract: Contract
-) -> dict[str, object]:
-    missing = {line for line, _ in result.get("gaps", {}).get(change.definition, [])}
-    reached = set(result.get("levels", [])) | {"parses"}
+def _evidence(change: Change, result: dict[str, Any], record: dict[str, Any], contract: Contract) -> dict[str, object]:
+    """Return the evidence of a verdict, as it stands in the JSON document."""
+    missing_lines = {line for line, _ in result.get("gaps", {}).get(change.definition, [])}
+    reached_levels = set(result.get("levels", [])) | {"parses"}
     if record and not record.get("refuted") and (record.get("replays") or record.get("wholes")):
-        reached |= {"outputs"} | ({"gradients"} if record["gradients"] else set())
-        reached |= set() if missing else {"lines executed"}
-    kept = {name: value for name, value in record.items() if name not in ("refuted", "failure", "gradients")}
-    failure = {k: v for k, v in record.get("failure", {}).items() if k not in ("data", "recipe")}
-    ran = [start for start, _ in change.statements if start not in missing]
+        reached_levels |= {"outputs"} | ({"gradients"} if record["gradients"] else set())
+        reached_levels |= set() if missing_lines else {"lines executed"}
+    fields = {name: value for name, value in record.items() if name not in ("refuted", "failure", "gradients")}
+    failure = {name: value for name, value in record.get("failure", {}).items() if name not in ("data", "recipe")}
+    run_lines = [start for start, _ in change.statements if start not in missing_lines]
     return {
-        "levels": [level for level in LEVELS if level in reached],
-        **kept,
+        "levels": [level for level in LEVELS if level in reached_levels],
+        **fields,
         "gradient comparisons": record.get("gradients", 0),
-        "lines executed": ran if record else [],
-        "lines not executed": sorted(missing),
+        "lines executed": run_lines if record else [],
+        "lines not executed": sorted(missing_lines),
         "relatives not run": result.get("strangers", {}).get(change.definition, []),
         "implementations": result.get("implementations", []),
         "skipped": result.get("skipped", []),

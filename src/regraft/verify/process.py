@@ -1,4 +1,4 @@
-"""Run the child that executes both versions, and survive whatever it does."""
+"""Run the child process that executes both versions, and end it whatever the code under test does."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from regraft.verify.types import VerifyError
 HANG_SECONDS = 20.0
 INTERPRETED_SECONDS = 300.0  # where Triton interprets kernels on the CPU, row by row
 HANG_FACTOR = 50.0
-_ASLEEP = 50.0  # times as long as it worked, from which on a process sleeps
+_ASLEEP = 50.0  # a process sleeps if the clock ran this many times as long as the process worked
 _TAIL = 65536
 _PACKAGE = Path(__file__).resolve().parents[1]
 _OLDEST = (3, 10)
 _TOO_OLD = 3
 
-# Imports this package from its own folder, whose neighbours (this interpreter's packages) must not shadow those of the
-# interpreter that runs this. Old interpreters have to be able to parse it. Standard input is a pipe that only the
-# parent holds: when that ends, however it does, so does the child. What the child runs reads nothing there.
+# The child's first program. It imports this package from its own folder, whose neighbours (the parent's packages)
+# must not shadow those of the child's interpreter. Old interpreters have to be able to parse it. Standard input is a
+# pipe that only the parent holds: when the parent ends, however it does, so does the child. Code under test reads
+# nothing there.
 _START = f"""
 import sys
 if sys.version_info < {_OLDEST}:
@@ -56,7 +57,9 @@ runpy.run_module("regraft.verify.child", run_name="__main__", alter_sys=True)
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How the child ended: "finished", "crashed", "time limit" or "hang" (one step far slower than the original's)."""
+    """The end of a child: `how` is "finished", "crashed", "time limit" or "hang" (one step far slower than the
+    original's).
+    """
 
     how: str
     code: int
@@ -66,7 +69,7 @@ class Exit:
 
     @property
     def cause(self) -> str:
-        """The end in words."""
+        """Return the cause of the end in words."""
         if self.how == "hang":
             return f"it did not return within {self.seconds:.0f} s"
         if self.how == "time limit":
@@ -78,11 +81,11 @@ class Exit:
 
 
 def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | None) -> Exit:
-    """Run the child on the request in `folder`; on return it has ended, and with it its process group.
+    """Run the child on the request in `folder`; on return it has ended, and its process group with it.
 
-    On Linux everything has that it started, but for a process that left the group with an environment of its own and
-    outlived a child that crashed. Raises VerifyError where `python` cannot be started or is too old. `memory_limit` is
-    in bytes of address space.
+    On Linux all processes that it started have ended, too, but for a process that left the group with an environment
+    of its own and outlived a child that crashed. Raises VerifyError where `python` cannot be started or is too old.
+    `memory_limit` is in bytes of address space.
     """
     started, mark = time.monotonic(), secrets.token_hex(16)
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
@@ -101,7 +104,7 @@ def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | 
 
 
 def last_step(folder: Path) -> Mapping[str, Any]:
-    """Return the last complete entry of the child's journal."""
+    """Return the last complete entry of the child's journal, or an empty mapping."""
     lines = [line for line in _tail(folder / "journal.jsonl").splitlines() if line.endswith("}")]
     for line in reversed(lines):
         with contextlib.suppress(ValueError):
@@ -113,6 +116,7 @@ def last_step(folder: Path) -> Mapping[str, Any]:
 def _start(
     python: str, folder: Path, memory_limit: int | None, mark: str, out: Any, err: Any
 ) -> subprocess.Popen[bytes]:
+    """Start the child's interpreter with its output in two files; raises VerifyError where it does not start."""
     command = [python, "-c", _START, str(_PACKAGE), str(folder)]
     if memory_limit is not None:
         command.append(str(memory_limit))
@@ -126,11 +130,12 @@ def _start(
 
 
 def _environment() -> dict[str, str]:
-    """One thread, no downloads by the libraries of Hugging Face, fixed hashing, and every kernel that runs here.
+    """Return the child's environment: one thread, no downloads by the libraries of Hugging Face, fixed hashing, and
+    every kernel that runs here.
 
-    Nothing keeps the code under test from the network otherwise.
+    Nothing else keeps the code under test from the network.
     """
-    fixed = {
+    overrides = {
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
@@ -140,12 +145,13 @@ def _environment() -> dict[str, str]:
         "TRANSFORMERS_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
         "TOKENIZERS_PARALLELISM": "false",
-        "REGRAFT_KERNELS": "always",  # also for inputs so small that they do not pay
+        "REGRAFT_KERNELS": "always",  # also for inputs so small that kernels do not pay
     }
-    return {**os.environ, **fixed}
+    return {**os.environ, **overrides}
 
 
 def _wait(child: subprocess.Popen[bytes], folder: Path, deadline: float) -> str:
+    """Wait for the end of the child; return "finished", "crashed", "time limit" or "hang"."""
     while True:
         try:
             code = child.wait(timeout=min(0.5, max(0.01, deadline - time.monotonic())))
@@ -160,26 +166,27 @@ def _wait(child: subprocess.Popen[bytes], folder: Path, deadline: float) -> str:
 
 
 def _hangs(step: Mapping[str, Any], work: float | None, patience: float = 1.0) -> bool:
-    """Whether the changed version is at one step much longer than the original was.
+    """Return whether the changed version has been at one step much longer than the original was.
 
-    work: the seconds of processor time of the child so far. On a busy machine the clock says little: the step has to
-    have worked for as long, or to sleep. Where `work` is not known the clock decides, but not before its time.
+    `work` is the child's processor time so far in seconds, None where the system does not tell. On a busy machine the
+    clock says little: the step has to have worked for as long, or to sleep. Without `work` the clock decides, but not
+    before the whole limit. `patience` scales the limit.
     """
     if step.get("side") != "changed":
         return False
-    least = INTERPRETED_SECONDS if os.environ.get("TRITON_INTERPRET") == "1" else HANG_SECONDS
-    allowed = max(least, HANG_FACTOR * float(step.get("original_seconds", 0.0))) * patience
-    clock = time.time() - float(step["time"])
-    if clock <= allowed:
+    shortest = INTERPRETED_SECONDS if os.environ.get("TRITON_INTERPRET") == "1" else HANG_SECONDS
+    limit = max(shortest, HANG_FACTOR * float(step.get("original_seconds", 0.0))) * patience
+    elapsed = time.time() - float(step["time"])
+    if elapsed <= limit:
         return False
     if work is None:
         return patience >= 1.0
-    busy = work - float(step["work"])
-    return busy > allowed or (patience >= 1.0 and busy < clock / _ASLEEP)
+    worked = work - float(step["work"])
+    return worked > limit or (patience >= 1.0 and worked < elapsed / _ASLEEP)
 
 
 def _work(pid: int) -> float | None:
-    """Seconds of processor time of a process; None on systems that do not say."""
+    """Return the processor time of a process in seconds; None on systems that do not tell."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
     except OSError:
@@ -188,10 +195,10 @@ def _work(pid: int) -> float | None:
 
 
 def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
-    """End the child's whole process group, and what left it."""
+    """End the child's whole process group, and the descendants that left it."""
     if child.returncode is None and hasattr(signal, "SIGSTOP"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(child.pid, signal.SIGSTOP)  # it starts nothing more, and keeps what has lost its parent
+            os.kill(child.pid, signal.SIGSTOP)  # a stopped child starts no process, and stays the parent of orphans
         end_descendants(child.pid, mark)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
@@ -205,6 +212,7 @@ def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
 
 
 def _tail(path: Path) -> str:
+    """Return the end of a file as text, at most _TAIL bytes; "" where there is no file."""
     if not path.exists():
         return ""
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Write a difference down as a script that runs without this package."""
+"""Write a difference as a script that runs without this package."""
 
 from __future__ import annotations
 
@@ -18,26 +18,32 @@ _DECODING = Path(__file__).parent / "child" / "checks" / "decoding.py"
 def write_reproducer(original: Path, changed: bytes, failure: Mapping[str, Any], reason: str) -> str:
     """Store both versions, the failing inputs and a script below the current folder; return the script's path.
 
-    The script exits with 1 where the versions differ. It needs torch and what the file itself imports.
+    The script exits with 1 where the versions differ. It needs torch and the packages that the file itself imports.
     """
     facts = {key: value for key, value in failure.items() if key != "data"}
     facts.update(reason=reason, file=str(original))
     text = json.dumps(facts, indent=1, sort_keys=True, default=str)
-    before = original.read_bytes()
-    data = base64.b64decode(failure.get("data", ""))
-    key = hashlib.sha256(b"\0".join([before, changed, text.encode()])).hexdigest()[:16]
+    original_text = original.read_bytes()
+    inputs = base64.b64decode(failure.get("data", ""))
+    key = hashlib.sha256(b"\0".join([original_text, changed, text.encode()])).hexdigest()[:16]
     folder = Path.cwd() / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{key}.original.txt").write_bytes(before)
+    (folder / f"{key}.original.txt").write_bytes(original_text)
     (folder / f"{key}.changed.txt").write_bytes(changed)
-    if data:
-        (folder / f"{key}.pt").write_bytes(data)
-    root, package = _package(original)
+    if inputs:
+        (folder / f"{key}.pt").write_bytes(inputs)
+    root, package = _root_and_package(original)
     script = _TEMPLATE.read_text(encoding="utf-8")
     facts_text = json.dumps(text)
-    marks = {"@KEY@": key, "@ROOT@": str(root), "@PACKAGE@": package, "@FACTS@": facts_text, "@DECODING@": _decoding()}
-    for mark, value in marks.items():
-        script = script.replace(mark, value)
+    placeholders = {
+        "@KEY@": key,
+        "@ROOT@": str(root),
+        "@PACKAGE@": package,
+        "@FACTS@": facts_text,
+        "@DECODING@": _decoding_source(),
+    }
+    for placeholder, value in placeholders.items():
+        script = script.replace(placeholder, value)
     path = folder / f"{key}.py"
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     draft.write_text(script, encoding="utf-8")
@@ -45,13 +51,14 @@ def write_reproducer(original: Path, changed: bytes, failure: Mapping[str, Any],
     return str(path)
 
 
-def _decoding() -> str:
-    """The source of the class that continues a model from its cache."""
+def _decoding_source() -> str:
+    """Return the source of the class that continues a model from its cache."""
     text = _DECODING.read_text(encoding="utf-8")
     return text[text.index("class ") :].strip()
 
 
-def _package(path: Path) -> tuple[Path, str]:
+def _root_and_package(path: Path) -> tuple[Path, str]:
+    """Return the folder to import a file's package from, and the package's dotted name ("" for none)."""
     parts: list[str] = []
     folder = path.parent
     while (folder / "__init__.py").exists():

@@ -1,4 +1,4 @@
-"""What nodes of a syntax tree name."""
+"""Names that nodes of a syntax tree mention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | _C
 
 
 def words_of(node: ast.AST) -> tuple[str, ...]:
-    """Return the names that a node reads or imports."""
+    """Return the names that a node reads, defines or imports, without their dots; a single "" for a node that names
+    nothing.
+    """
     match node:
         case ast.alias(name):
             return tuple(name.split("."))
@@ -21,4 +23,5 @@ def words_of(node: ast.AST) -> tuple[str, ...]:
 
 
 def name_of(node: ast.AST) -> str:
+    """Return the identifier of a name or an attribute, "" for other nodes."""
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

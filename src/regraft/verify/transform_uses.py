@@ -1,8 +1,8 @@
-"""Where a repository scripts or symbolically traces a definition: then a rewrite may not lose that.
+"""Find the places where a repository scripts or symbolically traces a definition: a rewrite may not lose this ability.
 
-The search reads text: calls and decorators in the file itself and in the files of its package that import it. What a
-call is given counts for a definition unless all that it names are other definitions of the file which do not use it. A
-model in a variable counts for every definition.
+The search reads text: calls and decorators in the file itself and in the files of its package that import it. An
+application of a transform counts for a definition unless all names in its arguments are other definitions of the file
+which do not use the definition. A model in a variable counts for every definition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-# The last words of the functions that script and trace.
+# The transform by the last words of the function that applies it.
 _FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "jit.script": "script", "symbolic_trace": "fx", "prepare_fx": "fx", "prepare_qat_fx": "fx",
@@ -21,75 +21,87 @@ _FUNCTIONS: Mapping[str, str] = MappingProxyType(
     }
 )  # fmt: skip
 _HINTS = (b"jit", b"symbolic_trace", b"prepare_fx", b"prepare_qat_fx", b"create_feature_extractor")
-_FILES = 5000  # of a package that are searched
+_FILES = 5000  # the most files of a package that are searched
 
 
 def uses_of(path: Path, definition: str) -> dict[str, str]:
-    """Return the transforms ("script", "fx") that the repository applies to a definition, each with a place."""
+    """Return the transforms ("script", "fx") that the repository applies to a definition, each with its first place as
+    `file:line`.
+    """
     name = definition.partition("#")[0]
-    own = _users(ast.parse(path.read_bytes()))
-    found: dict[str, str] = {}
-    for file in (path, *_importing(path)):
-        for kind, line, named in _applications(file):
-            known = named & own.keys()
-            if kind not in found and (not known or name not in own or any(name in own[one] for one in known)):
-                found[kind] = f"{file.name}:{line}"
-    return found
+    used_by_name = _used_definitions(ast.parse(path.read_bytes()))
+    place_by_transform: dict[str, str] = {}
+    for file in (path, *_importing_files(path)):
+        for transform, line, names in _transform_applications(file):
+            arguments = names & used_by_name.keys()
+            if transform not in place_by_transform and (
+                not arguments
+                or name not in used_by_name
+                or any(name in used_by_name[argument] for argument in arguments)
+            ):
+                place_by_transform[transform] = f"{file.name}:{line}"
+    return place_by_transform
 
 
-def _users(tree: ast.Module) -> dict[str, set[str]]:
-    """Every definition at the top level with all those that it uses, itself included."""
+def _used_definitions(tree: ast.Module) -> dict[str, set[str]]:
+    """Return, for each definition at the top level, the names of all definitions that it uses, itself included."""
     nodes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    direct = {name: _names(node) & nodes.keys() for name, node in nodes.items()}
-    reached: dict[str, set[str]] = {}
+    directly_used = {name: _names(node) & nodes.keys() for name, node in nodes.items()}
+    used_by_name: dict[str, set[str]] = {}
     for name in nodes:
-        reached[name], pending = set(), [name]
+        used_by_name[name], pending = set(), [name]
         while pending:
             current = pending.pop()
-            if current not in reached[name]:
-                reached[name].add(current)
-                pending += direct[current]
-    return reached
+            if current not in used_by_name[name]:
+                used_by_name[name].add(current)
+                pending += directly_used[current]
+    return used_by_name
 
 
 def _names(node: ast.AST) -> set[str]:
+    """Return the names and attributes in a node."""
     names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
     return names | {inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute)}
 
 
-def _importing(path: Path) -> Iterator[Path]:
-    """Files of the package, or of the folder where there is none, that apply a transform and import the file."""
+def _importing_files(path: Path) -> Iterator[Path]:
+    """Yield the files of the package, or of the folder where there is no package, that apply a transform and import
+    the file at `path`.
+    """
     folder = path.parent
-    package = (folder / "__init__.py").exists()
+    is_package = (folder / "__init__.py").exists()
     while (folder.parent / "__init__.py").exists():
         folder = folder.parent
-    imported = re.compile(rb"^\s*(?:from|import)\b.*\b%s\b" % re.escape(path.stem).encode(), re.MULTILINE)
-    files = folder.rglob("*.py") if package else folder.glob("*.py")
+    import_pattern = re.compile(rb"^\s*(?:from|import)\b.*\b%s\b" % re.escape(path.stem).encode(), re.MULTILINE)
+    files = folder.rglob("*.py") if is_package else folder.glob("*.py")
     for number, file in enumerate(files):
         if number >= _FILES:
             return
         if file != path:
             text = _read(file)
-            if _hints(text) and imported.search(text):
+            if _has_hint(text) and import_pattern.search(text):
                 yield file
 
 
 def _read(file: Path) -> bytes:
+    """Return the bytes of a file, empty where it cannot be read."""
     try:
         return file.read_bytes()
     except OSError:  # a broken link, or a file of another user
         return b""
 
 
-def _hints(text: bytes) -> bool:
-    """Whether a file may apply a transform; to look for plain words is far faster than a pattern."""
+def _has_hint(text: bytes) -> bool:
+    """Return whether a file may apply a transform; a search for plain words is far faster than a pattern."""
     return any(hint in text for hint in _HINTS)
 
 
-def _applications(file: Path) -> Iterator[tuple[str, int, set[str]]]:
-    """Yield the transform, the line and the names of what it is applied to, for each call and decorator."""
+def _transform_applications(file: Path) -> Iterator[tuple[str, int, set[str]]]:
+    """Yield the transform, the line and the names in the arguments, for each call and decorator that applies a
+    transform.
+    """
     text = _read(file)
-    if not _hints(text):
+    if not _has_hint(text):
         return
     try:
         tree = ast.parse(text)
@@ -102,17 +114,17 @@ def _applications(file: Path) -> Iterator[tuple[str, int, set[str]]]:
         for alias in node.names
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and (kind := _kind(node.func, aliases)):
-            given = [*node.args, *(keyword.value for keyword in node.keywords)]
-            yield kind, node.lineno, set().union(*map(_names, given))
+        if isinstance(node, ast.Call) and (transform := _transform_of(node.func, aliases)):
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            yield transform, node.lineno, set().union(*map(_names, arguments))
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
-                if kind := _kind(decorator, aliases):
-                    yield kind, node.lineno, {node.name}
+                if transform := _transform_of(decorator, aliases):
+                    yield transform, node.lineno, {node.name}
 
 
-def _kind(function: ast.expr, aliases: Mapping[str, str]) -> str:
-    """The transform that an expression names; "" for none."""
-    first, dot, rest = ast.unparse(function).partition(".")
-    dotted = "." + aliases.get(first, first) + dot + rest
-    return next((kind for words, kind in _FUNCTIONS.items() if dotted.endswith(f".{words}")), "")
+def _transform_of(function: ast.expr, aliases: Mapping[str, str]) -> str:
+    """Return the transform that an expression names; "" for none."""
+    root, dot, attributes = ast.unparse(function).partition(".")
+    full_name = "." + aliases.get(root, root) + dot + attributes
+    return next((transform for words, transform in _FUNCTIONS.items() if full_name.endswith(f".{words}")), "")

@@ -1,4 +1,4 @@
-"""The words of verification: what a caller gets back, and what it has to fix."""
+"""Types and constants of verification: its terms, its verdicts and the error for mistakes of the caller."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Status = Literal["proved", "unproven", "refuted"]
 Effort = Literal["low", "default", "high"]
 Contract = Literal["strict", "results"]
 
-# What `--keep` names: functions of PyTorch that the original supports, and how hooks run.
+# Values of `--keep`: transforms of PyTorch that the original supports, and the order in which hooks run.
 TRANSFORMS: Mapping[str, str] = MappingProxyType({"script": "torch.jit.script", "fx": "torch.fx.symbolic_trace"})
 ORDER = "order of hooks"
 LOSSES: Mapping[str, str] = MappingProxyType({**TRANSFORMS, "order": ORDER})
-OWN = ("order",)  # what a rewrite by rules must not lose
+OWN = ("order",)  # kinds of losses that a rewrite by rules must not have
 
 LEVELS = ("parses", "imports", "builds", "state_dict", "outputs", "gradients", "lines executed")
 MODULE = "<module>"
@@ -25,10 +25,10 @@ INTERNAL = 70  # exit status of a child that failed itself: says nothing about e
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a proof has to cover.
+    """The requirements of a proof.
 
     `effort` says how much is compared, `contract` whether everything that a caller can observe counts, and `keep`
-    names what a changed definition must not lose (keys of LOSSES).
+    names the properties that a changed definition must not lose (keys of LOSSES).
     """
 
     effort: Effort = "default"
@@ -38,7 +38,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What running both versions showed about one changed top-level definition.
+    """The result of running both versions, for one changed top-level definition.
 
     `lines` are 1-based lines of the changed file; `reason` is empty exactly when `status` is "proved".
     """
@@ -52,7 +52,7 @@ class Verdict:
 
 
 class VerifyError(Exception):
-    """A mistake of the caller, with its place; never a property of the rewrite."""
+    """A mistake of the caller, with its file, line and column; never a property of the rewrite."""
 
     def __init__(self, message: str, file: str = "", line: int = 0, column: int = 0) -> None:
         super().__init__(message)
@@ -62,5 +62,5 @@ class VerifyError(Exception):
         self.column = column
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        return f"{place}: {self.message}" if place else self.message
+        location = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        return f"{location}: {self.message}" if location else self.message

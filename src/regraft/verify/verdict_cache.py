@@ -1,8 +1,8 @@
-"""Verdicts of files that were verified before: an interrupted run over many files goes on where it stopped.
+"""A cache of verdicts by content: an interrupted run over many files goes on at the file where it stopped.
 
-The key is everything that a verdict depends on: both texts, the driver, the effort, what is to be kept, Regraft's own
-source, the versions of Python, of PyTorch, of the libraries of kernels and of the package that the file belongs to,
-and whether Triton interprets.
+The key covers everything that a verdict depends on: both texts, the driver, the effort, the losses that are not
+allowed, Regraft's own source, the versions of Python, of PyTorch, of the libraries of kernels and of the package that
+the file belongs to, and whether Triton interprets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LIBRARIES = (
 _SETTINGS = ("TRITON_INTERPRET", "REGRAFT_INTERPRET_ONE_IN")
 
 
-def verified(
+def verify_with_cache(
     path: Path,
     changed: bytes,
     driver: str | None = None,
@@ -42,30 +42,33 @@ def verified(
     root: Path | None = None,
     terms: Terms = Terms(),
 ) -> tuple[Verdict, ...]:
-    """As `verify`, from the cache in `root` where the same was verified before; raises VerifyError."""
-    entry = _entry(path, changed, driver, python, root, terms) if root is not None else None
-    known = _load(entry, str(path)) if entry is not None else None
-    if known is not None:
-        return known
-    found = verify(
+    """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else verify and store them;
+    raises VerifyError.
+    """
+    cache_path = _cache_path(path, changed, driver, python, root, terms) if root is not None else None
+    cached = _load(cache_path, str(path)) if cache_path is not None else None
+    if cached is not None:
+        return cached
+    verdicts = verify(
         path, changed, driver=driver, time_limit=time_limit, python=python, effort=terms.effort,
         contract=terms.contract, keep=terms.keep,
     )  # fmt: skip
-    if entry is not None and not any("time limit" in one.reason or "did not finish" in one.reason for one in found):
-        _store(entry, found)
-    return found
+    if cache_path is not None and not any(
+        "time limit" in verdict.reason or "did not finish" in verdict.reason for verdict in verdicts
+    ):
+        _store(cache_path, verdicts)
+    return verdicts
 
 
-def _entry(
-    path: Path, changed: bytes, driver: str | None, python: str, root: Path, terms: Terms
-) -> Path | None:
+def _cache_path(path: Path, changed: bytes, driver: str | None, python: str, root: Path, terms: Terms) -> Path | None:
+    """Return the file that holds the verdicts of these arguments, or None where a file cannot be read."""
     key = own_key()
     try:
         texts = [path.read_bytes(), changed, str(driver).encode(), repr(terms).encode()]
-        file = (driver or "").rpartition(":")[0]
-        texts += [Path(file).read_bytes()] if file.endswith(".py") else []
+        driver_file = (driver or "").rpartition(":")[0]
+        texts += [Path(driver_file).read_bytes()] if driver_file.endswith(".py") else []
     except OSError:
-        return None  # verifying will say why
+        return None  # `verify` reports the reason
     package = package_of(path)
     texts.append(_versions(python, (*_LIBRARIES, package.partition(".")[0])).encode())
     texts += [os.environ.get(name, "").encode() for name in _SETTINGS]
@@ -78,12 +81,14 @@ def _entry(
 
 @functools.cache
 def _versions(python: str, packages: tuple[str, ...]) -> str:
-    """Of an interpreter and of packages that it has; "" for one that does not start, as verifying will say."""
+    """Return the versions of an interpreter and of its `packages` as text; "" for an interpreter that does not start,
+    which `verify` reports.
+    """
     try:
-        asked = subprocess.run([python, "-c", _ASK, *packages], capture_output=True, text=True, check=False)
+        process = subprocess.run([python, "-c", _ASK, *packages], capture_output=True, text=True, check=False)
     except OSError:
         return ""
-    return asked.stdout
+    return process.stdout
 
 
 _ASK = """
@@ -94,25 +99,29 @@ for name in sys.argv[1:]:
 """
 
 
-def _load(entry: Path, file: str) -> tuple[Verdict, ...] | None:
+def _load(cache_path: Path, file: str) -> tuple[Verdict, ...] | None:
+    """Return the verdicts of a cache file for `file`; None where it is absent or damaged, or a reproducer is gone."""
     try:
-        head, _, content = entry.read_bytes().partition(b"\n")
+        stored_checksum, _, content = cache_path.read_bytes().partition(b"\n")
     except OSError:
         return None
-    if head != checksum(content):
+    if stored_checksum != checksum(content):
         return None
-    found = tuple(
-        Verdict(file, one["class"], tuple(one["lines"]), one["status"], one["reason"], one["evidence"])
-        for one in json.loads(content)["verdicts"]
+    verdicts = tuple(
+        Verdict(
+            file, verdict["class"], tuple(verdict["lines"]), verdict["status"], verdict["reason"], verdict["evidence"]
+        )
+        for verdict in json.loads(content)["verdicts"]
     )
-    scripts = (one.evidence.get("reproducer") for one in found)
-    return found if all(script is None or Path(str(script)).exists() for script in scripts) else None
+    scripts = (verdict.evidence.get("reproducer") for verdict in verdicts)
+    return verdicts if all(script is None or Path(str(script)).exists() for script in scripts) else None
 
 
-def _store(entry: Path, found: tuple[Verdict, ...]) -> None:
-    content = json.dumps(to_json(found)).encode()
+def _store(cache_path: Path, verdicts: tuple[Verdict, ...]) -> None:
+    """Write verdicts to the cache; does nothing where the directory cannot be written."""
+    content = json.dumps(to_json(verdicts)).encode()
     try:
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(entry, checksum(content) + b"\n" + content, 0o600)
+        cache_path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(cache_path, checksum(content) + b"\n" + content, 0o600)
     except OSError:
-        return  # a directory that cannot be written is left alone, as for scans
+        return  # verdicts are not cached in a directory that cannot be written; the cache of scans does the same

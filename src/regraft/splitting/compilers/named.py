@@ -1,4 +1,4 @@
-"""Compilers by name."""
+"""The compilers of regions by name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ NAMES = ("onnxruntime", "openvino", "aotinductor")
 
 
 def compiler_named(name: str) -> Compiler:
-    """Raises ValueError for an unknown name, ImportError where its package is missing."""
+    """Return the compiler of this name.
+
+    Raises ValueError for an unknown name, ImportError where the compiler's package is missing.
+    """
     if name not in NAMES:
         raise ValueError(f"unknown compiler {name!r}; there are {', '.join(NAMES)}")
-    found: Compiler = importlib.import_module(f"regraft.splitting.compilers.with_{name}").COMPILER
-    return found
+    compiler: Compiler = importlib.import_module(f"regraft.splitting.compilers.with_{name}").COMPILER
+    return compiler

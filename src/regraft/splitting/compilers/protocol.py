@@ -1,4 +1,4 @@
-"""What a compiler of regions is."""
+"""The protocol of the compilers of regions."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from regraft.splitting.residual import Region
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler: what it makes of a region, and what the host does with that.
+    """A compiler of regions, and the methods by which the host runs its files.
 
-    compile: writes the region's files, and gives its entry in the manifest: `used`, the places of the inputs that it
-    reads, and what `host` needs; raises Untaken. host: the methods `prepare(manifest)` and `compiled(entry)` of the
-    host, as text; `compiled` gives a function of (None, arrays by name `i0`, `i1`...) to a list of arrays. module:
-    what the host imports, beside NumPy. prepare: called before with all regions, their modules and the directory,
-    where several can be compiled at once.
+    module   what the host imports, beside NumPy
+    compile  writes the region's files, and returns its entry in the manifest: `used`, the places of the inputs that it
+             reads, and what `host` needs; raises Uncompilable
+    host     the methods `prepare(manifest)` and `compiled(entry)` of the host, as text; `compiled` returns a function
+             of (None, arrays by name `i0`, `i1`...) that gives a list of arrays
+    prepare  called first with all regions, their modules and the directory, for compilers that can take several at
+             once
     """
 
     name: str

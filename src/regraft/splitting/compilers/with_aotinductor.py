@@ -1,4 +1,4 @@
-"""AOTInductor: each region is a library that torch's compiler made, with weights of its own; the host needs torch."""
+"""AOTInductor: each region is a library of torch's compiler with its own weights; the host needs torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regraft.splitting.compilers.package import EXPORTED, PACKAGED, package
 from regraft.splitting.compilers.protocol import Compiler
 from regraft.splitting.explore import RegionModule
 from regraft.splitting.residual import Region
-from regraft.splitting.samples import Sample, Untaken, compare, first_line, program
+from regraft.splitting.samples import Sample, Uncompilable, compare, first_line, trace_program
 
 HOST = """    def prepare(self, manifest):
         pass
@@ -36,61 +36,65 @@ HOST = """    def prepare(self, manifest):
 
 
 def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
-    """Compile regions in as many processes as there are processors; what fails there is left to `compiled`."""
+    """Compile regions in as many processes as there are processors.
+
+    A region that fails here is left to `compile_region`.
+    """
     archives: list[Path] = []
     if shutil.which("g++") is None:
         return
     for region, module in zip(regions, modules, strict=True):
         file = directory / f"{EXPORTED}_{region.number}.pt2"
         try:
-            torch.export.save(program(region, module), file)
-        except Exception:  # noqa: BLE001  (`compiled` says what it is)
+            torch.export.save(trace_program(region, module), file)
+        except Exception:  # noqa: BLE001  (`compile_region` reports it)
             file.unlink(missing_ok=True)
             continue
         archives.append(file)
     workers = min(os.cpu_count() or 1, len(archives))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    shares = [archives[place::workers] for place in range(workers)] if workers > 1 else []
-    running = [
+    shares = [archives[start::workers] for start in range(workers)] if workers > 1 else []
+    processes = [
         subprocess.Popen(
-            [sys.executable, "-m", package.__module__, *map(str, one)], env=environment,
+            [sys.executable, "-m", package.__module__, *map(str, share)], env=environment,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
-        for one in shares
+        for share in shares
     ]  # fmt: skip
     try:
-        for child in running:
-            child.wait()
+        for process in processes:
+            process.wait()
     finally:
-        for child in running:
-            child.kill()
-        for one in archives:
-            one.unlink()
+        for process in processes:
+            process.kill()
+        for archive in archives:
+            archive.unlink()
 
 
-def compiled(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
+def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
+    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails or differs."""
     file = artifacts.directory / f"{PACKAGED}_{region.number}.pt2"
     if shutil.which("g++") is None:
-        raise Untaken("AOTInductor needs g++, which is not installed")
+        raise Uncompilable("AOTInductor needs g++, which is not installed")
     try:
         if not file.exists():
-            package(program(region, module), file)
+            package(trace_program(region, module), file)
         network = torch._inductor.aoti_load_package(str(file))
     except Exception as problem:
-        raise Untaken(f"AOTInductor cannot take it: {first_line(problem)}") from problem
+        raise Uncompilable(f"AOTInductor cannot take it: {first_line(problem)}") from problem
 
     def run(sample: Sample) -> list[Any]:
         with torch.no_grad():
-            made = network(*(one.contiguous() for one in sample))
-        return list(made) if isinstance(made, (tuple, list)) else [made]
+            outputs = network(*(array.contiguous() for array in sample))
+        return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
 
     try:
         compare(region, module, run, "AOTInductor")
-    except Untaken:
+    except Uncompilable:
         file.unlink()
         raise
     used = list(range(len(region.inputs)))
     return {"file": file.name, "sha256": digest(file.read_bytes()), "used": used}
 
 
-COMPILER = Compiler("aotinductor", "torch", torch.__version__, compiled, HOST, prepare)
+COMPILER = Compiler("aotinductor", "torch", torch.__version__, compile_region, HOST, prepare)

@@ -1,4 +1,4 @@
-"""ONNX Runtime: regions of equal structure are one model, to which the host binds their weights."""
+"""ONNX Runtime: regions of equal structure share one model, to which the host binds their weights."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ HOST = """    def prepare(self, manifest):
 """.replace("FUSIONS", repr(FUSIONS))
 
 
-def compiled(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
+def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
+    """Export a region to ONNX, add it to the artefacts and return its entry in the manifest."""
     return artifacts.add(to_onnx(region, module), list(region.inputs))
 
 
-COMPILER = Compiler("onnxruntime", "onnxruntime", onnxruntime.__version__, compiled, HOST)
+COMPILER = Compiler("onnxruntime", "onnxruntime", onnxruntime.__version__, compile_region, HOST)

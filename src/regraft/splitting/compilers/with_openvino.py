@@ -1,7 +1,7 @@
-"""OpenVINO: each region is an ONNX file whose weights lie in `weights.bin`, at their places.
+"""OpenVINO: each region is an ONNX file that refers to its weights in `weights.bin`.
 
-On the CPU it computes int64 as int32 and float64 as float32, without a word. So a region is not given to it that takes
-or gives a float64 tensor, or computes whole numbers from the values of others; the host checks int64 inputs.
+On the CPU OpenVINO computes int64 as int32 and float64 as float32, without a warning. So regions that take or give a
+float64 tensor, or compute whole numbers from the values of others, are not given to it; the host checks int64 inputs.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from regraft.splitting.explore import RegionModule
 from regraft.splitting.export import to_onnx
 from regraft.splitting.record import to_numpy
 from regraft.splitting.residual import Region
-from regraft.splitting.samples import Sample, Untaken, compare, first_line
+from regraft.splitting.samples import Sample, Uncompilable, compare, first_line
 
-EXACT = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
-GROWS = frozenset(
+COMPILE_OPTIONS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
+GROWING_OPS = frozenset(
     {"Add", "Sub", "Mul", "Pow", "ReduceSum", "ReduceProd", "CumSum", "MatMul", "Einsum", "BitShift", "Sum"}
 )
 HOST = f"""    def prepare(self, manifest):
@@ -31,7 +31,7 @@ HOST = f"""    def prepare(self, manifest):
     def compiled(self, entry):
         if entry["file"] not in self.made:
             self.read(entry)
-            model = self.core.compile_model(self.directory / entry["file"], "CPU", {EXACT!r})
+            model = self.core.compile_model(self.directory / entry["file"], "CPU", {COMPILE_OPTIONS!r})
             self.made[entry["file"]] = model.create_infer_request()
         request = self.made[entry["file"]]
         whole = [f"i{{place}}" for place in entry["used"] if entry["inputs"][place]["type"] == "int64"]
@@ -47,42 +47,47 @@ HOST = f"""    def prepare(self, manifest):
 """
 
 
-def compiled(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
+def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
+    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails or differs."""
     model = to_onnx(region, module)
     check_widths(model)
     try:
         core = openvino.Core()
-        read = core.read_model(model.SerializeToString(), b"")
-        request = core.compile_model(read, "CPU", EXACT).create_infer_request()
+        openvino_model = core.read_model(model.SerializeToString(), b"")
+        request = core.compile_model(openvino_model, "CPU", COMPILE_OPTIONS).create_infer_request()
     except Exception as problem:
-        raise Untaken(f"OpenVINO cannot take it: {first_line(problem)}") from problem
-    wanted = {one.name for one in model.graph.input}
+        raise Uncompilable(f"OpenVINO cannot take it: {first_line(problem)}") from problem
+    input_names = {value.name for value in model.graph.input}
 
     def run(sample: Sample) -> list[Any]:
-        given = zip(region.inputs, sample, strict=True)
-        return list(request.infer({key: to_numpy(one) for key, one in given if key in wanted}).values())
+        named_inputs = zip(region.inputs, sample, strict=True)
+        return list(
+            request.infer({key: to_numpy(array) for key, array in named_inputs if key in input_names}).values()
+        )
 
     compare(region, module, run, "OpenVINO")
-    return artifacts.add_whole(model, list(region.inputs))
+    return artifacts.add_standalone(model, list(region.inputs))
 
 
 def check_widths(model: onnx.ModelProto) -> None:
-    """Raises Untaken where the region needs more than OpenVINO's 32 bits, or may do so."""
+    """Raise Uncompilable where the region needs more than OpenVINO's 32 bits, or may need more."""
     values = [*model.graph.input, *model.graph.output]
-    wide = [one.name for one in values if one.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE]
-    if wide:
-        raise Untaken(f"OpenVINO has no float64 on the CPU ({', '.join(wide)})")
+    float64_names = [value.name for value in values if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE]
+    if float64_names:
+        raise Uncompilable(f"OpenVINO has no float64 on the CPU ({', '.join(float64_names)})")
     inferred = onnx.shape_inference.infer_shapes(model).graph
-    kinds = {one.name: one.type.tensor_type.elem_type for one in (*inferred.value_info, *values)}
-    data = {one.name for one in model.graph.input if kinds[one.name] == onnx.TensorProto.INT64}
+    type_by_name = {value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *values)}
+    int64_values = {value.name for value in model.graph.input if type_by_name[value.name] == onnx.TensorProto.INT64}
     for node in model.graph.node:
-        whole = any(kinds.get(one, onnx.TensorProto.INT64) == onnx.TensorProto.INT64 for one in node.output)
-        if not whole:
+        gives_int64 = any(
+            type_by_name.get(name, onnx.TensorProto.INT64) == onnx.TensorProto.INT64 for name in node.output
+        )
+        if not gives_int64:
             continue
-        if data & set(node.input) and node.op_type in GROWS:
-            raise Untaken(f"OpenVINO has no int64 on the CPU, in which {node.op_type} of values is computed")
-        if node.op_type == "Cast" or (data & set(node.input) and node.op_type not in ("Shape", "Size")):
-            data.update(node.output)
+        if int64_values & set(node.input) and node.op_type in GROWING_OPS:
+            raise Uncompilable(f"OpenVINO has no int64 on the CPU, in which {node.op_type} of values is computed")
+        if node.op_type == "Cast" or (int64_values & set(node.input) and node.op_type not in ("Shape", "Size")):
+            int64_values.update(node.output)
 
 
-COMPILER = Compiler("openvino", "openvino", openvino.__version__, compiled, HOST)
+COMPILER = Compiler("openvino", "openvino", openvino.__version__, compile_region, HOST)

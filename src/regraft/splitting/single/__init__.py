@@ -1,4 +1,4 @@
-"""A split network as one ONNX file: the host's program becomes `If` and `Loop` around the regions' graphs."""
+"""Split networks as one ONNX file: the host's program becomes `If` and `Loop` around the regions' graphs."""
 
 from regraft.splitting.single.file import FILE, SingleFile, note, single_file
 

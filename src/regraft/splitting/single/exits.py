@@ -1,4 +1,4 @@
-"""How a block of statements may be left, and what its paths give then."""
+"""The exits of a block of statements: the ways in which it may be left, and the names that its paths give then."""
 
 from __future__ import annotations
 
@@ -9,35 +9,43 @@ from regraft.splitting.single.graph import Graph
 from regraft.splitting.single.liveness import Needs
 from regraft.splitting.single.values import UNDEFINED, Const, Names
 
-CODES = {"fall": 0, "break": 1, "continue": 2, "return": 3}  # the ways to leave
-END, RESULT, ITEMS = "the end", "the result", "the items"  # beside the host's names, which have no blanks
+EXIT_CODES = {"fall": 0, "break": 1, "continue": 2, "return": 3}  # the ways to leave a block
+EXIT_CODE, RESULT, ITERATED = "the end", "the result", "the items"  # not names of the host, as they have blanks
 
-Found = Names | None  # None: the block only raises
+Outcome = Names | None  # None for a block that only raises
 
 
 @dataclass(frozen=True)
 class Exit:
-    """What becomes of a path that leaves a block: `finish(way, names, graph)`, and the names it needs of each way."""
+    """The end of the paths that leave a block.
+
+    needs   the names that are needed after each way to leave
+    finish  takes the way, the names and the graph of a path; returns the names that the path gives
+    """
 
     needs: Needs
     finish: Callable[[str, Names, Graph], Names]
 
 
-def only(names: Names, needed: frozenset[str]) -> Names:
+def restrict(names: Names, needed: frozenset[str]) -> Names:
+    """Return the values of the needed names; UNDEFINED for names that hold nothing."""
     return {key: names.get(key, UNDEFINED) for key in sorted(needed)}
 
 
-def falling(needed: frozenset[str]) -> Exit:
-    """Of a block that is never left early."""
-    return Exit(dict.fromkeys(CODES, needed), lambda _, names, __: only(names, needed))
+def fallthrough_exit(needed: frozenset[str]) -> Exit:
+    """Return the exit of a block that is never left early."""
+    return Exit(dict.fromkeys(EXIT_CODES, needed), lambda _, names, __: restrict(names, needed))
 
 
-def marked(needs: Needs, renamed: dict[str, str] | None = None) -> Exit:
-    """Every path says how it left, under END, and gives what is needed then. renamed: ways that mean others."""
+def coded_exit(needs: Needs, synonyms: dict[str, str] | None = None) -> Exit:
+    """Return an exit that gives the code of the way under EXIT_CODE, and the names that are needed after that way.
+
+    synonyms: ways and the ways that they mean, such as a `break` that ends the block normally.
+    """
 
     def finish(way: str, names: Names, _: Graph) -> Names:
-        way = (renamed or {}).get(way, way)
+        way = (synonyms or {}).get(way, way)
         result = {RESULT: names[RESULT]} if way == "return" else {}
-        return {**only(names, needs[way]), **result, END: Const(CODES[way])}
+        return {**restrict(names, needs[way]), **result, EXIT_CODE: Const(EXIT_CODES[way])}
 
     return Exit(needs, finish)

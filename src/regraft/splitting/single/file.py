@@ -1,4 +1,4 @@
-"""The single file: made from the host's steps, called like the network."""
+"""The single file: made from the host's steps, and called like the network."""
 
 from __future__ import annotations
 
@@ -17,119 +17,141 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.export import session_of
 from regraft.splitting.record import to_numpy, to_torch
 from regraft.splitting.residual import Region, Step
-from regraft.splitting.results import Classes, made
+from regraft.splitting.results import Classes, make_classes
 from regraft.splitting.single.graph import Graph
 from regraft.splitting.single.inline import Regions
 from regraft.splitting.single.join import name_of
 from regraft.splitting.single.lower import Lowering
-from regraft.splitting.single.values import Const, Items, Listed, Names, Number, Sequence, Tensor, Value, described
+from regraft.splitting.single.values import (
+    Const,
+    Items,
+    Names,
+    NestedList,
+    Number,
+    Sequence,
+    Tensor,
+    Value,
+    describe_value,
+)
 from regraft.splitting.unpacked import Packed
 
-LIMIT = 2**31 - 2**20  # bytes of a file of Protocol Buffers
-NESTED = 30  # graphs within graphs, which Protocol Buffers read
+MAX_FILE_BYTES = 2**31 - 2**20  # the limit of Protocol Buffers
+MAX_NESTING = 30  # graphs within graphs that Protocol Buffers read
 FILE = "network.onnx"
-KEY = "regraft"  # of the metadata
+METADATA_KEY = "regraft"  # the key in the file's metadata
 
 
 def single_file(
     path: str, steps: list[Step], regions: list[Region], directory: Path, manifest: dict[str, Any], classes: Classes
 ) -> onnx.ModelProto:
-    """The host's program around the regions of `directory`.
+    """Return the host's program around the regions of `directory` as one model.
 
     Raises Unsplittable with file, line and reason where ONNX cannot express it.
     """
     compiled = Regions(directory, manifest, regions)
     graph = Graph(itertools.count())
     names: Names = {}
-    for key, known in manifest["inputs"].items():
-        if "value" in known:
+    for key, entry in manifest["inputs"].items():
+        if "value" in entry:
             continue  # the host's program holds it as a constant
-        shape = [f"{key}_{dim}" if size is None else size for dim, size in enumerate(known["shape"])]
-        graph.inputs.append((key, (known["dtype"], shape)))
-        names[key] = Tensor(key, known["dtype"], len(shape))
+        shape = [f"{key}_{dim}" if size is None else size for dim, size in enumerate(entry["shape"])]
+        graph.inputs.append((key, (entry["dtype"], shape)))
+        names[key] = Tensor(key, entry["dtype"], len(shape))
     lowering = Lowering(path, compiled)
-    result = lowering.function(steps, names, graph)
-    tree = given(graph, result, "result_" if "result" in names else "result", classes)
+    result = lowering.lower_program(steps, names, graph)
+    result_tree = add_results(graph, result, "result_" if "result" in names else "result", classes)
     if not graph.outputs:
         raise lowering.refuse("a result that no input decides")
-    if deepest(graph) > NESTED:
+    if max_depth(graph) > MAX_NESTING:
         raise Unsplittable(
-            path, 0, f"decisions within decisions, {deepest(graph)} deep, cannot be part of an ONNX file"
+            path, 0, f"decisions within decisions, {max_depth(graph)} deep, cannot be part of an ONNX file"
         )
-    graph.settle()
-    if sum(one.nbytes for one in graph.used().values()) > LIMIT:
+    graph.place_weights()
+    if sum(array.nbytes for array in graph.all_weights().values()) > MAX_FILE_BYTES:
         raise Unsplittable(path, 0, "more than 2 GB of weights cannot be part of a single ONNX file")
     opsets = [helper.make_opsetid(domain, version) for domain, version in compiled.opsets.items()]
     model = helper.make_model(graph.proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9)
-    note(model, versions=manifest["versions"], inputs=manifest["inputs"], result=tree)
+    note(model, versions=manifest["versions"], inputs=manifest["inputs"], result=result_tree)
     return model
 
 
 def note(model: onnx.ModelProto, **facts: Any) -> None:
-    """Add to what the file says of itself."""
-    known = json.loads(model.metadata_props[0].value) if model.metadata_props else {}
-    helper.set_model_props(model, {KEY: json.dumps({**known, **facts})})
+    """Add facts to those that the file holds about itself in its metadata."""
+    recorded = json.loads(model.metadata_props[0].value) if model.metadata_props else {}
+    helper.set_model_props(model, {METADATA_KEY: json.dumps({**recorded, **facts})})
 
 
-def deepest(graph: Graph) -> int:
-    return max([graph.depth, *map(deepest, graph.children())])
+def max_depth(graph: Graph) -> int:
+    """Return the largest depth of a graph and the graphs within it."""
+    return max([graph.depth, *map(max_depth, graph.children())])
 
 
-def given(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
-    """Let the graph give a result, each leaf as an output; how the result is put together from them."""
+def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
+    """Let each leaf of a result be an output of the graph; return a tree that says how the result is built from them.
+
+    The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor", "numbers" or
+    "sequence".
+    """
     if isinstance(value, Const):
         if value.value is None or isinstance(value.value, (bool, int, float, str)):
             return {"value": value.value}
     elif isinstance(value, Items):
         keys = value.keys or range(len(value.values))
-        parts = [given(graph, one, f"{name}_{key}", classes) for key, one in zip(keys, value.values, strict=True)]
+        parts = [
+            add_results(graph, element, f"{name}_{key}", classes)
+            for key, element in zip(keys, value.values, strict=True)
+        ]
         if value.kind in ("tuple", "list"):
             return {value.kind: parts}
         fields = dict(zip(value.keys, parts, strict=True))
-        known = {value.kind: classes[value.kind]} if value.kind != "dict" else {}
-        return {"object": [known, fields]} if known else {"dict": fields}
-    elif isinstance(value, (Number, Tensor, Sequence, Listed)):
-        graph.copy_as(name_of(graph, value), name)
+        class_entry = {value.kind: classes[value.kind]} if value.kind != "dict" else {}
+        return {"object": [class_entry, fields]} if class_entry else {"dict": fields}
+    elif isinstance(value, (Number, Tensor, Sequence, NestedList)):
+        graph.add_alias(name_of(graph, value), name)
         graph.outputs.append((name, value))
-        number = isinstance(value, (Number, Listed)) or (
+        holds_numbers = isinstance(value, (Number, NestedList)) or (
             isinstance(value, Sequence) and isinstance(value.element, Number)
         )
-        return {"numbers" if number else "sequence" if isinstance(value, Sequence) else "tensor": name}
-    raise Unsplittable("", 0, f"{described(value)} as a result cannot be part of a single ONNX file")
+        return {"numbers" if holds_numbers else "sequence" if isinstance(value, Sequence) else "tensor": name}
+    raise Unsplittable("", 0, f"{describe_value(value)} as a result cannot be part of a single ONNX file")
 
 
-def rebuilt(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
-    """The result as the network gives it."""
+def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
+    """Return the result as the network gives it, from its tree and the outputs by name."""
     ((kind, part),) = tree.items()
     if kind == "value":
         return part
     if kind in ("tuple", "list"):
-        return {"tuple": tuple, "list": list}[kind](rebuilt(one, outputs) for one in part)
+        return {"tuple": tuple, "list": list}[kind](rebuild_result(element, outputs) for element in part)
     if kind == "object":
-        (kind_of_it,) = made(part[0]).values()
-        return kind_of_it(**{key: rebuilt(one, outputs) for key, one in part[1].items()})
+        (result_class,) = make_classes(part[0]).values()
+        return result_class(**{key: rebuild_result(field, outputs) for key, field in part[1].items()})
     if kind == "dict":
-        return {key: rebuilt(one, outputs) for key, one in part.items()}
+        return {key: rebuild_result(element, outputs) for key, element in part.items()}
     if kind == "numbers":
-        return python(outputs[part])
-    return [numpy.asarray(one) for one in outputs[part]] if kind == "sequence" else numpy.asarray(outputs[part])
+        return to_python(outputs[part])
+    return [numpy.asarray(array) for array in outputs[part]] if kind == "sequence" else numpy.asarray(outputs[part])
 
 
-def python(value: Any) -> Any:
-    return [python(one) for one in value] if isinstance(value, list) else numpy.asarray(value).tolist()
+def to_python(value: Any) -> Any:
+    """Return a tensor or list of tensors as Python's numbers."""
+    return [to_python(element) for element in value] if isinstance(value, list) else numpy.asarray(value).tolist()
 
 
-def facts_of(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
-    """What the file says of itself."""
-    known = session.get_modelmeta().custom_metadata_map.get(KEY)
-    if known is None:
+def read_metadata(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
+    """Return the facts that the file holds about itself; raise ValueError for a file that Regraft did not write."""
+    recorded = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    if recorded is None:
         raise ValueError(f"{path} is no network that was split")
-    found: dict[str, Any] = json.loads(known)
-    return found
+    facts: dict[str, Any] = json.loads(recorded)
+    return facts
 
 
 class SingleFile:
-    """Called like the original network: torch tensors in and out. ONNX Runtime refuses other types and sizes."""
+    """A network in one ONNX file, called like the original: torch tensors in and out.
+
+    ONNX Runtime refuses inputs of types and sizes that the network was not split for.
+    """
 
     def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
         self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
@@ -138,22 +160,26 @@ class SingleFile:
             self.session = session_of(str(path))
         except Exception as problem:
             raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
-        known = facts_of(self.session, path)
-        self.inputs, self.result, self.facts = known["inputs"], known["result"], known
-        self.wanted = [one.name for one in self.session.get_inputs()]
-        self.given = [one.name for one in self.session.get_outputs()]
+        facts = read_metadata(self.session, path)
+        self.inputs, self.result, self.facts = facts["inputs"], facts["result"], facts
+        self.input_names = [value.name for value in self.session.get_inputs()]
+        self.output_names = [value.name for value in self.session.get_outputs()]
 
-    def __call__(self, *args: Any, **words: Any) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Return the network's result for arguments by position or by name.
+
+        Raises TypeError for missing or unknown arguments, ValueError for another value of a constant.
+        """
         if self.packed is not None:
-            args, words = (), self.packed.parts(args, words)
-        call = {**dict(zip(self.inputs, args, strict=False)), **words}
-        if len(args) > len(self.inputs) or not set(self.wanted) <= set(call) <= set(self.inputs):
+            args, keywords = (), self.packed.parts(args, keywords)
+        arguments = {**dict(zip(self.inputs, args, strict=False)), **keywords}
+        if len(args) > len(self.inputs) or not set(self.input_names) <= set(arguments) <= set(self.inputs):
             raise TypeError(f"the network takes {', '.join(self.inputs)}")
-        for key, known in self.inputs.items():
-            if "value" in known and key in call and repr(call[key]) != known["value"]:
-                raise ValueError(f"{key} is {call[key]!r}; the network was split for {known['value']}")
-        outputs = self.session.run(None, {key: to_numpy(call[key]) for key in self.wanted})
-        return to_torch(rebuilt(self.result, dict(zip(self.given, outputs, strict=True))))
+        for key, entry in self.inputs.items():
+            if "value" in entry and key in arguments and repr(arguments[key]) != entry["value"]:
+                raise ValueError(f"{key} is {arguments[key]!r}; the network was split for {entry['value']}")
+        outputs = self.session.run(None, {key: to_numpy(arguments[key]) for key in self.input_names})
+        return to_torch(rebuild_result(self.result, dict(zip(self.output_names, outputs, strict=True))))
 
     def save(self, path: str | Path) -> None:
         """Copy the file, which any ONNX Runtime can load."""

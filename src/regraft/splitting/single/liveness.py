@@ -1,4 +1,4 @@
-"""Which names of the host are needed where."""
+"""Liveness: the names of the host that are needed at each place."""
 
 from __future__ import annotations
 
@@ -7,41 +7,42 @@ from collections.abc import Mapping
 
 from regraft.splitting.residual import Branch, HostStep, Loop, RegionStep, Step, reads, writes
 
-Needs = Mapping[str, frozenset[str]]  # of each way to leave: "fall", "break", "continue", "return"
+Needs = Mapping[str, frozenset[str]]  # names by the way to leave: "fall", "break", "continue", "return"
 
 
-def live(steps: list[Step], needs: Needs) -> frozenset[str]:
-    """The names needed before `steps`."""
+def live_names(steps: list[Step], needs: Needs) -> frozenset[str]:
+    """Return the names needed before `steps`; `needs` are those needed after each way to leave them."""
     needed = needs["fall"]
     for step in reversed(steps):
         if isinstance(step, RegionStep):
             needed = (needed - frozenset(step.outputs)) | frozenset(step.inputs)
         elif isinstance(step, HostStep):
-            needed = _host(step.statement, needed, needs)
+            needed = _live_before_statement(step.statement, needed, needs)
         elif isinstance(step, Branch):
-            arms = [live(body, {**needs, "fall": needed}) for _, body in step.arms]
+            arms = [live_names(body, {**needs, "fall": needed}) for _, body in step.arms]
             tests = [reads(test) for test, _ in step.arms if test is not None]
-            whole = any(test is None for test, _ in step.arms)
-            needed = frozenset().union(*arms, *tests, frozenset() if whole else needed)
+            has_else = any(test is None for test, _ in step.arms)
+            needed = frozenset().union(*arms, *tests, frozenset() if has_else else needed)
         elif isinstance(step, Loop):
-            needed = head(step, {**needs, "fall": needed})
+            needed = live_at_head(step, {**needs, "fall": needed})
     return needed
 
 
-def head(step: Loop, needs: Needs) -> frozenset[str]:
-    """The names needed at the start of each iteration of a loop; `needs["fall"]`: those needed after it."""
+def live_at_head(step: Loop, needs: Needs) -> frozenset[str]:
+    """Return the names needed at the start of each iteration; `needs["fall"]` are those needed after the loop."""
     after = needs["fall"]
-    found = after if step.header else frozenset()
+    needed = after if step.header else frozenset()
     while True:
-        again = live(step.body, {**needs, "fall": found, "continue": found, "break": after})
+        needed_before = live_names(step.body, {**needs, "fall": needed, "continue": needed, "break": after})
         if step.header is not None:
-            again = (again - writes(step.header[0])) | reads(step.header[1]) | after
-        if again <= found:
-            return found
-        found |= again
+            needed_before = (needed_before - writes(step.header[0])) | reads(step.header[1]) | after
+        if needed_before <= needed:
+            return needed
+        needed |= needed_before
 
 
-def _host(statement: ast.stmt, needed: frozenset[str], needs: Needs) -> frozenset[str]:
+def _live_before_statement(statement: ast.stmt, needed: frozenset[str], needs: Needs) -> frozenset[str]:
+    """Return the names needed before a statement of the host, from those needed after it."""
     if isinstance(statement, (ast.Return, ast.Raise)):
         needed = frozenset()
     elif isinstance(statement, ast.Break):
@@ -51,20 +52,20 @@ def _host(statement: ast.stmt, needed: frozenset[str], needs: Needs) -> frozense
     return (needed - writes(statement)) | reads(statement)
 
 
-def ways(steps: list[Step]) -> frozenset[str]:
-    """The ways in which control may leave `steps`; a path that raises has none."""
-    found: frozenset[str] = frozenset()
+def exit_ways(steps: list[Step]) -> frozenset[str]:
+    """Return the ways in which control may leave `steps`; a path that raises has none."""
+    leaving_ways: frozenset[str] = frozenset()
     for step in steps:
-        here = frozenset({"fall"})
+        step_ways = frozenset({"fall"})
         if isinstance(step, HostStep):
             kinds = {ast.Return: {"return"}, ast.Break: {"break"}, ast.Continue: {"continue"}, ast.Raise: set()}
-            here = frozenset(kinds.get(type(step.statement), {"fall"}))
+            step_ways = frozenset(kinds.get(type(step.statement), {"fall"}))
         elif isinstance(step, Branch):
-            here = frozenset().union(*(ways(body) for _, body in step.arms))
-            here |= {"fall"} if all(test is not None for test, _ in step.arms) else set()
+            step_ways = frozenset().union(*(exit_ways(body) for _, body in step.arms))
+            step_ways |= {"fall"} if all(test is not None for test, _ in step.arms) else set()
         elif isinstance(step, Loop):
-            here = frozenset({"fall"}) | (ways(step.body) & {"return"})
-        found |= here - {"fall"}
-        if "fall" not in here:
-            return found
-    return found | {"fall"}
+            step_ways = frozenset({"fall"}) | (exit_ways(step.body) & {"return"})
+        leaving_ways |= step_ways - {"fall"}
+        if "fall" not in step_ways:
+            return leaving_ways
+    return leaving_ways | {"fall"}

@@ -1,4 +1,4 @@
-"""What a name of the host holds while its program becomes a graph: constants, and names of ONNX values with types."""
+"""Values of the host's names while its program becomes a graph: constants, and typed names of ONNX values."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = {"int": "int64", "float": "float64", "bool": "bool"}  # Python's numbers as elements of tensors
-WIDE = 2**62  # beyond it a whole number might not fit after the next operation
+KINDS = {"int": "int64", "float": "float64", "bool": "bool"}  # the dtypes of Python's numbers as elements of tensors
+SAFE_BOUND = 2**62  # a larger whole number might not fit into 64 bits after the next operation
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Const:
 
 @dataclass(frozen=True)
 class Number:
-    """A Python int, float or bool, as a tensor without dimensions. bound: of the absolute value of an int."""
+    """A Python int, float or bool, as a tensor without dimensions; the absolute value of an int is at most `bound`."""
 
     name: str
     kind: str
@@ -28,7 +28,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array; rank None where paths with several meet."""
+    """An array; its rank is None where arrays of several ranks meet."""
 
     name: str
     dtype: str
@@ -37,7 +37,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Items:
-    """A tuple, list or dict whose elements are known one by one. keys: of a dict."""
+    """A tuple, list, dict or object whose elements are known one by one.
+
+    kind: "tuple", "list", "dict" or the name of the object's class. keys: the keys of a dict, the fields of an object.
+    """
 
     kind: str
     values: tuple[Value, ...]
@@ -46,15 +49,15 @@ class Items:
 
 @dataclass(frozen=True)
 class Sequence:
-    """A list whose length is known only at run time, as an ONNX sequence; `element` is what each of it is."""
+    """A list whose length is known only at run time, as an ONNX sequence; `element` is the type of its elements."""
 
     name: str
     element: Number | Tensor
 
 
 @dataclass(frozen=True)
-class Listed:
-    """What `tolist()` gives: lists in lists, as deep as `depth`, of the numbers of a tensor."""
+class NestedList:
+    """The lists that `tolist()` gives: nested as deep as `depth`, of the numbers of a tensor."""
 
     name: str
     kind: str
@@ -64,7 +67,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Text:
-    """An f-string with one whole number in it."""
+    """An f-string with one whole number in it, between the texts `before` and `after`."""
 
     before: str
     number: Number
@@ -73,7 +76,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Range:
-    """`range(start, stop, step)`."""
+    """The value of a call `range(start, stop, step)`."""
 
     start: Value
     stop: Value
@@ -82,17 +85,17 @@ class Range:
 
 @dataclass(frozen=True)
 class Undefined:
-    """What a name holds on a path that never assigns it."""
+    """The value of a name on a path that never assigns it."""
 
 
-Value = Const | Number | Tensor | Items | Sequence | Listed | Text | Range | Undefined
+Value = Const | Number | Tensor | Items | Sequence | NestedList | Text | Range | Undefined
 UNDEFINED = Undefined()
 Names = dict[str, Value]
-MUTABLE = (Items, Sequence, Listed)
+MUTABLE = (Items, Sequence, NestedList)
 
 
 def number_kind(value: Value) -> str | None:
-    """ "int", "float" or "bool" of a number, constant or not."""
+    """Return "int", "float" or "bool" for a number, constant or not; None for any other value."""
     if isinstance(value, Number):
         return value.kind
     if isinstance(value, Const) and type(value.value) in (int, float, bool):
@@ -101,15 +104,15 @@ def number_kind(value: Value) -> str | None:
 
 
 def bound(value: Value) -> int:
-    """What the absolute value of a whole number cannot exceed."""
+    """Return the largest absolute value that a whole number or bool may have; 0 for a float."""
     if isinstance(value, Const):
         return abs(int(value.value)) if number_kind(value) != "float" else 0
     assert isinstance(value, Number)
     return {"bool": 1, "float": 0}.get(value.kind, value.bound)
 
 
-def described(value: Value) -> str:
-    """For messages."""
+def describe_value(value: Value) -> str:
+    """Return a description of the value for messages."""
     if isinstance(value, Const):
         return "None" if value.value is None else f"the {type(value.value).__name__} {value.value!r}"
     if isinstance(value, Tensor):
@@ -118,29 +121,29 @@ def described(value: Value) -> str:
         return f"a number ({value.kind})"
     if isinstance(value, Items):
         return f"a {value.kind} of {len(value.values)}"
-    return {Sequence: "a list", Listed: "a list", Text: "a string", Range: "a range"}.get(type(value), "nothing")
+    return {Sequence: "a list", NestedList: "a list", Text: "a string", Range: "a range"}.get(type(value), "nothing")
 
 
-def holders(value: Value, sought: Value) -> int:
-    """How often the list `sought` is held by `value`."""
+def count_occurrences(value: Value, sought: Value) -> int:
+    """Return how often the list `sought` occurs in `value`."""
     if value is sought:
         return 1
-    return sum(holders(one, sought) for one in value.values) if isinstance(value, Items) else 0
+    return sum(count_occurrences(element, sought) for element in value.values) if isinstance(value, Items) else 0
 
 
-def replaced(value: Value, old: Value, new: Value) -> Value:
-    """`value` with the list `old` changed to `new`, wherever it is held."""
+def substitute(value: Value, old: Value, new: Value) -> Value:
+    """Return `value` with the list `new` in every place where it has the list `old`."""
     if value is old:
         return new
-    if isinstance(value, Items) and holders(value, old):
-        return Items(value.kind, tuple(replaced(one, old, new) for one in value.values), value.keys)
+    if isinstance(value, Items) and count_occurrences(value, old):
+        return Items(value.kind, tuple(substitute(element, old, new) for element in value.values), value.keys)
     return value
 
 
-def leaves(value: Value) -> Iterator[Number | Tensor | Sequence | Listed]:
-    """The ONNX values in it, in order."""
+def leaves(value: Value) -> Iterator[Number | Tensor | Sequence | NestedList]:
+    """Yield the ONNX values in `value`, in order."""
     if isinstance(value, Items):
-        for one in value.values:
-            yield from leaves(one)
-    elif isinstance(value, (Number, Tensor, Sequence, Listed)):
+        for element in value.values:
+            yield from leaves(element)
+    elif isinstance(value, (Number, Tensor, Sequence, NestedList)):
         yield value

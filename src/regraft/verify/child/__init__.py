@@ -1,1 +1,1 @@
-"""What runs in the child process: everything here may import torch and may be killed at any moment."""
+"""The child process: everything in this package may import torch and may be killed at any moment."""

@@ -15,7 +15,7 @@ from regraft.verify.types import INTERNAL
 
 
 def main() -> None:
-    """Limit this process, refuse where torch is missing, then compare."""
+    """Limit this process and answer the request; without torch the result is the fatal error "torch"."""
     adopt_orphans()
     folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
@@ -28,7 +28,7 @@ def main() -> None:
 
         try:
             run(folder, request)
-        except Exception:  # noqa: BLE001 - what models raise is caught where they run; this is a failure of ours
+        except Exception:  # noqa: BLE001 - errors of models are caught where models run; this is a failure of ours
             traceback.print_exc()
             sys.stderr.flush()
             end_descendants(os.getpid())
@@ -40,6 +40,7 @@ def main() -> None:
 
 
 def _limit_memory(limit: int) -> None:
+    """Limit the address space of this process, in bytes, where the system can."""
     try:
         import resource
     except ImportError:  # no such limits on this platform

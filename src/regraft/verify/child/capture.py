@@ -1,4 +1,4 @@
-"""Whether a definition can still be captured as one graph: `torch.compile(fullgraph=True)` and `torch.export`."""
+"""Check that a definition is still captured as one graph: by `torch.compile(fullgraph=True)` and `torch.export`."""
 
 from __future__ import annotations
 
@@ -11,51 +11,52 @@ from torch import nn
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.limits import limited
+from regraft.verify.child.limits import limit_time
 from regraft.verify.child.replay import Target, reseed
 from regraft.verify.child.state import Watch
 from regraft.verify.child.tree import Call
 
 
-def captured(
+def compare_captures(
     original: Target, changed: Target, call: Call, definition: str, ledger: Ledger
 ) -> tuple[Difference | None, tuple[str, ...]]:
-    """Return a difference where the original is captured and the changed version is not, or gives something else.
+    """Return a difference if the original is captured and the changed version is not, or has another result; else
+    None.
 
-    Also return by which means both were captured.
+    Also return the means by which both were captured.
     """
-    done: list[str] = []
-    for how, capture in (("torch.compile(fullgraph=True)", _compiled), ("torch.export", _exported)):
-        with ledger.step("original", definition, how):
-            before = run_capture(capture, original, call)
-        if isinstance(before, BaseException):
+    agreeing: list[str] = []
+    for means, capture in (("torch.compile(fullgraph=True)", _compile), ("torch.export", _export)):
+        with ledger.step("original", definition, means):
+            original_result = run_capture(capture, original, call)
+        if isinstance(original_result, BaseException):
             continue
-        with ledger.step("changed", definition, how):
-            after = run_capture(capture, changed, call)
-        if isinstance(after, BaseException) and LATE in str(after):
-            continue  # as slow as that says something about the machine, not about the graph
-        if isinstance(after, BaseException):
-            text = " ".join(str(after).split())[:200]
-            return Difference("", f"{how} takes the original, not the changed version: {text}"), tuple(done)
-        found = compare(before, after, Check("outputs", dict, Largest()))
-        if found:
-            return Difference(found.path, f"by {how} {found.sentence}"), tuple(done)
-        done.append(how)
-    return None, tuple(done)
+        with ledger.step("changed", definition, means):
+            changed_result = run_capture(capture, changed, call)
+        if isinstance(changed_result, BaseException) and LATE in str(changed_result):
+            continue  # such slowness is evidence about the machine, not about the graph
+        if isinstance(changed_result, BaseException):
+            text = " ".join(str(changed_result).split())[:200]
+            return Difference("", f"{means} takes the original, not the changed version: {text}"), tuple(agreeing)
+        difference = compare(original_result, changed_result, Check("outputs", dict, Largest()))
+        if difference:
+            return Difference(difference.path, f"by {means} {difference.sentence}"), tuple(agreeing)
+        agreeing.append(means)
+    return None, tuple(agreeing)
 
 
 LATE = "takes too long to capture"
-SECONDS = 30.0  # what takes longer does not count as captured
+SECONDS = 30.0  # a capture that takes longer does not count
 
 
 Capture = Callable[[Target, tree.Live], Any]
 
 
 def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
-    """Return the flat results of a captured target on a call, or what capturing or running it raised."""
+    """Return the flat results of a captured target on a call, or the error that capturing or running it raised."""
     watch = Watch(target.module, target.scope)
     try:
-        with watch.printing(), torch.no_grad(), limited(SECONDS, TimeoutError(LATE)):
+        with watch.printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
             reseed(0)
             return tree.flatten(capture(target, tree.thaw(call, target.model, gradients=False, scope=target.scope)))
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result
@@ -65,13 +66,15 @@ def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] 
         watch.rewind()
 
 
-def _compiled(target: Target, live: tree.Live) -> Any:
+def _compile(target: Target, arguments: tree.Live) -> Any:
+    """Return the result of the compiled target."""
     compiled = torch.compile(target.callable, backend="eager", fullgraph=True)
-    return compiled(*live.args, **live.kwargs)
+    return compiled(*arguments.args, **arguments.kwargs)
 
 
-def _exported(target: Target, live: tree.Live) -> Any:
+def _export(target: Target, arguments: tree.Live) -> Any:
+    """Return the result of the exported target; raises TypeError for a function."""
     if not isinstance(target.module, nn.Module):
         raise TypeError("only modules are exported")
-    program = torch.export.export(target.module, live.args, live.kwargs, strict=False)
-    return program.module()(*live.args, **live.kwargs)
+    program = torch.export.export(target.module, arguments.args, arguments.kwargs, strict=False)
+    return program.module()(*arguments.args, **arguments.kwargs)

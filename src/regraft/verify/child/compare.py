@@ -1,4 +1,4 @@
-"""Decide whether two results are the same up to the rounding that their number format allows."""
+"""Decide whether two results are equal up to the rounding that their number format allows."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ import torch
 ERROR_RATIO = 8.0
 ROUNDINGS = {"outputs": 4.0, "hooks": 4.0, "gradients": 16.0}
 # Perturbed inputs are there to show gross mistakes: no model sees them, and kernels lose digits of the gradients there
-# (a softmax that is saturated, say). They count as wrong from this part of the largest gradient on.
+# (a softmax that is saturated, say). Their gradients count as wrong from this part of the largest gradient on.
 GROSS = 1e-3
-FEWEST = 16  # numbers of which the number format that they come from shows
+FEWEST = 16  # numbers from which on their original number format shows
 HALVES = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where two results differ, in words, with the largest absolute difference (relative: to the largest value).
+    """A place where two results differ, in words, with the largest absolute difference and the difference relative to
+    the largest value.
 
-    `mode` says in which mode of PyTorch, or which other way to run a call, they do; "" for the plain way.
+    `mode` is the mode of PyTorch, or the other way to run a call, in which they differ; "" for the plain way.
     """
 
     path: str
@@ -37,12 +38,13 @@ class Difference:
 
 @dataclass(slots=True)
 class Largest:
-    """Largest differences seen so far, by number format."""
+    """The largest differences of all comparisons so far, by number format."""
 
     absolute: dict[str, float] = field(default_factory=dict)
     relative: dict[str, float] = field(default_factory=dict)
 
     def add(self, dtype: str, absolute: float, relative: float) -> None:
+        """Add the absolute and relative difference of one comparison."""
         self.absolute[dtype] = max(absolute, self.absolute.get(dtype, 0.0))
         self.relative[dtype] = max(relative, self.relative.get(dtype, 0.0))
 
@@ -52,9 +54,9 @@ Truth = Callable[[], Mapping[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How to compare.
+    """The way to compare two results.
 
-    kind      "outputs", "hooks" (what hooks on submodules see) or "gradients"
+    kind      "outputs", "hooks" (the results that hooks on submodules see) or "gradients"
     truth     gives the float64 result by path, or None
     jittered  gives the original's result by path for inputs that are off by one rounding, or None
     perturbed the inputs are not those that the model saw
@@ -68,163 +70,190 @@ class Check:
 
 
 def compare(original: Mapping[str, Any], changed: Mapping[str, Any], check: Check) -> Difference | None:
-    """Compare two flattened results; return the first difference."""
+    """Compare two flattened results; return the first difference or None."""
     if list(original) != list(changed):
-        ours = [path for path in changed if path not in original]
+        new = [path for path in changed if path not in original]
         gone = [path for path in original if path not in changed]
-        what = f"the {check.kind} have another structure: missing {gone[:3]}, new {ours[:3]}"
-        return Difference((gone + ours + ["order"])[0], what)
-    for path, before in original.items():
-        found = _compare_leaf(path, before, changed[path], check)
-        if found:
-            return found
+        sentence = f"the {check.kind} have another structure: missing {gone[:3]}, new {new[:3]}"
+        return Difference((gone + new + ["order"])[0], sentence)
+    for path, original_value in original.items():
+        difference = _compare_leaves(path, original_value, changed[path], check)
+        if difference:
+            return difference
     return None
 
 
-def _compare_leaf(path: str, before: Any, after: Any, check: Check) -> Difference | None:
-    if check.kind == "gradients" and (before is None) != (after is None):
-        present = after if before is None else before
+def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
+    """Compare two values at one path; return their difference or None."""
+    if check.kind == "gradients" and (original is None) != (changed is None):
+        present = changed if original is None else original
         if not bool(present.any()):
             return None  # no gradient and a gradient of zeros mean the same to an optimizer
-    if not (isinstance(before, torch.Tensor) and isinstance(after, torch.Tensor)):
-        same = type(before) is type(after) and (before == after or _both_nan(before, after))
-        return None if same else Difference(path, f"{path} is {_short(after)} where the original has {_short(before)}")
+    if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
+        is_equal = type(original) is type(changed) and (original == changed or _are_both_nan(original, changed))
+        return (
+            None
+            if is_equal
+            else Difference(
+                path, f"{path} is {_describe_value(changed)} where the original has {_describe_value(original)}"
+            )
+        )
     for name in ("dtype", "shape", "device"):
-        if getattr(before, name) != getattr(after, name):
-            return Difference(path, f"{path} has {name} {getattr(after, name)}, not {getattr(before, name)}")
-    return _compare_values(path, before, after, check)
+        if getattr(original, name) != getattr(changed, name):
+            return Difference(path, f"{path} has {name} {getattr(changed, name)}, not {getattr(original, name)}")
+    return _compare_values(path, original, changed, check)
 
 
-def unlike(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, str]:
-    """Return what differs, in words by path, between plain data; names that only `after` has do not count.
+def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, str]:
+    """Return a sentence by path for each difference between plain values; names that only `changed` has do not count.
 
     Numbers have to be equal, tensors close.
     """
-    found = {}
-    for path, value in before.items():
-        if path not in after:
-            found[path] = f"{path} is missing"
-        elif not _alike(value, after[path]):
-            found[path] = f"{path} is {_short(after[path])} where the original has {_short(value)}"
-    return found
+    sentences = {}
+    for path, value in original.items():
+        if path not in changed:
+            sentences[path] = f"{path} is missing"
+        elif not _is_close(value, changed[path]):
+            sentences[path] = (
+                f"{path} is {_describe_value(changed[path])} where the original has {_describe_value(value)}"
+            )
+    return sentences
 
 
-def _alike(value: Any, other: Any) -> bool:
-    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
-        return value.dtype == other.dtype and value.shape == other.shape and close(value, other)
-    return type(value) is type(other) and bool(value == other or _both_nan(value, other))
+def _is_close(value: Any, counterpart: Any) -> bool:
+    """Return whether two plain values are equal, or close for tensors."""
+    if isinstance(value, torch.Tensor) and isinstance(counterpart, torch.Tensor):
+        return value.dtype == counterpart.dtype and value.shape == counterpart.shape and close(value, counterpart)
+    return type(value) is type(counterpart) and bool(value == counterpart or _are_both_nan(value, counterpart))
 
 
-def _both_nan(before: Any, after: Any) -> bool:
-    return isinstance(before, float) and math.isnan(before) and math.isnan(after)
+def _are_both_nan(original: Any, changed: Any) -> bool:
+    """Return whether both values are NaN."""
+    return isinstance(original, float) and math.isnan(original) and math.isnan(changed)
 
 
-def _short(value: Any) -> str:
+def _describe_value(value: Any) -> str:
+    """Return a value in words of at most 80 characters."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)[:80]
 
 
-def _compare_values(path: str, before: Any, after: Any, check: Check) -> Difference | None:
-    if before.numel() == 0 or torch.equal(before, after):
+def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
+    """Compare two tensors of one format and shape; return their difference or None."""
+    if original.numel() == 0 or torch.equal(original, changed):
         return None
-    absolute, relative = distance(before, after)
-    if check.kind == "outputs" and _is_narrowed(before, after):
+    absolute, relative = distance(original, changed)
+    if check.kind == "outputs" and _is_narrowed(original, changed):
         sentence = f"{path} holds float64 numbers that went through float32, in the original it does not"
         return Difference(path, sentence, absolute, relative)
-    other_kind = _other_kind(before, after)
-    if not other_kind and (close(before, after) or _excused(path, before, after, check)):
-        check.largest.add(str(before.dtype).removeprefix("torch."), absolute, relative)
+    non_finite = _non_finite_difference(original, changed)
+    if not non_finite and (close(original, changed) or _is_rounding(path, original, changed, check)):
+        check.largest.add(str(original.dtype).removeprefix("torch."), absolute, relative)
         return None
     sentence = f"{path} differs by up to {absolute:.3g} ({relative:.3g} of its largest value)"
-    return Difference(path, f"{sentence}: {other_kind}" if other_kind else sentence, absolute, relative)
+    return Difference(path, f"{sentence}: {non_finite}" if non_finite else sentence, absolute, relative)
 
 
-def _other_kind(before: Any, after: Any) -> str:
-    """Return in words where one result is NaN or infinite and the other is not; "" where there is no such place.
+def _non_finite_difference(original: Any, changed: Any) -> str:
+    """Return in words that one result is NaN or infinite at a place where the other is not; "" where there is no such
+    place.
 
-    In half precision NaN and infinity count as one: what overflows on the way depends on the order of operations.
+    In half precision NaN and infinity count as equal: an overflow on the way depends on the order of operations.
     """
-    if not bool((torch.isfinite(before) == torch.isfinite(after)).all()):
-        kind = "NaN" if bool((torch.isnan(before) != torch.isnan(after)).any()) else "infinity"
-        sides = {"changed version": before, "original": after}  # by the other, which is finite
-        side = next((name for name, other in sides.items() if bool(torch.isfinite(other).all())), "")
+    if not bool((torch.isfinite(original) == torch.isfinite(changed)).all()):
+        kind = "NaN" if bool((torch.isnan(original) != torch.isnan(changed)).any()) else "infinity"
+        # the side with the value is that whose counterpart is finite
+        counterparts = {"changed version": original, "original": changed}
+        side = next(
+            (name for name, counterpart in counterparts.items() if bool(torch.isfinite(counterpart).all())), ""
+        )
         return f"{kind} on one side" + (f", that of the {side}" if side else "")
-    if before.dtype not in HALVES and not bool((torch.isnan(before) == torch.isnan(after)).all()):
+    if original.dtype not in HALVES and not bool((torch.isnan(original) == torch.isnan(changed)).all()):
         return "NaN on one side, infinity on the other"
     return ""
 
 
-def _is_narrowed(before: Any, after: Any) -> bool:
-    """Whether a float64 result holds nothing but float32 numbers, and most of the original's are none."""
-    if before.dtype != torch.float64 or before.numel() < FEWEST:
+def _is_narrowed(original: Any, changed: Any) -> bool:
+    """Return whether a float64 result holds float32 numbers only, and most of the original's numbers are none."""
+    if original.dtype != torch.float64 or original.numel() < FEWEST:
         return False
-    ours, theirs = (value == value.float().double() for value in (before, after))
-    return bool(theirs.all()) and float(ours.double().mean()) < 0.5
+    original_fits, changed_fits = (value == value.float().double() for value in (original, changed))
+    return bool(changed_fits.all()) and float(original_fits.double().mean()) < 0.5
 
 
-def close(before: Any, after: Any) -> bool:
-    """Apply torch.testing's default tolerances for the tensors' number format, in float64 those of float32.
+def close(original: Any, changed: Any) -> bool:
+    """Return whether two tensors are close by torch.testing's default tolerances for their number format, in float64
+    by those of float32.
 
-    What is float64 may have been computed in float32: by a norm that casts its input, for example.
+    A float64 result may have been computed in float32: by a norm that casts its input, for example.
     """
-    wide = before.dtype == torch.float64
-    tolerances = {"rtol": 1.3e-6, "atol": 1e-5} if wide else {}
+    is_float64 = original.dtype == torch.float64
+    tolerances = {"rtol": 1.3e-6, "atol": 1e-5} if is_float64 else {}
     try:
-        torch.testing.assert_close(after, before, equal_nan=True, **tolerances)
+        torch.testing.assert_close(changed, original, equal_nan=True, **tolerances)
     except AssertionError:
         return False
     return True
 
 
-def distance(before: Any, after: Any) -> tuple[float, float]:
-    """Return the largest absolute difference, and the same relative to the largest finite value of `before`."""
-    if not before.is_floating_point():
-        count = float((before != after).sum())
-        return count, count / before.numel()
-    wide, other = before.double(), after.double()
-    gap = (wide - other).abs()
-    both = torch.isfinite(gap)
-    absolute = float(gap[both].max()) if both.any() else 0.0
-    finite = wide[torch.isfinite(wide)].abs()
-    scale = float(finite.max()) if finite.numel() else 0.0
+def distance(original: Any, changed: Any) -> tuple[float, float]:
+    """Return the largest absolute difference, and this difference relative to the largest finite value of `original`.
+
+    For whole numbers it is the number of elements that differ, and their part.
+    """
+    if not original.is_floating_point():
+        count = float((original != changed).sum())
+        return count, count / original.numel()
+    original_double, changed_double = original.double(), changed.double()
+    gap = (original_double - changed_double).abs()
+    finite_places = torch.isfinite(gap)
+    absolute = float(gap[finite_places].max()) if finite_places.any() else 0.0
+    finite_values = original_double[torch.isfinite(original_double)].abs()
+    scale = float(finite_values.max()) if finite_values.numel() else 0.0
     return absolute, absolute / scale if scale else 0.0
 
 
-def _excused(path: str, before: Any, after: Any, check: Check) -> bool:
-    if not before.is_floating_point():
+def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
+    """Return whether two results differ by no more than rounding explains, judged by float64 and jittered results."""
+    if not original.is_floating_point():
         return False
     truth = check.truth() or {}
     exact = truth.get(path)
-    if not isinstance(exact, torch.Tensor) or exact.shape != before.shape or not torch.isfinite(exact).any():
-        # nothing tells how exact the original is: a few roundings of the largest gradient are in every sum
-        rounding = ROUNDINGS[check.kind] * torch.finfo(before.dtype).eps
-        return check.kind == "gradients" and distance(before, after)[1] <= rounding
-    usable = torch.isfinite(before) & torch.isfinite(exact)
+    if not isinstance(exact, torch.Tensor) or exact.shape != original.shape or not torch.isfinite(exact).any():
+        # without a float64 result the original's error is unknown: sums have a few roundings of the largest gradient
+        rounding = ROUNDINGS[check.kind] * torch.finfo(original.dtype).eps
+        return check.kind == "gradients" and distance(original, changed)[1] <= rounding
+    usable = torch.isfinite(original) & torch.isfinite(exact)
     if not usable.any():
         return False
-    own = float((before.double() - exact.double()).abs()[usable].max())
-    new = float((after.double() - exact.double()).abs()[usable].max())
+    original_error = float((original.double() - exact.double()).abs()[usable].max())
+    changed_error = float((changed.double() - exact.double()).abs()[usable].max())
     scale = float(exact.double().abs()[usable].max())
-    if is_noise(before, exact):
+    if is_noise(original, exact):
         return False
     if check.kind == "gradients":
-        scale = max(scale, _scale_beside("" if check.perturbed else path, truth))
-    part: float = ROUNDINGS[check.kind] * torch.finfo(before.dtype).eps
+        scale = max(scale, _largest_gradient_beside("" if check.perturbed else path, truth))
+    relative_noise: float = ROUNDINGS[check.kind] * torch.finfo(original.dtype).eps
     if check.perturbed and check.kind == "gradients":
-        part = max(part, GROSS)
-    noise = part * scale
-    if new <= ERROR_RATIO * own + noise:
+        relative_noise = max(relative_noise, GROSS)
+    noise = relative_noise * scale
+    if changed_error <= ERROR_RATIO * original_error + noise:
         return True
     if check.kind != "gradients" and not check.perturbed:
         return False
-    other = (check.jittered() or {}).get(path)  # how much the result says at all, where it is ill-conditioned
-    if not isinstance(other, torch.Tensor) or other.shape != before.shape:
+    jittered = (check.jittered() or {}).get(path)  # an ill-conditioned result moves far
+    if not isinstance(jittered, torch.Tensor) or jittered.shape != original.shape:
         return False
-    spread = (before.double() - other.double()).abs()[usable]
-    return bool(torch.isfinite(spread).all()) and new <= ERROR_RATIO * max(own, float(spread.max())) + noise
+    spread = (original.double() - jittered.double()).abs()[usable]
+    return (
+        bool(torch.isfinite(spread).all())
+        and changed_error <= ERROR_RATIO * max(original_error, float(spread.max())) + noise
+    )
 
 
 def is_noise(value: Any, exact: Any) -> bool:
-    """Whether a half-precision value has nothing to do with the float64 one: further off than twice its largest."""
+    """Return whether a half-precision value says nothing: its distance from the float64 value is above 1 and above
+    twice that value's largest number.
+    """
     if not (isinstance(value, torch.Tensor) and isinstance(exact, torch.Tensor)) or value.dtype not in HALVES:
         return False
     if value.shape != exact.shape or not value.numel():
@@ -235,12 +264,15 @@ def is_noise(value: Any, exact: Any) -> bool:
     return bool(error.numel()) and not bool(error.max() <= max(1.0, 2 * float(scale.max())))
 
 
-def _scale_beside(path: str, truth: Mapping[str, Any]) -> float:
-    """The largest gradient of the other parameters of a module; of all for an empty path.
+def _largest_gradient_beside(path: str, truth: Mapping[str, Any]) -> float:
+    """Return the largest gradient among the parameters of the module of `path`; among all for an empty path.
 
-    A gradient that is zero but for rounding, like that of a key's bias, has the rounding of what cancels in it.
+    A gradient that is zero but for rounding, like that of a key's bias, has the rounding of the terms that cancel in
+    it.
     """
-    module, dot, _ = path.rpartition(".")
-    beside = (value for name, value in truth.items() if not path or (dot and name.rpartition(".")[0] == module))
-    sizes = (value.double().abs() for value in beside if isinstance(value, torch.Tensor) and value.numel())
+    module, has_module, _ = path.rpartition(".")
+    gradients = (
+        value for name, value in truth.items() if not path or (has_module and name.rpartition(".")[0] == module)
+    )
+    sizes = (value.double().abs() for value in gradients if isinstance(value, torch.Tensor) and value.numel())
     return max((float(size[torch.isfinite(size)].max()) for size in sizes if torch.isfinite(size).any()), default=0.0)

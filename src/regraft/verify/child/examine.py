@@ -1,4 +1,4 @@
-"""Compare one subject at every level and note the outcome per definition."""
+"""Compare one subject under all conditions and note the outcome per definition."""
 
 from __future__ import annotations
 
@@ -18,28 +18,37 @@ from regraft.verify.child.checks.values import EXTREME, UNDEFINED
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.failure import describe
-from regraft.verify.child.minimise import smallest
+from regraft.verify.child.minimise import minimise_call
 from regraft.verify.child.record import Recorded, Recorder
 from regraft.verify.child.replay import INFERENCE, MODES, Plan, Target
-from regraft.verify.child.runs import compare_runs, count, left_out, sides_of
+from regraft.verify.child.runs import compare_runs, count_comparison, reason_to_leave_out, sides_of
 from regraft.verify.child.session import Session
-from regraft.verify.child.setting import SEEDS, Setting, depth, has_counterpart, make_pair, record_calls, where
+from regraft.verify.child.setting import (
+    SEEDS,
+    Setting,
+    depth,
+    describe_place,
+    has_counterpart,
+    make_pair,
+    record_calls,
+)
 from regraft.verify.child.tree import Call
-from regraft.verify.child.variants import AS_RECORDED, SMALL, laid_out, variants
+from regraft.verify.child.variants import AS_RECORDED, SMALL, other_layouts, variants
 from regraft.verify.child.whole import challenge_constructors, compare_whole
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
-    """Run a subject with both seeds, number formats and modes; refuted definitions are taken out on the way.
+    """Run a subject with both seeds, all number formats and modes; definitions that are refuted on the way are
+    restored.
 
     A brief examination takes one seed and float32.
     """
     for seed in SEEDS[: 1 if subject.once or brief else None]:
-        every = DTYPES if session.beyond else DTYPES[:-1]
-        formats = 1 if brief else subject.formats if subject.once else len(every)
-        for dtype in every[:formats] if seed == SEEDS[0] else DTYPES[:2]:  # float16 and float64 once
+        dtypes = DTYPES if session.beyond else DTYPES[:-1]
+        dtype_count = 1 if brief else subject.formats if subject.once else len(dtypes)
+        for dtype in dtypes[:dtype_count] if seed == SEEDS[0] else DTYPES[:2]:  # float16 and float64 once
             for training in (False, True):
                 if not session.ledger.open() or session.ledger.late():
                     return
@@ -49,25 +58,25 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
 
 
 def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, training: bool) -> bool:
-    """Return False where the subject is of no further use."""
-    done: set[int] = set()
+    """Compare a subject under one setting; return False where the subject is of no further use."""
+    replayed_entries: set[int] = set()
     kinds: set[str] = set()
     recorder: Recorder | None = None
     while True:
-        made = make_pair(subject, seed, session)
-        if made is None:
+        built = make_pair(subject, seed, session)
+        if built is None:
             return False
-        pair = made.cast(dtype)
+        pair = built.cast(dtype)
         setting = Setting(subject, pair, seed, str(dtype).removeprefix("torch."), training)
-        # Evaluation keeps a high dropout rate: a version that drops there shows itself. Training is exact at rate 0.
+        # Evaluation keeps a high dropout rate: a version that drops there differs. Training is exact at rate 0.
         with pair.mode(training, 0.0 if training else weights.RATE):
             recorder = recorder or record_calls(setting, session)
             if recorder is None:
                 return bool(dtype != torch.float32)
-            if _replay_until_refuted(recorder.found, done, kinds, setting, session):
+            if _replay_until_refuted(recorder.calls, replayed_entries, kinds, setting, session):
                 break
         session.restore(session.ledger.refuted())
-    compare_whole(setting, session, frozenset(entry.definition for entry in recorder.found))
+    compare_whole(setting, session, frozenset(entry.definition for entry in recorder.calls))
     if setting.first and not training:
         challenge_constructors(setting, session)
     session.replayed |= kinds
@@ -78,20 +87,22 @@ def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, 
 
 
 def _replay_until_refuted(
-    entries: list[Recorded], done: set[int], kinds: set[str], setting: Setting, session: Session
+    entries: list[Recorded], replayed_entries: set[int], kinds: set[str], setting: Setting, session: Session
 ) -> bool:
-    """Replay what is not done yet, innermost and largest first; return False once something is refuted.
+    """Replay the entries that were not replayed yet, innermost and largest first; return False once a definition is
+    refuted.
 
-    What holds an instance of it has to be built anew then, so that it is judged without the fault of another. Every
-    instance is replayed as recorded (unless the setting is brief); on other inputs only the first of those with equal
-    layers, settings and shapes. Other inputs are made from a large call, as a mix-up of rows needs more than one. What
-    an earlier subject has replayed is not replayed once more: the heads of a family hold one and the same model.
+    Modules that hold an instance of that definition have to be built anew then, so that they are judged without its
+    fault. Every instance is replayed as recorded (unless the setting is brief); on other inputs only the first of
+    those with equal layers, settings and shapes. Other inputs are made from a large call, as a mix-up of rows needs
+    more than one. An entry that an earlier subject has replayed is not replayed once more: the heads of a family
+    contain the same model.
     """
-    for number, entry in sorted(enumerate(entries), key=lambda pair: (-depth(pair[1]), -_elements(pair[1].call))):
-        if number in done or entry.definition not in session.ledger.open():
+    for number, entry in sorted(enumerate(entries), key=lambda pair: (-depth(pair[1]), -_element_count(pair[1].call))):
+        if number in replayed_entries or entry.definition not in session.ledger.open():
             continue
-        done.add(number)
-        kind = _kind(entry, setting)
+        replayed_entries.add(number)
+        kind = _kind_of_call(entry, setting)
         if (kind in session.replayed and session.complete(entry.definition)) or (kind in kinds and setting.brief):
             continue
         _replay_all(entry, setting, session, light=setting.subject.light or kind in kinds)
@@ -101,34 +112,37 @@ def _replay_until_refuted(
     return True
 
 
-def _elements(call: Call) -> int:
+def _element_count(call: Call) -> int:
+    """Return the number of elements in the tensors of a call."""
     return sum(tensor.numel() for tensor in tree.tensors(call))
 
 
-def _kind(entry: Recorded, setting: Setting) -> str:
-    """What makes two recorded calls of a definition alike.
+def _kind_of_call(entry: Recorded, setting: Setting) -> str:
+    """Return a text that is equal for recorded calls of a definition which count as alike.
 
-    That is: the printed layers, their plain attributes and configurations, the shapes, all other arguments, and how
-    they run.
+    It has the printed layers, their plain attributes and configurations, the shapes, all other arguments, and the
+    conditions.
     """
-    parts = dict(setting.pair.original.named_modules())
-    part = parts.get(entry.path) if entry.path is not None else None
+    modules = dict(setting.pair.original.named_modules())
+    module = modules.get(entry.path) if entry.path is not None else None
     plain: dict[str, Any] = {}
     configs: dict[int, Any] = {}
-    for path, inner in part.named_modules() if part is not None else ():
-        for name, value in vars(inner).items():
+    for path, submodule in module.named_modules() if module is not None else ():
+        for name, value in vars(submodule).items():
             if isinstance(value, bool | int | float | str):
                 plain[f"{path}.{name}"] = value
             elif hasattr(value, "to_dict"):
                 configs[id(value)] = value
     settings = [str(config.to_dict()) for config in configs.values()]
-    others = tree.map_leaves((entry.call.args, dict(entry.call.kwargs)), _shown)
-    run = f"{setting.mode} {setting.dtype} {setting.seed} {setting.subject.light}"
-    return f"{entry.definition} {part} {plain} {settings} {others} {run}"
+    arguments = tree.map_leaves((entry.call.args, dict(entry.call.kwargs)), _describe_leaf)
+    conditions = f"{setting.mode} {setting.dtype} {setting.seed} {setting.subject.light}"
+    return f"{entry.definition} {module} {plain} {settings} {arguments} {conditions}"
 
 
-def _shown(leaf: Any) -> Any:
-    """What of an argument makes a call another one: of a tensor the shape and format, of an object its class."""
+def _describe_leaf(leaf: Any) -> Any:
+    """Return the properties of an argument that distinguish calls: shape and format of a tensor, the class of an
+    object.
+    """
     if isinstance(leaf, torch.Tensor):
         return f"{tuple(leaf.shape)} {leaf.dtype} {tree.is_mask(leaf)}"
     return leaf if leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype) else type(leaf).__name__
@@ -139,66 +153,69 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
     if not has_counterpart(entry, setting, session):
         session.ledger.records[entry.definition].note(f"no counterpart of {entry.path!r} to replay on")
         return
-    chosen = variants(entry.call)[: 1 if light else None]
-    chosen += laid_out(entry.call) if setting.first and not light else ()
+    calls = variants(entry.call)[: 1 if light else None]
+    calls += other_layouts(entry.call) if setting.first and not light else ()
     if setting.first and not light and session.beyond:
-        chosen += _beyond(entry, setting, session)
-    differing: tuple[Call, Difference] | None = None
-    for call in chosen:
+        calls += _further_calls(entry, setting, session)
+    first_difference: tuple[Call, Difference] | None = None
+    for call in calls:
         difference = _replay(entry, call, setting, session)
-        if difference is not None and (differing is None or not difference.mode):
-            differing = call, difference
+        if difference is not None and (first_difference is None or not difference.mode):
+            first_difference = call, difference
             if not difference.mode:
                 break
-    if differing is not None:
+    if first_difference is not None:
 
         def check(smaller: Call) -> Difference | None:
-            found = _replay(entry, smaller, setting, session)
-            return found if found is not None and found.mode == differing[1].mode else None
+            """Return the difference of a smaller call in the same mode of PyTorch, or None."""
+            difference = _replay(entry, smaller, setting, session)
+            return difference if difference is not None and difference.mode == first_difference[1].mode else None
 
-        call, difference = smallest(*differing, check, session.ledger)
+        call, difference = minimise_call(*first_difference, check, session.ledger)
         recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
-        session.ledger.refute(entry.definition, where(entry, call, setting, difference), recipe)
+        session.ledger.refute(entry.definition, describe_place(entry, call, setting, difference), recipe)
 
 
-def _beyond(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
-    """Calls with other masks, sizes and values: for a few calls of a definition that differ in their arguments."""
+def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
+    """Return calls with other masks, sizes and values, for a few calls of a definition with different arguments."""
     kinds = tree.map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
-    where_else = f" {entry.path} {setting.subject.name}" if session.thorough else ""
-    key = entry.definition, f"{kinds} {setting.mode}{where_else}"
+    place = f" {entry.path} {setting.subject.name}" if session.thorough else ""
+    key = entry.definition, f"{kinds} {setting.mode}{place}"
     if key in session.widened:
         return ()
     session.widened.add(key)
     sides = sides_of(entry, setting, session)
     domain = domain_of(entry.definition, session)
-    sizes = sizes_of_guards(sides.ours, sides.theirs, entry.call, entry.definition, session.ledger)
+    sizes = sizes_of_guards(sides.original, sides.changed, entry.call, entry.definition, session.ledger)
     if sizes:
         constants = replace(domain.constants, sizes=tuple(dict.fromkeys((*domain.constants.sizes, *sizes))))
         domain = replace(domain, constants=constants)
-    return tuple(calls_beyond(entry.call, sides.ours, domain))
+    return tuple(calls_beyond(entry.call, sides.original, domain))
 
 
 @contextmanager
-def _altered(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
+def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
+    """Alter parameters or attributes of both targets as the call's label says, for a while."""
     with ExitStack() as stack:
         if call.label == SMALL:
             for target in targets:
                 if target.module is not None:
-                    stack.enter_context(weights.small(target.module))
+                    stack.enter_context(weights.shrink_parameters(target.module))
         for target in targets if call.label in ALTERATIONS and targets[0].module is not None else ():
-            stack.enter_context(weights.changed(target.module, ALTERATIONS[call.label]))
+            stack.enter_context(weights.change_parameters(target.module, ALTERATIONS[call.label]))
         if call.beyond == ATTRIBUTES:
             stack.enter_context(attribute_set(tuple(target.module for target in targets), call.label))
         yield
 
 
 def _mode_of(plan: Plan) -> str:
-    """Return in words how a plan runs a call beside the plain way, "" for the plain one."""
-    kinds = {"a second call": plan.reused, "second derivatives": plan.twice, "hooks": plan.hooked}
-    return plan.mode or next((kind for kind, chosen in kinds.items() if chosen), "")
+    """Return in words how a plan differs from the plain way to run a call, "" for the plain way."""
+    flag_by_name = {"a second call": plan.reused, "second derivatives": plan.twice, "hooks": plan.hooked}
+    return plan.mode or next((name for name, is_set in flag_by_name.items() if is_set), "")
 
 
 def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
+    """Replay one call under all plans; return a difference that is reproducible and evidence, or None."""
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
     plan = setting.plan(recorded=call.label == AS_RECORDED)
@@ -208,20 +225,20 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
         plans += [Plan(setting.seed, gradients=False, reused=True)] if setting.first and session.beyond else []
     if call.label == AS_RECORDED and setting.first:
         plans += [Plan(setting.seed, twice=True)]
-        plans += [Plan(setting.seed, hooked=True)] if sides.ours.module is not None and session.strict else []
+        plans += [Plan(setting.seed, hooked=True)] if sides.original.module is not None and session.strict else []
         plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in MODES if session.beyond]
-    with _altered(call, (sides.ours, sides.theirs)):
+    with _altered_targets(call, (sides.original, sides.changed)):
         for plan in plans:
-            found = compare_runs(sides, call, plan, session)
-            if isinstance(found, Difference):
+            result = compare_runs(sides, call, plan, session)
+            if isinstance(result, Difference):
                 if not isinstance(compare_runs(sides, call, plan, session), Difference):
-                    record.note(f"a difference did not reproduce: {found.sentence}")
-                elif reason := left_out(found, sides, call, plan, session):
+                    record.note(f"a difference did not reproduce: {result.sentence}")
+                elif reason := reason_to_leave_out(result, sides, call, plan, session):
                     record.note(f"{call.label} in {setting.mode} mode, {setting.dtype}, is left out: {reason}")
                 else:
-                    return replace(found, mode=_mode_of(plan))
-            elif found is not None:
-                count(record, setting, call, found, plan.mode)
+                    return replace(result, mode=_mode_of(plan))
+            elif result is not None:
+                count_comparison(record, setting, call, result, plan.mode)
                 record.replays += 1
                 record.instances.add(entry.path or entry.definition)
     return None

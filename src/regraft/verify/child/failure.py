@@ -1,4 +1,4 @@
-"""Keep what a reproducer needs: how to build the model, its weights and the failing call."""
+"""Describe a failure for a reproducer: how to build the model, its weights and the failing call."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ def describe(
     seed: int,
     setting: Setting | None,
     run: tuple[Recorded | None, Call] | None,
-    found: Difference,
+    difference: Difference,
 ) -> dict[str, Any]:
-    """Return a JSON-able failure; tensors travel as a base64 text of `torch.save`."""
+    """Return a JSON-able failure; tensors are a base64 text of `torch.save`. Without `setting` and `run` it is a
+    failure to build.
+    """
     failure: dict[str, Any] = {
         "recipe": dict(subject.recipe),
         "seed": seed,
-        "path": found.path,
-        "max_abs": found.absolute,
-        "max_rel": found.relative,
+        "path": difference.path,
+        "max_abs": difference.absolute,
+        "max_rel": difference.relative,
     }
     if setting is None or run is None:
         return {**failure, "kind": "build"}
@@ -46,14 +48,19 @@ def describe(
         function=entry.definition if entry and entry.path is None else "",
         shapes=tree.shapes(call),
         inputs=call.label,
-        data=_packed(setting, call),
+        data=_encode_tensors(setting, call),
     )
     return failure
 
 
-def _packed(setting: Setting, call: Call) -> str:
+def _encode_tensors(setting: Setting, call: Call) -> str:
+    """Return arguments and weights as base64 text, "" where the arguments cannot be pickled."""
     state = dict(setting.pair.original.state_dict())
-    payload = {"args": _plain(call.args), "kwargs": _plain(dict(call.kwargs)), "state": state}
+    payload = {
+        "args": _without_references(call.args),
+        "kwargs": _without_references(dict(call.kwargs)),
+        "state": state,
+    }
     buffer = io.BytesIO()
     try:
         torch.save(payload, buffer)
@@ -62,6 +69,6 @@ def _packed(setting: Setting, call: Call) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def _plain(value: Any) -> Any:
-    """Replace references by plain dictionaries, so that loading needs nothing of this package."""
+def _without_references(value: Any) -> Any:
+    """Replace references by plain dictionaries, so that loading does not need this package."""
     return tree.map_leaves(value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf)

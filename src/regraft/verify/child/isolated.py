@@ -37,26 +37,31 @@ _raw_function = torch._C.DisableTorchFunctionSubclass
 
 
 class Judge:
-    """Compares outcomes in a process of its own where the system can fork, else in this one."""
+    """Compares outcomes in a separate process where the system can fork, else in this one."""
 
     def __init__(self) -> None:
         self._connection: Connection | None = None
         if hasattr(os, "fork"):
-            here, there = multiprocessing.Pipe()
-            process = multiprocessing.get_context("fork").Process(target=_serve, args=(there, here), daemon=True)
+            own_end, other_end = multiprocessing.Pipe()
+            process = multiprocessing.get_context("fork").Process(
+                target=_serve, args=(other_end, own_end), daemon=True
+            )
             process.start()
-            there.close()
-            self._connection = here
+            other_end.close()
+            self._connection = own_end
 
     @property
     def isolated(self) -> bool:
+        """Return whether comparisons run in a separate process."""
         return self._connection is not None
 
     def __call__(
         self, original: Outcome, changed: Outcome, truth: Run, largest: Largest, *, strict: bool,
         jittered: Run = Outcome,
     ) -> Difference | None:  # fmt: skip
-        """Return what `replay.judge` says of two outcomes; raises EOFError where the process has ended."""
+        """Return the difference that `replay.judge` finds between two outcomes, or None; raises EOFError where the
+        process has ended.
+        """
         if self._connection is None:
             return judge(original, changed, truth, largest, strict=strict, jittered=jittered)
         runs: dict[str, Callable[[], Outcome]] = {"truth": truth, "jittered": jittered}
@@ -72,7 +77,7 @@ class Judge:
 
 
 def _serve(connection: Connection, other_end: Connection) -> None:
-    """Answer comparisons until the other end of the connection is closed."""
+    """Answer comparisons until the other end of the connection is closed, then end the process."""
     other_end.close()
     torch.set_num_threads(1)
     while True:
@@ -80,13 +85,18 @@ def _serve(connection: Connection, other_end: Connection) -> None:
             request, outcomes = _unpack(connection.recv_bytes())
         except EOFError:
             os._exit(0)
-        answer = _compared(request, outcomes, connection)
+        answer = _answer(request, outcomes, connection)
         connection.send_bytes(json.dumps(answer).encode())
 
 
-def _compared(request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connection: Connection) -> dict[str, Any]:
+def _answer(request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connection: Connection) -> dict[str, Any]:
+    """Return the answer to a comparison: the difference and the largest differences; further runs are requested on the
+    connection.
+    """
+
     @functools.cache
     def run(name: str) -> Outcome:
+        """Return the outcome of a further run ("truth" or "jittered") by the other process."""
         connection.send_bytes(json.dumps({"run": name}).encode())
         return _unpack(connection.recv_bytes())[1]["outcome"]
 
@@ -102,39 +112,42 @@ def _compared(request: Mapping[str, Any], outcomes: Mapping[str, Outcome], conne
 
 
 def _fields(difference: Difference) -> list[Any]:
+    """Return the values of a difference's fields in order."""
     return [getattr(difference, entry.name) for entry in fields(difference)]
 
 
 def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
     """Return one message: the length of its header, the header as JSON, then the bytes of all tensors."""
-    data: list[bytes] = []
+    tensor_bytes: list[bytes] = []
     size = 0
 
-    def leaf(value: Any) -> Any:
+    def pack_leaf(value: Any) -> Any:
+        """Return a plain value as it is, the description of another value, or the place of a tensor's bytes."""
         nonlocal size
         if type(value) in _PLAIN:
             return value
         if not isinstance(value, torch.Tensor):
             return {"type": type(value).__qualname__, "text": repr(value)}
-        dtype, shape, raw = _raw_bytes(value)
-        padding = -len(raw) % _ALIGNMENT
-        data.append(raw + b"\0" * padding)
-        size += len(raw) + padding
-        place = {"dtype": dtype, "shape": shape, "at": size - len(raw) - padding}
+        dtype, shape, content = _raw_bytes(value)
+        padding = -len(content) % _ALIGNMENT
+        tensor_bytes.append(content + b"\0" * padding)
+        size += len(content) + padding
+        location = {"dtype": dtype, "shape": shape, "at": size - len(content) - padding}
         kinds = (str(value.dtype), str(value.device), str(value.layout))
-        return place if kinds == (dtype, "cpu", "torch.strided") else {**place, "kinds": kinds}
+        return location if kinds == (dtype, "cpu", "torch.strided") else {**location, "kinds": kinds}
 
-    packed = {name: _packed(outcome, leaf) for name, outcome in outcomes.items()}
-    head = json.dumps({**header, "outcomes": packed}).encode()
-    head += b" " * (-(len(head) + _LENGTH.size) % _ALIGNMENT)
-    return b"".join([_LENGTH.pack(len(head)), head, *data])
+    packed = {name: _pack_outcome(outcome, pack_leaf) for name, outcome in outcomes.items()}
+    encoded_header = json.dumps({**header, "outcomes": packed}).encode()
+    encoded_header += b" " * (-(len(encoded_header) + _LENGTH.size) % _ALIGNMENT)
+    return b"".join([_LENGTH.pack(len(encoded_header)), encoded_header, *tensor_bytes])
 
 
-def _packed(outcome: Outcome, leaf: Callable[[Any], Any]) -> dict[str, Any]:
+def _pack_outcome(outcome: Outcome, pack_leaf: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return an outcome as JSON values; `pack_leaf` turns a tensor or other value into one."""
     packed: dict[str, Any] = {name: list(getattr(outcome, name)) for name in _NAMES}
     for name in _MAPPINGS:
         values = getattr(outcome, name)
-        packed[name] = None if values is None else [[path, leaf(value)] for path, value in values.items()]
+        packed[name] = None if values is None else [[path, pack_leaf(value)] for path, value in values.items()]
     for name in _ERRORS:
         error = getattr(outcome, name)
         packed[name] = None if error is None else describe_error(error)
@@ -142,7 +155,7 @@ def _packed(outcome: Outcome, leaf: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def _raw_bytes(tensor: Any) -> tuple[str, list[int], bytes]:
-    """Return the format, shape and bytes of a tensor; of one without data of its own on the CPU none."""
+    """Return the format, shape and bytes of a tensor; the bytes of a meta tensor are empty."""
     with _raw_function():
         value = _detach(tensor)
         if value.is_meta:
@@ -157,23 +170,26 @@ def _raw_bytes(tensor: Any) -> tuple[str, list[int], bytes]:
 
 
 def _unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Outcome]]:
+    """Return the header and the outcomes of a message."""
     buffer = bytearray(message)
     (length,) = _LENGTH.unpack_from(buffer)
     header = json.loads(buffer[_LENGTH.size : _LENGTH.size + length])
     start = _LENGTH.size + length
 
-    def leaf(entry: Any) -> Any:
+    def unpack_leaf(entry: Any) -> Any:
+        """Return the value of an entry that `pack_leaf` made."""
         if not isinstance(entry, dict):
             return entry
         if "text" in entry:
-            return _Other(entry["type"], entry["text"])
-        return _tensor(buffer, start + entry["at"], _DTYPES[entry["dtype"]], entry["shape"])
+            return _OtherValue(entry["type"], entry["text"])
+        return _unpack_tensor(buffer, start + entry["at"], _DTYPES[entry["dtype"]], entry["shape"])
 
-    outcomes = {name: _outcome(packed, leaf) for name, packed in header.pop("outcomes").items()}
+    outcomes = {name: _unpack_outcome(packed, unpack_leaf) for name, packed in header.pop("outcomes").items()}
     return header, outcomes
 
 
-def _outcome(packed: Mapping[str, Any], leaf: Callable[[Any], Any]) -> Outcome:
+def _unpack_outcome(packed: Mapping[str, Any], unpack_leaf: Callable[[Any], Any]) -> Outcome:
+    """Return an outcome from JSON values; device and layout of unusual tensors become further leaves."""
     values: dict[str, Any] = {name: tuple(packed[name]) for name in _NAMES}
     for name in _MAPPINGS:
         if packed[name] is None:
@@ -181,7 +197,7 @@ def _outcome(packed: Mapping[str, Any], leaf: Callable[[Any], Any]) -> Outcome:
             continue
         values[name] = {}
         for path, entry in packed[name]:
-            values[name][path] = leaf(entry)
+            values[name][path] = unpack_leaf(entry)
             if isinstance(entry, dict) and "kinds" in entry:
                 values[name][f"kind of {path}"] = ", ".join(entry["kinds"])
     for name in _ERRORS:
@@ -189,7 +205,8 @@ def _outcome(packed: Mapping[str, Any], leaf: Callable[[Any], Any]) -> Outcome:
     return Outcome(**values)
 
 
-def _tensor(buffer: bytearray, start: int, dtype: torch.dtype, shape: list[int]) -> Any:
+def _unpack_tensor(buffer: bytearray, start: int, dtype: torch.dtype, shape: list[int]) -> Any:
+    """Return the tensor at a position of a message."""
     count = 1
     for size in shape:
         count *= size
@@ -198,10 +215,10 @@ def _tensor(buffer: bytearray, start: int, dtype: torch.dtype, shape: list[int])
     return torch.frombuffer(buffer, dtype=dtype, count=count, offset=start).reshape(shape)
 
 
-class _Other(str):
+class _OtherValue(str):
     """The text of a value that is neither a tensor nor a plain number or string."""
 
     __slots__ = ()
 
-    def __new__(cls, kind: str, text: str) -> _Other:
+    def __new__(cls, kind: str, text: str) -> _OtherValue:
         return super().__new__(cls, f"{text} ({kind})")

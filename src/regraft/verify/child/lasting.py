@@ -1,4 +1,4 @@
-"""What a single call does not show: twenty optimizer steps, copies, pickles."""
+"""Comparisons beyond single calls: twenty optimizer steps, copies and pickles."""
 
 from __future__ import annotations
 
@@ -18,66 +18,86 @@ from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.pair import Pair
-from regraft.verify.child.replay import Plan, Target, cotangent, execute, reseed, unsteady, without
+from regraft.verify.child.replay import Plan, Target, cotangent, execute, reseed, unsteady_paths, without_paths
 from regraft.verify.child.session import Session, in_mode
 
 STEPS = 20
 RATE = 0.05
-# Losses may differ by this part of their size, or by this many times what one rounding of the first weights changes.
+# Losses may differ by this part of their size, or by this many times the effect of one rounding of the first weights.
 TOLERANCE = 1e-4
 SPREAD = 20.0
-SAMPLES = 4  # how many times the first weights are rounded anew where losses differ
+SAMPLES = 4  # the first weights are rounded anew this many times where losses differ
 
 Lasting = Callable[[Subject, Pair, Session], tuple[Difference | None, str]]
 
 
-def trained(subject: Subject, pair: Pair, session: Session) -> tuple[Difference | None, str]:
+def compare_training(subject: Subject, pair: Pair, session: Session) -> tuple[Difference | None, str]:
     """Compare the losses of both versions over optimizer steps, with evaluations in between.
 
-    Steps have a fixed length and no state: an optimizer that divides by small gradients would blow rounding up.
+    Return a difference or None, and in words what agreed ("" for nothing). Steps have a fixed length and no state: an
+    optimizer that divides by small gradients would blow rounding up.
     """
     with session.ledger.step("original", "", f"train {subject.name}"):
-        before = _losses(subject, pair.original, session)
-    if isinstance(before, BaseException) or not before:
+        original_losses = _losses(subject, pair.original, session)
+    if isinstance(original_losses, BaseException) or not original_losses:
         return None, ""
     with session.ledger.step("changed", "", f"train {subject.name}"):
-        after = _losses(subject, pair.changed, session)
-    if isinstance(after, BaseException):
-        return Difference("", f"training the changed version raises {_brief(after)}"), ""
-    spread = [0.0] * len(before)
-    found = _parting(before, after, spread)
+        changed_losses = _losses(subject, pair.changed, session)
+    if isinstance(changed_losses, BaseException):
+        return Difference("", f"training the changed version raises {_brief(changed_losses)}"), ""
+    spread = [0.0] * len(original_losses)
+    difference = _first_difference(original_losses, changed_losses, spread)
     for sample in range(SAMPLES):
-        if found is None:
+        if difference is None:
             break
         with session.ledger.step("original", "", f"train {subject.name}"):
-            moved = _losses(subject, _moved(pair.original, sample), session)
-        if not isinstance(moved, BaseException):
-            spread = _widened(spread, before, moved)
-        found = _parting(before, after, spread)
-    return found, "" if found else f"losses over {STEPS} optimizer steps"
+            moved_losses = _losses(subject, _move_by_rounding(pair.original, sample), session)
+        if not isinstance(moved_losses, BaseException):
+            spread = _widen_spread(spread, original_losses, moved_losses)
+        difference = _first_difference(original_losses, changed_losses, spread)
+    return difference, "" if difference else f"losses over {STEPS} optimizer steps"
 
 
-def _parting(before: list[float], after: list[float], spread: list[float]) -> Difference | None:
-    """Return the first loss that differs by more than roundings of the first weights explain."""
-    for number, (ours, theirs, wide) in enumerate(zip(before, after, spread, strict=True)):
-        if math.isfinite(ours) and not abs(theirs - ours) <= TOLERANCE * abs(ours) + SPREAD * wide:
-            sentence = f"after {number // 2} optimizer steps the loss is {theirs:.6g}, in the original {ours:.6g}"
-            return Difference("loss", sentence, abs(theirs - ours), abs(theirs - ours) / max(abs(ours), 1e-12))
+def _first_difference(
+    original_losses: list[float], changed_losses: list[float], spread: list[float]
+) -> Difference | None:
+    """Return the first loss that differs by more than roundings of the first weights explain, or None."""
+    for number, (original, changed, rounding_effect) in enumerate(
+        zip(original_losses, changed_losses, spread, strict=True)
+    ):
+        if (
+            math.isfinite(original)
+            and not abs(changed - original) <= TOLERANCE * abs(original) + SPREAD * rounding_effect
+        ):
+            sentence = f"after {number // 2} optimizer steps the loss is {changed:.6g}, in the original {original:.6g}"
+            return Difference(
+                "loss",
+                sentence,
+                abs(changed - original),
+                abs(changed - original) / max(abs(original), 1e-12),
+            )
     return None
 
 
-def _widened(spread: list[float], before: list[float], moved: list[float]) -> list[float]:
-    """Return the largest change up to each step: a path that has left another does not count as back by chance."""
-    apart = [abs(ours - other) for ours, other in zip(before, moved, strict=True)]
-    largest = itertools.accumulate((one if math.isfinite(one) else math.inf for one in apart), max)
+def _widen_spread(spread: list[float], original_losses: list[float], moved_losses: list[float]) -> list[float]:
+    """Return the largest distance up to each step: where two paths have separated, a later step that is close by
+    chance does not count.
+    """
+    distances = [
+        abs(original_loss - moved_loss)
+        for original_loss, moved_loss in zip(original_losses, moved_losses, strict=True)
+    ]
+    largest = itertools.accumulate((distance if math.isfinite(distance) else math.inf for distance in distances), max)
     return [max(pair) for pair in zip(spread, largest, strict=True)]
 
 
 def _losses(subject: Subject, model: Any, session: Session) -> list[float] | BaseException:
-    """Return the training loss of each step and the loss in evaluation before it."""
+    """Return, alternately, the evaluation loss before a step and the training loss of the step; an error where the
+    model raises one.
+    """
     session.rewind()
     try:
-        model = weights.copied(model).float()
+        model = weights.copy_model(model).float()
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not parameters:
             return []
@@ -104,86 +124,104 @@ def _losses(subject: Subject, model: Any, session: Session) -> list[float] | Bas
 
 
 def _loss(model: Any, call: tree.Call, seed: int) -> Any:
-    """Mean squared distance of all floating results to fixed random numbers."""
-    live = tree.thaw(call, model, gradients=False)
+    """Return the mean squared distance of all floating results to fixed random numbers."""
+    arguments = tree.thaw(call, model, gradients=False)
     reseed(seed)
-    flat = tree.flatten(model(*live.args, **live.kwargs))
+    flat = tree.flatten(model(*arguments.args, **arguments.kwargs))
     values = {path: value for path, value in flat.items() if isinstance(value, torch.Tensor)}
     floating = {path: value for path, value in values.items() if value.is_floating_point() and value.numel()}
     return sum((value.float() - cotangent(path, value)).pow(2).mean() for path, value in floating.items())
 
 
-def _moved(model: Any, seed: int) -> Any:
-    """Return a copy with every weight moved by about one rounding."""
-    other = weights.copied(model)
+def _move_by_rounding(model: Any, seed: int) -> Any:
+    """Return a copy of a model with every weight moved by about one rounding."""
+    moved = weights.copy_model(model)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in other.parameters():
+        for parameter in moved.parameters():
             if parameter.is_floating_point():
                 signs = torch.randint(0, 2, parameter.shape, generator=generator) * 2.0 - 1
                 parameter.mul_(1 + signs.to(parameter) * torch.finfo(parameter.dtype).eps)
-    return other
+    return moved
 
 
-def copied(subject: Subject, pair: Pair, session: Session) -> tuple[Difference | None, str]:
-    """Check that the model is still copied and pickled where the original is, and that a copy is one of its own."""
-    made = []  # all of them before anything runs: a first call may leave behind what cannot be copied
-    for how, make in (("copy.deepcopy", copy.deepcopy), ("pickle", _pickled)):
-        ours = _attempt(make, pair.original)
-        if not isinstance(ours, BaseException):
-            made.append((how, ours, _attempt(make, pair.changed)))
-    done = ""
-    for how, ours, theirs in made:
-        if isinstance(theirs, BaseException):
-            return Difference("", f"{how} works for the original, not for the changed version: {_brief(theirs)}"), ""
-        if _unlike(subject, pair.original, ours, session.original):
-            continue  # a copy of the original is another too
-        found = _unlike(subject, pair.changed, theirs, session.changed)
-        if found:
-            return Difference(found.path, f"what {how} makes of the changed version is another: {found.sentence}"), ""
-        done = "copies and pickles"
-    return None, done
+def compare_copies(subject: Subject, pair: Pair, session: Session) -> tuple[Difference | None, str]:
+    """Check that the model is still copied and pickled where the original is, and that a copy does not depend on the
+    model.
+
+    Return a difference or None, and in words what agreed ("" for nothing).
+    """
+    copies = []  # all copies before anything runs: a first call may leave state behind that cannot be copied
+    for means, copy_model in (("copy.deepcopy", copy.deepcopy), ("pickle", _pickle_and_load)):
+        original_copy = _result_or_error(copy_model, pair.original)
+        if not isinstance(original_copy, BaseException):
+            copies.append((means, original_copy, _result_or_error(copy_model, pair.changed)))
+    agreed = ""
+    for means, original_copy, changed_copy in copies:
+        if isinstance(changed_copy, BaseException):
+            return Difference(
+                "", f"{means} works for the original, not for the changed version: {_brief(changed_copy)}"
+            ), ""
+        if _copy_difference(subject, pair.original, original_copy, session.original):
+            continue  # a copy of the original differs, too
+        difference = _copy_difference(subject, pair.changed, changed_copy, session.changed)
+        if difference:
+            return Difference(
+                difference.path, f"what {means} makes of the changed version is another: {difference.sentence}"
+            ), ""
+        agreed = "copies and pickles"
+    return None, agreed
 
 
-def _pickled(model: Any) -> Any:
+def _pickle_and_load(model: Any) -> Any:
+    """Return a model after pickling and loading."""
     buffer = io.BytesIO()
     pickle.dump(model, buffer)
     return pickle.loads(buffer.getvalue())
 
 
-def _attempt(make: Callable[[Any], Any], model: Any) -> Any:
+def _result_or_error(function: Callable[[Any], Any], model: Any) -> Any:
+    """Return the result of a function on a model, or the error that it raised."""
     try:
-        return make(model)
+        return function(model)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; the error is the result
         return error
 
 
-def _unlike(subject: Subject, model: Any, other: Any, scope: ModuleType) -> Difference | None:
-    """Compare a model and its copy after the model's own weights were cleared: a copy must not look there."""
+def _copy_difference(subject: Subject, model: Any, copied: Any, scope: ModuleType) -> Difference | None:
+    """Compare a model and its copy after the model's own weights were cleared: a copy must not read them."""
     call, plan = subject.calls(0)[0], Plan(gradients=False)
-    before = execute(Target(in_mode(model, False), scope=scope), call, plan)
-    with _cleared(model):
-        after = execute(Target(in_mode(other, False), scope=scope), call, plan)
-    if before.error is not None:
+    model_outcome = execute(Target(in_mode(model, False), scope=scope), call, plan)
+    with _clear_parameters(model):
+        copy_outcome = execute(Target(in_mode(copied, False), scope=scope), call, plan)
+    if model_outcome.error is not None:
         return None
-    if after.error is not None:
-        return Difference("", f"it raises {_brief(after.error)}")
-    noise = unsteady(before, execute(Target(in_mode(model, False), scope=scope), call, plan))  # a clock, say
-    return compare(without(before, noise).outputs, without(after, noise).outputs, Check("outputs", dict, Largest()))
+    if copy_outcome.error is not None:
+        return Difference("", f"it raises {_brief(copy_outcome.error)}")
+    noise = unsteady_paths(
+        model_outcome, execute(Target(in_mode(model, False), scope=scope), call, plan)
+    )  # a clock, say
+    return compare(
+        without_paths(model_outcome, noise).outputs,
+        without_paths(copy_outcome, noise).outputs,
+        Check("outputs", dict, Largest()),
+    )
 
 
 @contextmanager
-def _cleared(model: Any) -> Iterator[None]:
-    kept = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
+def _clear_parameters(model: Any) -> Iterator[None]:
+    """Set all parameters to zero for a while."""
+    saved = [(parameter, parameter.detach().clone()) for parameter in model.parameters()]
     with torch.no_grad():
-        for parameter, _ in kept:
+        for parameter, _ in saved:
             parameter.zero_()
         try:
             yield
         finally:
-            for parameter, value in kept:
+            for parameter, value in saved:
                 parameter.copy_(value)
 
 
 def _brief(error: BaseException) -> str:
+    """Return an error's class and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

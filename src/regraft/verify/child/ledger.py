@@ -1,4 +1,4 @@
-"""What the child found out, kept on disk at every step so that a crash loses nothing."""
+"""The findings of the child, saved on disk at every step so that a crash loses nothing."""
 
 from __future__ import annotations
 
@@ -42,31 +42,35 @@ class Record:
     largest: Largest = field(default_factory=Largest)
 
     def note(self, text: str) -> None:
+        """Add a note unless it is there."""
         if text not in self.notes:
             self.notes.append(text)
 
     def as_json(self) -> dict[str, Any]:
-        plain = ("refuted", "failure", "replays", "gradients", "wholes", "notes", "mutants")
-        sets = ("instances", "models", "drivers", "modes", "dtypes", "seeds", "shapes", "dropout")
-        found: dict[str, Any] = {name: getattr(self, name) for name in plain}
-        found.update({name: sorted(getattr(self, name)) for name in sets})
-        found["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
-        found["given up"] = sorted(self.given_up)
-        found["losses"] = sorted(self.losses)
-        found["also compared"] = sorted(self.lasting)
-        found["largest difference"] = dict(sorted(self.largest.absolute.items()))
-        found["largest relative difference"] = dict(sorted(self.largest.relative.items()))
-        return found
+        """Return the evidence as JSON values."""
+        plain_fields = ("refuted", "failure", "replays", "gradients", "wholes", "notes", "mutants")
+        set_fields = ("instances", "models", "drivers", "modes", "dtypes", "seeds", "shapes", "dropout")
+        evidence: dict[str, Any] = {name: getattr(self, name) for name in plain_fields}
+        evidence.update({name: sorted(getattr(self, name)) for name in set_fields})
+        evidence["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
+        evidence["given up"] = sorted(self.given_up)
+        evidence["losses"] = sorted(self.losses)
+        evidence["also compared"] = sorted(self.lasting)
+        evidence["largest difference"] = dict(sorted(self.largest.absolute.items()))
+        evidence["largest relative difference"] = dict(sorted(self.largest.relative.items()))
+        return evidence
 
 
 class Ledger:
-    """All records, the journal of steps and the file that the parent reads."""
+    """All records, the journal of steps and the result file that the parent reads."""
 
     def __init__(
         self, folder: Path, definitions: tuple[str, ...], deadline: float, clock: float = math.inf,
         avoided: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
-        """deadline: in processor time of this process. clock: when the parent is about to end it, time.monotonic()."""
+        """deadline: in processor time of this process. clock: the time.monotonic() at which the parent is about to end
+        this process.
+        """
         self.folder = folder
         self.avoided = avoided  # steps that ended an earlier process
         self.records = {name: Record() for name in definitions}
@@ -86,11 +90,11 @@ class Ledger:
         self._journal = (folder / "journal.jsonl").open("a", encoding="utf-8")
 
     @contextmanager
-    def step(self, side: str, definition: str, what: str) -> Iterator[None]:
-        """Announce a step; the original's duration is kept as the measure for the changed version's."""
+    def step(self, side: str, definition: str, description: str) -> Iterator[None]:
+        """Announce a step in the journal; the original's duration is kept as the measure for the changed version's."""
         started = time.time()
         entry = {
-            "time": started, "work": time.process_time(), "side": side, "definition": definition, "what": what
+            "time": started, "work": time.process_time(), "side": side, "definition": definition, "what": description
         }  # fmt: skip
         if side == "changed":
             entry["original_seconds"] = self._seconds.get(definition, 0.0)
@@ -106,37 +110,43 @@ class Ledger:
             self._journal.flush()
 
     def reach(self, level: str) -> None:
+        """Note that a level of evidence was reached."""
         if level not in self.levels:
             self.levels.append(level)
 
     def skip(self, reason: str) -> None:
+        """Note the reason why something was not compared."""
         if reason not in self.skipped:
             self.skipped.append(reason)
 
     def refute(self, definition: str, reason: str, failure: dict[str, Any]) -> None:
+        """Refute a definition unless it is refuted; `failure` is the recipe for a reproducer."""
         record = self.records[definition]
         if not record.refuted:
             record.refuted = reason
             record.failure = failure
 
     def open(self) -> tuple[str, ...]:
-        """Definitions that are not refuted yet."""
+        """Return the definitions that are not refuted yet."""
         return tuple(name for name, record in self.records.items() if not record.refuted)
 
     def refuted(self) -> tuple[str, ...]:
+        """Return the refuted definitions."""
         return tuple(name for name, record in self.records.items() if record.refuted)
 
     def late(self) -> bool:
-        """Whether this process has worked for as long as it may: finish with what there is."""
+        """Return whether this process has worked for as long as it may: the comparisons so far are then the result."""
         return time.process_time() > self.deadline or time.monotonic() > self.clock
 
     def share(self, seconds: float) -> float:
-        """When something that may take `seconds`, or a quarter of the time left if that is less, has to end."""
+        """Return the processor time at which a task has to end that may take `seconds`, or a quarter of the time left
+        if that is less.
+        """
         now = time.process_time()
         return now + max(0.0, min(seconds, (self.deadline - now) / 4))
 
     def save(self) -> None:
-        """Write everything; the file is replaced at once, never half-written."""
+        """Write all findings; the file is replaced in one step, never half-written."""
         result = {
             "fatal": self.fatal,
             "levels": self.levels,

@@ -8,25 +8,26 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def limited(seconds: float, error: BaseException, *, processor: bool = False) -> Iterator[None]:
-    """Raise an error in what runs for longer than some seconds, of the clock or of processor time.
+def limit_time(seconds: float, error: BaseException, *, processor: bool = False) -> Iterator[None]:
+    """Raise `error` in code that runs for longer than some seconds, of the clock or, with `processor`, of processor
+    time.
 
     Nothing is limited where the system has no such timer (Windows). Only the main thread can be limited.
     """
     if not hasattr(signal, "setitimer"):
         yield
         return
-    timer, number = (
+    timer, signal_number = (
         (signal.ITIMER_VIRTUAL, signal.SIGVTALRM) if processor else (signal.ITIMER_REAL, signal.SIGALRM)
     )
 
     def stop(*_: object) -> None:
         raise error
 
-    before = signal.signal(number, stop)
+    old_handler = signal.signal(signal_number, stop)
     signal.setitimer(timer, seconds)
     try:
         yield
     finally:
         signal.setitimer(timer, 0)
-        signal.signal(number, before)
+        signal.signal(signal_number, old_handler)

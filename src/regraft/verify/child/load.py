@@ -18,7 +18,9 @@ ORIGINAL = "__original"
 
 
 def package_of(path: Path) -> tuple[Path, str]:
-    """Return the folder to import from and the dotted name of a file, found through its parents' `__init__.py`."""
+    """Return the folder to import a file from and the file's dotted module name, found through its parents'
+    `__init__.py`.
+    """
     parts = [] if path.stem == "__init__" else [path.stem]
     folder = path.parent
     while (folder / "__init__.py").exists():
@@ -28,12 +30,12 @@ def package_of(path: Path) -> tuple[Path, str]:
 
 
 def load_original(path: Path) -> ModuleType:
-    """Import the file as it stands, inside its package by its real name where it has one.
+    """Import the original file, by its real name inside its package where it has one.
 
     Raises ImportError where another copy of the package shadows the file.
     """
     root, name = package_of(path)
-    _reachable(root)
+    _put_on_path(root)
     if "." not in name:
         return load_source(path, path.stem + ORIGINAL)
     module = importlib.import_module(name)
@@ -55,68 +57,76 @@ def load_again(original: Path) -> ModuleType:
     return load_source(original, name + AGAIN)
 
 
-def plain(name: str) -> str:
-    """The name of a module without what tells the versions of a file apart."""
+def plain_module_name(name: str) -> str:
+    """Return the name of a module without the suffix that marks a version of the file."""
     return name.removesuffix(SUFFIX).removesuffix(AGAIN).removesuffix(ORIGINAL)
 
 
 def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
-    """Return a definition of the original as it would be in the changed module, whose other definitions it then uses.
+    """Return a definition of the original, executed in the changed module, whose other definitions it then uses.
 
-    Returns the original's own object where its text cannot be run there.
+    Returns the original's own object where its text cannot be executed there.
     """
     path = str(original.__file__)
-    body = ast.parse(Path(path).read_bytes()).body
-    future = [node for node in body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    nodes = [node for node in body if getattr(node, "name", None) == name]
-    if len(nodes) != 1:
+    statements = ast.parse(Path(path).read_bytes()).body
+    future_imports = [node for node in statements if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    definitions = [node for node in statements if getattr(node, "name", None) == name]
+    if len(definitions) != 1:
         return getattr(original, name)
-    for missing, value in vars(original).items():
-        vars(changed).setdefault(missing, value)  # imports that the changed version no longer has
-    before = getattr(changed, name, None)
+    for missing_name, value in vars(original).items():
+        vars(changed).setdefault(missing_name, value)  # imports that the changed version no longer has
+    changed_value = getattr(changed, name, None)
     try:
-        exec(compile(ast.Module([*future, *nodes], []), path, "exec", dont_inherit=True), vars(changed))
+        exec(compile(ast.Module([*future_imports, *definitions], []), path, "exec", dont_inherit=True), vars(changed))
         return getattr(changed, name)
-    except Exception:  # noqa: BLE001 - a decorator that takes no second copy; the original itself is close to it
+    except Exception:  # noqa: BLE001 - a decorator that refuses a second copy; the original itself is close enough
         return getattr(original, name)
     finally:
-        if before is not None:
-            setattr(changed, name, before)
+        if changed_value is not None:
+            setattr(changed, name, changed_value)
 
 
 def rebind(module: ModuleType, name: str, value: Any) -> None:
-    """Let a name of a module, and what its classes hold, mean another object.
+    """Bind a name of a module, and the places in its classes that hold the old object, to another object.
 
-    Tables in class attributes (which classes give the attentions) name classes that stand above them in the file.
+    Tables in class attributes (the class of each kind of attention, say) name classes that stand above them in the
+    file.
     """
-    before = vars(module).get(name)
+    old_value = vars(module).get(name)
     setattr(module, name, value)
-    if before is None or before is value:
+    if old_value is None or old_value is value:
         return
     for cls in [entry for entry in vars(module).values() if isinstance(entry, type)]:
-        for attribute, held in list(vars(cls).items()):
+        for attribute, old_attribute in list(vars(cls).items()):
             if cls.__module__ == module.__name__ and not attribute.startswith("__"):
-                other = _exchanged(held, before, value)
-                if other is not held:
-                    setattr(cls, attribute, other)
+                new_attribute = _exchange_value(old_attribute, old_value, value)
+                if new_attribute is not old_attribute:
+                    setattr(cls, attribute, new_attribute)
 
 
-def _exchanged(held: Any, before: Any, value: Any) -> Any:
-    """Return a value, or a table of values, with one object in the place of another; itself where it holds none."""
-    if held is before:
-        return value
-    if type(held) in (list, tuple, dict):
-        parts = list(held.values() if isinstance(held, dict) else held)
-        others = [_exchanged(part, before, value) for part in parts]
-        if any(other is not part for other, part in zip(others, parts, strict=True)):
-            return dict(zip(held, others, strict=True)) if isinstance(held, dict) else type(held)(others)
-    elif dataclasses.is_dataclass(held) and not isinstance(held, type):
-        names = [name for name, part in vars(held).items() if part is before]
-        return dataclasses.replace(held, **dict.fromkeys(names, value)) if names else held
-    return held
+def _exchange_value(container: Any, old_value: Any, new_value: Any) -> Any:
+    """Return a value, or a table of values, with one object replaced by another; the value itself where it does not
+    hold the object.
+    """
+    if container is old_value:
+        return new_value
+    if type(container) in (list, tuple, dict):
+        elements = list(container.values() if isinstance(container, dict) else container)
+        new_elements = [_exchange_value(element, old_value, new_value) for element in elements]
+        if any(new_element is not element for new_element, element in zip(new_elements, elements, strict=True)):
+            return (
+                dict(zip(container, new_elements, strict=True))
+                if isinstance(container, dict)
+                else type(container)(new_elements)
+            )
+    elif dataclasses.is_dataclass(container) and not isinstance(container, type):
+        names = [name for name, element in vars(container).items() if element is old_value]
+        return dataclasses.replace(container, **dict.fromkeys(names, new_value)) if names else container
+    return container
 
 
-def _reachable(root: Path) -> None:
+def _put_on_path(root: Path) -> None:
+    """Add a folder to the import path unless it is there."""
     entries = {str(Path(entry or ".").resolve()) for entry in sys.path}
     if str(root.resolve()) not in entries:
         sys.path.insert(0, str(root))

@@ -8,17 +8,17 @@ from regraft.verify.child import tree
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.tree import Call
-from regraft.verify.child.variants import ALL, ROWS, narrowed
+from regraft.verify.child.variants import ALL, ROWS, narrow_tensors
 
 TRIES = 32
 
 Cut = tuple[int, int, slice]
 
 
-def smallest(
-    call: Call, found: Difference, differs: Callable[[Call], Difference | None], ledger: Ledger
+def minimise_call(
+    call: Call, difference: Difference, differs: Callable[[Call], Difference | None], ledger: Ledger
 ) -> tuple[Call, Difference]:
-    """Return the smallest call found that still differs, and its difference.
+    """Return the smallest call that still differs, of those tried, and its difference.
 
     Sizes are cut greedily: first rows, then every size that tensors share, to one, to two, by half. Inputs that the
     original does not take show no difference, so a cut that goes too far is not kept.
@@ -29,13 +29,13 @@ def smallest(
         if cut is None:
             break
         size, to, dims = cut
-        smaller = narrowed(call, size, to, dims, call.label)
-        shown = differs(smaller)
-        if shown is None:
+        smaller = narrow_tensors(call, size, to, dims, call.label)
+        smaller_difference = differs(smaller)
+        if smaller_difference is None:
             refused.append(cut)
         else:
-            call, found = smaller, shown
-    return call, found
+            call, difference = smaller, smaller_difference
+    return call, difference
 
 
 def _cuts(call: Call) -> Iterator[Cut]:

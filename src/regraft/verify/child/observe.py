@@ -1,4 +1,4 @@
-"""What a call does besides giving a result: hooks that it runs, random numbers it takes, memory it shares."""
+"""Observe the behaviour of a call beside its result: calls of submodules, random numbers and shared memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Log = dict[str, list[Any]]
 
 @contextmanager
 def watch_calls(module: Any) -> Iterator[Log]:
-    """Hook all submodules of a module for a while; the log has a copy of every result by path."""
+    """Hook all submodules of a module for a while; the log gets a copy of every result by path."""
     log: Log = {}
     handles = []
-    for path, part in module.named_modules() if isinstance(module, nn.Module) else ():
+    for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
         if path:
-            handles.append(part.register_forward_hook(_hook(log, path)))
+            handles.append(submodule.register_forward_hook(_logging_hook(log, path)))
     try:
         yield log
     finally:
@@ -32,30 +32,37 @@ def watch_calls(module: Any) -> Iterator[Log]:
             handle.remove()
 
 
-def _hook(log: Log, path: str) -> Any:
+def _logging_hook(log: Log, path: str) -> Any:
+    """Return a forward hook that appends a copy of the result to the log."""
+
     def after(_: Any, __: Any, result: Any) -> None:
-        copied = {name: _copy(value) for name, value in tree.flatten(result, "result").items()}
-        log.setdefault(path, []).append(copied)
+        leaves = {name: _copy(value) for name, value in tree.flatten(result, "result").items()}
+        log.setdefault(path, []).append(leaves)
 
     return after
 
 
 def _copy(value: Any) -> Any:
+    """Return a detached copy of a tensor; other values as they are."""
     return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
-def calls_noted(log: Log) -> dict[str, Any]:
-    """Return a log as flat leaves, ordered by path and size of the results: calls of one path come in any order."""
+def flatten_log(log: Log) -> dict[str, Any]:
+    """Return a log as flat leaves, ordered by path and by the sum of the results, as calls of one path come in any
+    order.
+    """
     return {
         f"{path} call {number} {name}": value
         for path, calls in sorted(log.items())
-        for number, leaves in enumerate(sorted(calls, key=_size))
+        for number, leaves in enumerate(sorted(calls, key=_sum_of_tensors))
         for name, value in leaves.items()
     }
 
 
-def overtaken(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | None:
-    """Return two submodules whose hooks first ran in one order `before` and in the other `after`; None for none."""
+def first_reordered_pair(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | None:
+    """Return two submodules whose hooks first ran in one order in `before` and in the other order in `after`; None for
+    none.
+    """
     places = {path: number for number, path in enumerate(after)}
     for first, second in itertools.pairwise(path for path in before if path in places):
         if places[first] > places[second]:
@@ -63,47 +70,48 @@ def overtaken(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | 
     return None
 
 
-def _size(leaves: Mapping[str, Any]) -> float:
+def _sum_of_tensors(leaves: Mapping[str, Any]) -> float:
+    """Return the sum of all elements of the tensors among some leaves."""
     return sum(float(value.double().sum()) for value in leaves.values() if isinstance(value, torch.Tensor))
 
 
-def counted(noted: Mapping[str, Any]) -> dict[str, int]:
-    """Return how often each submodule was called."""
-    calls = {tuple(name.split(" ", 3)[:3]) for name in noted}  # path, "call", number
+def count_calls(flat_log: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of calls of each submodule by path, from a flat log."""
+    calls = {tuple(name.split(" ", 3)[:3]) for name in flat_log}  # path, "call", number
     paths = [path for path, *_ in sorted(calls)]
     return {path: paths.count(path) for path in paths}
 
 
-def chance() -> dict[str, Any]:
-    """Return the state of every source of random numbers that model code may use."""
+def random_states() -> dict[str, Any]:
+    """Return the state of every source of random numbers that model code may use, by the source's name."""
     states: dict[str, Any] = {
         "torch": torch.default_generator.get_state().numpy().tobytes(),
         "the standard library": random.getstate(),
     }
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        name, keys, *rest = numpy.random.get_state()
-        states["NumPy"] = (name, keys.tobytes(), *rest)
+        name, keys, *other_fields = numpy.random.get_state()
+        states["NumPy"] = (name, keys.tobytes(), *other_fields)
     return states
 
 
-def shared(flat: Mapping[str, Any], live: tree.Live, module: Any) -> tuple[str, ...]:
-    """Return in words which results share memory with an argument, a parameter or a buffer."""
-    owners = {_memory(given): name for name, (given, _) in live.passed.items()}
+def shared_memory(flat_result: Mapping[str, Any], arguments: tree.Live, module: Any) -> tuple[str, ...]:
+    """Return in words the results that share memory with an argument, a parameter or a buffer."""
+    owners = {_memory_address(tensor): name for name, (tensor, _) in arguments.passed.items()}
     if isinstance(module, nn.Module):
-        owners.update({_memory(value): f"parameter {name}" for name, value in module.named_parameters()})
-        owners.update({_memory(value): f"buffer {name}" for name, value in module.named_buffers()})
+        owners.update({_memory_address(value): f"parameter {name}" for name, value in module.named_parameters()})
+        owners.update({_memory_address(value): f"buffer {name}" for name, value in module.named_buffers()})
     owners.pop(0, None)
-    tensors = {path: value for path, value in flat.items() if isinstance(value, torch.Tensor)}
+    tensors = {path: value for path, value in flat_result.items() if isinstance(value, torch.Tensor)}
     return tuple(
-        f"{path} shares memory with {owners[_memory(value)]}"
+        f"{path} shares memory with {owners[_memory_address(value)]}"
         for path, value in tensors.items()
-        if _memory(value) in owners
+        if _memory_address(value) in owners
     )
 
 
-def _memory(tensor: Any) -> int:
-    """The address of a tensor's memory; 0 for one that has none, or none of its own kind."""
+def _memory_address(tensor: Any) -> int:
+    """Return the address of a tensor's memory; 0 where the tensor has no memory or does not expose it."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except (NotImplementedError, RuntimeError):

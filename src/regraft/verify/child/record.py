@@ -1,4 +1,4 @@
-"""Watch the original model run and keep what went into every changed class and function."""
+"""Record the arguments of every changed class and function while the original model runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One call of a changed definition: of the module at `path`, or of the function where `path` is None."""
+    """One call of a changed definition: of the module at `path`, or of a function where `path` is None."""
 
     definition: str
     path: str | None
@@ -30,7 +30,8 @@ class Recorded:
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps the first calls of the watched definitions: few instances, few calls, each with other shapes.
+    """Keeps the first calls of the watched definitions: at most INSTANCES instances, and CALLS calls of different
+    shapes of each.
 
     `ran` names those of the classes in `noted` of which an instance was called.
     """
@@ -39,21 +40,23 @@ class Recorder:
     watched: tuple[str, ...]
     model: Any
     noted: frozenset[str] = frozenset()
-    found: list[Recorded] = field(default_factory=list)
+    calls: list[Recorded] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
 
     def keep(self, definition: str, path: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        mine = [entry for entry in self.found if entry.definition == definition]
-        paths = {entry.path for entry in mine}
-        here = [entry for entry in mine if entry.path == path]
-        if (path not in paths and len(paths) >= INSTANCES) or len(here) >= CALLS:
+        """Add a call unless there are enough of its definition or a call with equal shapes is there."""
+        recorded_calls = [entry for entry in self.calls if entry.definition == definition]
+        paths = {entry.path for entry in recorded_calls}
+        calls_of_path = [entry for entry in recorded_calls if entry.path == path]
+        if (path not in paths and len(paths) >= INSTANCES) or len(calls_of_path) >= CALLS:
             return
         call = tree.snapshot(args, kwargs, self.model)
-        if not any(_alike(entry.call, call) for entry in here):
-            self.found.append(Recorded(definition, path, call))
+        if not any(_has_equal_shapes(entry.call, call) for entry in calls_of_path):
+            self.calls.append(Recorded(definition, path, call))
 
 
-def _alike(a: Call, b: Call) -> bool:
+def _has_equal_shapes(a: Call, b: Call) -> bool:
+    """Return whether two calls have the same shapes and arguments by number and name."""
     return tree.shapes(a) == tree.shapes(b) and len(a.args) == len(b.args) and list(a.kwargs) == list(b.kwargs)
 
 
@@ -64,15 +67,19 @@ def recording(
     """Record calls while the original `model` of the original `module` runs."""
     recorder = Recorder(module, watched, model, noted)
     handles = []
-    classes = {name: getattr(module, name, None) for name in watched}
-    for name, value in classes.items():
+    definitions = {name: getattr(module, name, None) for name in watched}
+    for name, value in definitions.items():
         if isinstance(value, type) and issubclass(value, nn.Module):
-            handles += [_hook(recorder, name, path, m) for path, m in model.named_modules() if isinstance(m, value)]
-    handles += [_note(recorder, part) for part in model.modules() if type(part).__name__ in noted]
-    functions = {name: value for name, value in classes.items() if isinstance(value, FunctionType)}
+            handles += [
+                _record_calls_of(recorder, name, path, submodule)
+                for path, submodule in model.named_modules()
+                if isinstance(submodule, value)
+            ]
+    handles += [_note_class(recorder, submodule) for submodule in model.modules() if type(submodule).__name__ in noted]
+    functions = {name: value for name, value in definitions.items() if isinstance(value, FunctionType)}
     try:
         for name, function in functions.items():
-            setattr(module, name, _wrapped(recorder, name, function))
+            setattr(module, name, _recording_function(recorder, name, function))
         yield recorder
     finally:
         for name, function in functions.items():
@@ -81,22 +88,28 @@ def recording(
             handle.remove()
 
 
-def _hook(recorder: Recorder, name: str, path: str, module: Any) -> Any:
-    def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_calls_of(recorder: Recorder, name: str, path: str, module: Any) -> Any:
+    """Hook a module so that its calls are recorded; return the handle of the hook."""
+
+    def hook(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         recorder.keep(name, path, args, kwargs)
 
-    return module.register_forward_pre_hook(before, with_kwargs=True)
+    return module.register_forward_pre_hook(hook, with_kwargs=True)
 
 
-def _note(recorder: Recorder, module: Any) -> Any:
-    def before(*_: Any) -> None:
+def _note_class(recorder: Recorder, module: Any) -> Any:
+    """Hook a module so that a call adds its class to `ran`; return the handle of the hook."""
+
+    def hook(*_: Any) -> None:
         if type(module).__module__ == recorder.module.__name__:
             recorder.ran.add(type(module).__qualname__)
 
-    return module.register_forward_pre_hook(before)
+    return module.register_forward_pre_hook(hook)
 
 
-def _wrapped(recorder: Recorder, name: str, function: FunctionType) -> Any:
+def _recording_function(recorder: Recorder, name: str, function: FunctionType) -> Any:
+    """Return a function that records its calls with tensors and calls `function`."""
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if any(isinstance(leaf, torch.Tensor) for leaf in (*args, *kwargs.values())):

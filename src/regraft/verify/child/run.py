@@ -1,4 +1,4 @@
-"""The child's one straight line: import both versions, bring them to life, compare, report."""
+"""Answer one request in the child: import both versions, bring them to life, compare, report."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from regraft.verify.child.checks.options import options_with_one_value
 from regraft.verify.child.checks.surroundings import reads_of_surroundings
 from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.checks.whole import subjects_beyond
-from regraft.verify.child.compare import unlike
+from regraft.verify.child.compare import describe_differences
 from regraft.verify.child.contract import signature_difference
 from regraft.verify.child.drivers import huggingface, inference, methods, user
-from regraft.verify.child.drivers.base import Subject, guarded
+from regraft.verify.child.drivers.base import Subject, yield_until_error
 from regraft.verify.child.examine import examine
 from regraft.verify.child.isolated import Judge
 from regraft.verify.child.later import examine_later
 from regraft.verify.child.ledger import Ledger
 from regraft.verify.child.load import load_again, load_changed, load_original
 from regraft.verify.child.session import Session
-from regraft.verify.child.state import variables
+from regraft.verify.child.state import variable_leaves
 from regraft.verify.child.trace import Tracer, leave_kernels_out
 from regraft.verify.types import MODULE
 
@@ -49,44 +49,44 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
     ledger = Ledger(folder, names, deadline, clock, frozenset(request["avoided"]))
     session = _load(request, changes, ledger)
     if session is not None:
-        _exclude(session, request["excluded"])
-        factory = _factory(request, ledger)
+        _refute_excluded(session, request["excluded"])
+        factory = _load_driver(request, ledger)
         if ledger.fatal:
             ledger.save()
             return
         for subject in _subjects(session, request, factory):
-            if session.same:
+            if session.only_same_programs:
                 examine(replace(subject, light=True), session, brief=True)
-                _note(session)
+                _save_evidence(session)
                 if all(map(session.reached, changes)):
                     break
                 continue
             examine(subject, session)
-            beyond = subjects_beyond(subject, session) if session.beyond else iter(())
-            for other in guarded(beyond, ledger, f"{subject.name} under other conditions"):
-                examine(other, session)
+            other_subjects = subjects_beyond(subject, session) if session.beyond else iter(())
+            for other_subject in yield_until_error(other_subjects, ledger, f"{subject.name} under other conditions"):
+                examine(other_subject, session)
             examine_later(subject, session)
-            _refuse_replaced(session, session.functions.replaced(session.changed.__name__))
-            _note(session)
+            _refuse_replaced(session, session.functions.replaced_names(session.changed.__name__))
+            _save_evidence(session)
             if session.done():
                 break
-        _note(session)
+        _save_evidence(session)
         if session.ledger.late():
             ledger.skip("the time limit left no room for more models")
     ledger.save()
 
 
-def _note(session: Session) -> None:
-    """Save what the comparisons so far cover; what ends this process later takes nothing away from that."""
+def _save_evidence(session: Session) -> None:
+    """Save the evidence so far, so that a later end of this process takes nothing away from it."""
     ledger, changes = session.ledger, session.changes
     ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
     ledger.gaps_before = {change.definition: list(session.gaps_before(change)) for change in changes}
-    ledger.strangers = {change.definition: list(session.strangers(change)) for change in changes}
+    ledger.strangers = {change.definition: list(session.relatives_not_run(change)) for change in changes}
     if session.mutants is not None:
         for change in changes:
             ledger.records[change.definition].mutants = session.mutants.score(change.definition)
     if session.beyond:
-        ledger.uncontrolled = {change.definition: list(_uncontrolled(change, session)) for change in changes}
+        ledger.uncontrolled = {change.definition: list(_uncontrolled_parts(change, session)) for change in changes}
     ledger.implementations = session.tracer.kernels
     ledger.constant_fields = {
         change.definition: list(options_with_one_value(change.definition, session))
@@ -99,18 +99,23 @@ def _note(session: Session) -> None:
     ledger.save()
 
 
-def _uncontrolled(change: Change, session: Session) -> Iterator[str]:
-    """Yield what of a change no input has decided: conditions with one result, declarations, reads of the process."""
+def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
+    """Yield a sentence for each condition with one result, declaration and read of the process that no input has
+    decided.
+    """
     yield from session.condition_gaps(change.definition)
     yield from undecided_declarations(change, session.changed, session.original)
     yield from reads_of_surroundings(change, session.changed, session.original)
 
 
 def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger) -> Session | None:
+    """Import both versions and start their session; return None, with the reason in the ledger, where one does not
+    import.
+    """
     source = Path(request["changed"])
     tracer = Tracer(str(source), changes)
     leave_kernels_out((str(source), request["original"]))
-    before = tuple(Change.from_json(entry) for entry in request["before"])
+    old_changes = tuple(Change.from_json(entry) for entry in request["before"])
     functions, judge = Functions(), Judge()
     try:
         with ledger.step("original", "", "import"):
@@ -118,7 +123,7 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
         ledger.fatal = {"what": "original", "reason": f"the original does not import: {_brief(error)}"}
         return None
-    own = functions.replaced()
+    replaced_by_original = functions.replaced_names()
     try:
         with ledger.step("changed", "", "import"), tracer:
             changed = load_changed(source, Path(request["original"]))
@@ -126,15 +131,18 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
         ledger.fatal = {"what": "changed", "reason": f"the changed version does not import: {_brief(error)}"}
         return None
     ledger.reach("imports")
-    tracer.entered.clear()  # functions that run during the import bring nothing to life
+    tracer.entered.clear()  # functions that run during the import are no evidence of a relative's run
     session = Session.start(original, changed, changes, tracer, ledger, judge)
-    session.older = Tracer(str(original.__file__), tuple(one for one in before if one.kind in ("class", "function")))
-    session.older.imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
-    session.functions, session.replaced = functions, own
-    unsure = request["same if returned"]
-    ledger.returned_classes = frozenset(name for name in unsure if is_returned(name, (original, changed)))
-    session.same = request["same"] and ledger.returned_classes.issuperset(unsure)
-    session.beyond = request["effort"] != "low" and not session.same
+    session.older = Tracer(
+        str(original.__file__),
+        tuple(old_change for old_change in old_changes if old_change.kind in ("class", "function")),
+    )
+    session.older.mark_imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
+    session.functions, session.replaced = functions, replaced_by_original
+    undecided = request["same if returned"]
+    ledger.returned_classes = frozenset(name for name in undecided if is_returned(name, (original, changed)))
+    session.only_same_programs = request["same"] and ledger.returned_classes.issuperset(undecided)
+    session.beyond = request["effort"] != "low" and not session.only_same_programs
     session.thorough = request["effort"] == "high"
     session.strict = request["contract"] == "strict"
     if session.beyond:
@@ -142,7 +150,7 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
             Conditions(changed, changes, original), Conditions(original, session.older.changes, changed)
         )  # fmt: skip
         session.mutants = Mutants(changed, changes, ledger.avoided, thorough=session.thorough)
-    _refuse_replaced(session, functions.replaced())
+    _refuse_replaced(session, functions.replaced_names())
     _compare_signatures(session)
     if session.strict:
         _compare_variables(session, Path(request["original"]))
@@ -160,42 +168,48 @@ def _refuse_replaced(session: Session, replaced: frozenset[str]) -> None:
 def _compare_signatures(session: Session) -> None:
     """Refute definitions that take other arguments, or have lost a method."""
     for name in session.ledger.open():
-        found = signature_difference(getattr(session.original, name, None), getattr(session.changed, name, None))
-        if found:
-            session.ledger.refute(name, found, {})
+        sentence = signature_difference(getattr(session.original, name, None), getattr(session.changed, name, None))
+        if sentence:
+            session.ledger.refute(name, sentence, {})
 
 
 def _compare_variables(session: Session, path: Path) -> None:
-    """Refute what leaves the file's variables with other values; those that each import makes anew do not count."""
-    wrong = unlike(variables(session.original), variables(session.changed))
-    if not wrong:
+    """Refute definitions where the import leaves the file's variables with other values, except values that differ at
+    each import.
+    """
+    differences = describe_differences(variable_leaves(session.original), variable_leaves(session.changed))
+    if not differences:
         return
     try:
         with session.ledger.step("original", "", "import again"):
-            again = load_again(path)
+            second_import = load_again(path)
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; recorded as the reason
         session.ledger.skip(f"variables of the file were not compared: {_brief(error)}")
         return
-    chance = unlike(variables(session.original), variables(again))
-    found = next((sentence for name, sentence in wrong.items() if name not in chance), "")
+    random_differences = describe_differences(variable_leaves(session.original), variable_leaves(second_import))
+    sentence = next((sentence for name, sentence in differences.items() if name not in random_differences), "")
     names = session.ledger.open()
     for name in (MODULE,) if MODULE in names else names:
-        if found:
-            session.ledger.refute(name, f"after import {found}", {})
+        if sentence:
+            session.ledger.refute(name, f"after import {sentence}", {})
 
 
 def _brief(error: BaseException) -> str:
+    """Return an error's class and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def _exclude(session: Session, excluded: list[str]) -> None:
-    """Leave out definitions that an earlier child died of."""
+def _refute_excluded(session: Session, excluded: list[str]) -> None:
+    """Refute and restore the definitions that ended an earlier child."""
     for name in excluded:
         session.ledger.refute(name, "excluded", {})
     session.restore(tuple(excluded))
 
 
-def _factory(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
+def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
+    """Return the user's driver function; None where there is none, or it cannot be loaded, which is fatal in the
+    ledger.
+    """
     if not request["driver"]:
         return None
     try:
@@ -206,25 +220,28 @@ def _factory(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
 
 
 def _models(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
+    """Yield the models of the user's driver or of the driver for Hugging Face, then those of the inference driver
+    while runs are missing.
+    """
     original: ModuleType = session.original
     source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
     configs: list[Any] = []
     if factory is not None:
-        made = user.subjects(request["driver"], request["folder"], factory, session)
-        yield from guarded(made, session.ledger, "the user driver")
+        user_subjects = user.subjects(request["driver"], request["folder"], factory, session)
+        yield from yield_until_error(user_subjects, session.ledger, "the user driver")
     elif importlib.util.find_spec("transformers") and huggingface.applies(original):
-        derived = huggingface.subjects(session, request["text"], source, configs)
-        yield from guarded(derived, session.ledger, "the huggingface driver")
+        huggingface_subjects = huggingface.subjects(session, request["text"], source, configs)
+        yield from yield_until_error(huggingface_subjects, session.ledger, "the huggingface driver")
     if not session.done():
-        guessed = inference.subjects(session, request["text"], source, configs)
-        yield from guarded(guessed, session.ledger, "the inference driver")
+        inferred_subjects = inference.subjects(session, request["text"], source, configs)
+        yield from yield_until_error(inferred_subjects, session.ledger, "the inference driver")
 
 
 def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
-    """Models by their `forward`, each with what it does beside that."""
+    """Yield models to be called by their `forward`, each followed by subjects that call its other methods."""
     tried: Counter[tuple[str, str]] = Counter()
     for subject in _models(session, request, factory):
         yield subject
         if not subject.light:
-            beside = methods.subjects(subject, session, request["text"], tried)
-            yield from guarded(beside, session.ledger, "the driver of methods")
+            method_subjects = methods.subjects(subject, session, request["text"], tried)
+            yield from yield_until_error(method_subjects, session.ledger, "the driver of methods")

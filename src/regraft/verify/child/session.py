@@ -1,4 +1,4 @@
-"""Everything that one run of the child shares: both modules, the tracer, the ledger."""
+"""The state that one run of the child shares: both modules, the tracers, the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.conditions import Conditions
-from regraft.verify.child.checks.mutants import Mutant, Mutants, planted
+from regraft.verify.child.checks.mutants import Mutant, Mutants, mutant_in_place
 from regraft.verify.child.checks.tampering import Functions
 from regraft.verify.child.compare import Difference
 from regraft.verify.child.isolated import Judge
@@ -33,22 +33,22 @@ MODES = frozenset({"eval", "train"})
 
 @dataclass(slots=True)
 class Session:
-    """Both versions of one file and what is known about them.
+    """Both versions of one file and everything known about them.
 
-    `older` traces the lines of the original that the changed version no longer has: what they did must be compared.
+    `older` traces the lines of the original that the changed version no longer has: their effect must be compared.
     `replayed` holds the kinds of calls that earlier subjects have compared, `ran`, by the name of a class of the file,
     the modes in which models with a called instance were compared, `halting` the names of subjects that the original
-    does not run in some mode. `domains` holds what is particular to the changed lines of each definition, `widened`
-    the definitions that were compared beyond recorded calls, with the kind of these, `varied_fields` the fields of
-    configurations that took two values. `functions` are those of PyTorch and Python as they were before any import,
-    `replaced` the names of those that the original replaces. `conditions` are those in the changed lines of the
-    changed version and of the original, `mutants` wrong versions of the changed lines, `planted` the name of the one
-    that runs in place of the changed version. `beyond` says whether definitions are also compared beyond their first
-    inputs, `thorough` whether all of their instances are, `strict` whether hooks and attributes are compared, too, and
-    `same` whether every change is the same program.
-    `shared` is what the definitions of either version keep from one model to the next, `options` holds the values that
-    constructor arguments and fields of configurations took, by definition and name, `fixed` those that were tried with
-    others.
+    does not run in some mode. `restored` holds the original's definitions that stand in the changed module. `domains`
+    holds, by definition, the properties of the changed lines that decide its inputs, `widened` the definitions that
+    were compared beyond recorded calls, with the kind of these calls, `varied_fields` the fields of configurations
+    that took two values. `functions` are those of PyTorch and Python as they were before any import, `replaced` the
+    names of those that the original replaces. `conditions` are those in the changed lines of the changed version and
+    of the original, `mutants` wrong versions of the changed lines, `planted` the name of the mutant that runs in place
+    of the changed version. `beyond` says whether definitions are also compared beyond their first inputs, `thorough`
+    whether all of their instances are, `strict` whether hooks and attributes are compared, too, and `same` whether
+    every change is the same program. `shared` is the state that the definitions of either version keep from one model
+    to the next, `options` holds the values that constructor arguments and fields of configurations took, by definition
+    and name, `fixed` the arguments and fields for which other values were tried.
     """
 
     original: ModuleType
@@ -76,82 +76,98 @@ class Session:
     beyond: bool = False
     thorough: bool = False
     strict: bool = True
-    same: bool = False
+    only_same_programs: bool = False
     shared: list[SharedState] = field(default_factory=list)
 
     @classmethod
     def start(
-        cls, original: ModuleType, changed: ModuleType, changes: tuple[Change, ...], tracer: Tracer, ledger: Ledger,
+        cls,
+        original: ModuleType,
+        changed: ModuleType,
+        changes: tuple[Change, ...],
+        tracer: Tracer,
+        ledger: Ledger,
         judge: Judge,
     ) -> Session:
-        """Return the session of two versions as they are right after their import."""
+        """Return the session of two versions in their state right after their import."""
         names = frozenset(change.definition for change in changes)
         imported = Watch(None, original, names), Watch(None, changed, names)
         shared = [SharedState(original), SharedState(changed)]
         return cls(original, changed, changes, tracer, ledger, imported, judge, shared=shared)
 
     def rewind(self) -> None:
-        """Give the variables of both files, and what their definitions hold, the values of right after the import."""
+        """Restore the variables of both files, and the state of their definitions, from right after the import."""
         for watch in self.imported:
             watch.rewind()
         for state in self.shared:
             state.rewind()
 
     @contextmanager
-    def traced(self, definition: str, what: str) -> Iterator[None]:
-        """Run the changed version: announced in the journal, traced while lines are still missing.
+    def trace_changed(self, definition: str, step: str) -> Iterator[None]:
+        """Run the changed version: announced in the journal, and traced while lines have not run yet.
 
-        A mutant that is planted in it is announced instead, and nothing that it runs counts.
+        If a mutant is planted in the changed version, the mutant is announced instead, and its lines do not count as
+        run.
         """
         if self.planted:
             with self.ledger.step("mutant", definition, self.planted):
                 yield
             return
-        wanted = "regraft.ops" in sys.modules or self.gaps() or self.unmet()
-        tracer = self.tracer if wanted else contextlib.nullcontext()
+        is_tracing = "regraft.ops" in sys.modules or self.gaps() or self.unmet()
+        tracer = self.tracer if is_tracing else contextlib.nullcontext()
         conditions = self.conditions[0] if self.conditions else contextlib.nullcontext()
-        with self.ledger.step("changed", definition, what), tracer, conditions:
+        with self.ledger.step("changed", definition, step), tracer, conditions:
             yield
 
     def gaps(self) -> tuple[tuple[int, str], ...]:
-        """Lines of definitions that are not refuted yet and have not run."""
-        return tuple(gap for change in self._live() for gap in (*self.tracer.gaps(change), *self.gaps_before(change)))
+        """Return (line, sentence) for each line of unrefuted definitions that has not run."""
+        return tuple(
+            gap
+            for change in self._unrefuted_changes()
+            for gap in (*self.tracer.gaps(change), *self.gaps_before(change))
+        )
 
     def probes(self) -> tuple[Tracer, Tracer]:
-        """Return fresh tracers for the original and the changed version, which see what one run reaches."""
+        """Return fresh tracers for the original and the changed version, to record the lines that one run reaches."""
         return Tracer(self.older.filename, self.older.changes), Tracer(self.tracer.filename, self.changes)
 
-    def reached_by(self, older: Tracer, newer: Tracer) -> bool:
-        """Whether a probe ran something that has not run before."""
-        for change in self._live():
-            left = {*newer.gaps(change), *self.gaps_before(change, older)}
-            if {*self.tracer.gaps(change), *self.gaps_before(change)} - left:
+    def reached_by(self, original_probe: Tracer, changed_probe: Tracer) -> bool:
+        """Return whether two probes recorded a line or branch that had not run before."""
+        for change in self._unrefuted_changes():
+            remaining_gaps = {*changed_probe.gaps(change), *self.gaps_before(change, original_probe)}
+            if {*self.tracer.gaps(change), *self.gaps_before(change)} - remaining_gaps:
                 return True
         return False
 
     def gaps_before(self, change: Change, tracer: Tracer | None = None) -> tuple[tuple[int, str], ...]:
-        """Lines of the original that a change replaced or removed and that have not run, conditions on both sides."""
+        """Return (line, sentence) for lines of the original that a change replaced or removed and that have not run,
+        conditions on both sides.
+        """
         tracer = tracer or self.older
-        found = [one for one in tracer.changes if one.definition == change.definition]
-        return tuple((line, f"in the original, {text}") for one in found for line, text in tracer.gaps(one))
+        old_changes = [old_change for old_change in tracer.changes if old_change.definition == change.definition]
+        return tuple(
+            (line, f"in the original, {text}") for old_change in old_changes for line, text in tracer.gaps(old_change)
+        )
 
     @contextmanager
-    def traced_before(self) -> Iterator[Callable[[], None]]:
-        """Trace a run of the original that is compared, while lines or results of conditions of it are missing.
+    def trace_original(self) -> Iterator[Callable[[], None]]:
+        """Trace a run of the original that is compared, while lines or results of conditions of it have not run.
 
-        Yields a function that forgets what was seen: a run that ends with an error is not compared.
+        Yields a function that forgets the lines and results of this run: a run that ends with an error is not
+        compared.
         """
         conditions = self.conditions[1] if self.conditions else None
-        seen, results = self.older.seen(), conditions.results() if conditions else ()
+        lines_before, results_before = self.older.save_state(), conditions.results() if conditions else ()
 
         def forget() -> None:
-            self.older.see(seen)
+            """Take back the lines and results of this run."""
+            self.older.restore_state(lines_before)
             if conditions:
-                conditions.take(results)
+                conditions.restore_results(results_before)
 
         try:
             with ExitStack() as stack:
-                if any(self.gaps_before(change) for change in self._live()):
+                if any(self.gaps_before(change) for change in self._unrefuted_changes()):
                     stack.enter_context(self.older)
                 if conditions:
                     stack.enter_context(conditions)
@@ -165,7 +181,7 @@ class Session:
         """Run a mutant in place of the changed version while the context lasts."""
         self.planted = mutant.name
         try:
-            with planted(mutant):
+            with mutant_in_place(mutant):
                 yield
         finally:
             self.planted = ""
@@ -178,47 +194,62 @@ class Session:
         return (*changed, *(f"in the original, {sentence}" for sentence in original))
 
     def reached(self, change: Change) -> bool:
-        """Whether anything of a change has run and been compared."""
+        """Return whether anything of a change has run and been compared."""
         record = self.ledger.records[change.definition]
         return bool(record.replays or record.wholes)
 
     def uncovered(self) -> tuple[Change, ...]:
-        """Changes that still need a run: not compared yet, or with lines that never ran."""
-        return tuple(c for c in self._live() if self._lacking(c))
+        """Return the changes that still need a run: not compared yet, or with lines that never ran."""
+        return tuple(change for change in self._unrefuted_changes() if self._lacks_runs(change))
 
-    def _lacking(self, change: Change) -> bool:
+    def _lacks_runs(self, change: Change) -> bool:
+        """Return whether a change was not compared yet, or has lines that never ran."""
         return not self.reached(change) or bool(self.tracer.gaps(change) or self.gaps_before(change))
 
     def complete(self, definition: str) -> bool:
-        """Whether a definition was compared with nothing of it missing."""
-        return not any(self._lacking(change) for change in self.changes if change.definition == definition)
+        """Return whether a definition was compared and all its lines ran."""
+        return not any(self._lacks_runs(change) for change in self.changes if change.definition == definition)
 
     def missing(self) -> tuple[Change, ...]:
-        """Changes that are uncovered, or of which a relative has not run yet."""
-        return tuple(c for c in self._live() if self._lacking(c) or self._strangers(c))
+        """Return the changes that are uncovered, or of which a relative has not run yet."""
+        return tuple(
+            change
+            for change in self._unrefuted_changes()
+            if self._lacks_runs(change) or self._missing_relatives(change)
+        )
 
     def unmet(self) -> tuple[Relative, ...]:
-        """Relatives of definitions not refuted yet that have not run."""
-        return tuple(dict.fromkeys(relative for change in self._live() for relative in self._strangers(change)))
+        """Return the relatives of unrefuted definitions that have not run."""
+        return tuple(
+            dict.fromkeys(
+                relative for change in self._unrefuted_changes() for relative in self._missing_relatives(change)
+            )
+        )
 
     def wanted(self) -> frozenset[str]:
-        """Names of the definitions that a model should contain to be of use, whichever lines it reaches."""
-        new = frozenset(change.definition for change in self._live() if not self.reached(change))
-        return new | {relative.name for relative in self.unmet()}
+        """Return the names of the definitions that a model should contain to be of use, whichever lines it reaches."""
+        not_compared = frozenset(change.definition for change in self._unrefuted_changes() if not self.reached(change))
+        return not_compared | {relative.name for relative in self.unmet()}
 
-    def strangers(self, change: Change) -> tuple[str, ...]:
+    def relatives_not_run(self, change: Change) -> tuple[str, ...]:
         """Return a sentence for every relative of a change that has not run."""
-        return tuple(f"{one.name}, which {one.why}, never ran" for one in self._strangers(change))
+        return tuple(
+            f"{relative.name}, which {relative.why}, never ran" for relative in self._missing_relatives(change)
+        )
 
-    def _live(self) -> tuple[Change, ...]:
+    def _unrefuted_changes(self) -> tuple[Change, ...]:
+        """Return the changes that are not refuted and whose definition still exists."""
         names = self.ledger.open()
         return tuple(change for change in self.changes if change.definition in names and change.kind != "removed")
 
-    def _strangers(self, change: Change) -> tuple[Relative, ...]:
-        return tuple(relative for relative in change.relatives if not self._met(relative))
+    def _missing_relatives(self, change: Change) -> tuple[Relative, ...]:
+        """Return the relatives of a change that have not taken part in comparisons."""
+        return tuple(relative for relative in change.relatives if not self._has_taken_part(relative))
 
-    def _met(self, relative: Relative) -> bool:
-        """Whether a relative took part in comparisons in both modes; what is no module has to have run a function."""
+    def _has_taken_part(self, relative: Relative) -> bool:
+        """Return whether a relative took part in comparisons in both modes; a relative that is no module has to have
+        run a function.
+        """
         if self.ran.get(relative.name, set()) >= MODES:
             return True
         value = getattr(self.original, relative.name, None)
@@ -227,42 +258,53 @@ class Session:
         if getattr(value, "forward", None) is not torch.nn.Module.forward:
             return False
         if self.tracer.entered & _first_lines(value):
-            return True  # it is never called, but other functions of it are
+            return True  # the module is never called, but other functions of it are
         # an abstract base: its subclasses run its code
-        heirs = [getattr(self.original, name, None) for name, modes in self.ran.items() if modes >= MODES]
-        return any(isinstance(heir, type) and issubclass(heir, value) for heir in heirs)
+        compared_classes = [getattr(self.original, name, None) for name, modes in self.ran.items() if modes >= MODES]
+        return any(
+            isinstance(compared_class, type) and issubclass(compared_class, value)
+            for compared_class in compared_classes
+        )
 
     def covered(self) -> bool:
+        """Return whether all changes have run and were compared, or time is up."""
         return not self.uncovered() or self.ledger.late()
 
     def done(self) -> bool:
+        """Return whether no change and no relative needs a run any more, or time is up."""
         return not self.missing() or self.ledger.late()
 
     def restore(self, names: tuple[str, ...]) -> None:
-        """Put the original definitions into the changed module, so that the others can be judged without them."""
+        """Put the original's definitions of these names into the changed module, so that the other definitions are
+        judged without them.
+        """
         for name in names:
             if name != MODULE and hasattr(self.original, name):
-                new = name not in self.restored
-                if new:
+                is_new = name not in self.restored
+                if is_new:
                     self.restored[name] = define_again(name, self.original, self.changed)
                 rebind(self.changed, name, self.restored[name])
-                if new and self.restored[name] is not getattr(self.original, name):
+                if is_new and self.restored[name] is not getattr(self.original, name):
                     self.shared.append(SharedState(self.changed, (name,)))
 
     @contextmanager
     def only(self, name: str) -> Iterator[None]:
         """Restore every changed definition but one for a while."""
-        others = [c.definition for c in self.changes if c.definition not in (name, MODULE)]
-        kept = {other: getattr(self.changed, other) for other in others if hasattr(self.changed, other)}
-        self.restore(tuple(others))
+        other_names = [change.definition for change in self.changes if change.definition not in (name, MODULE)]
+        changed_values = {
+            other_name: getattr(self.changed, other_name)
+            for other_name in other_names
+            if hasattr(self.changed, other_name)
+        }
+        self.restore(tuple(other_names))
         try:
             yield
         finally:
-            for other, value in kept.items():
-                rebind(self.changed, other, value)
+            for other_name, value in changed_values.items():
+                rebind(self.changed, other_name, value)
 
     def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
-        """Return the definitions that cause a difference alone, or all that are open where none does."""
+        """Return the definitions that cause a difference by themselves, or all unrefuted ones where none does."""
         names = self.ledger.open()
         if len(names) == 1:
             return names
@@ -275,18 +317,18 @@ class Session:
 
 
 def _first_lines(cls: type) -> set[int]:
-    """The first lines of the functions that a class defines, its constructor aside."""
-    own = (inspect.unwrap(value) for name, value in vars(cls).items() if name != "__init__" and callable(value))
-    return {function.__code__.co_firstlineno for function in own if hasattr(function, "__code__")}
+    """Return the first lines of the functions that a class defines, except its constructor."""
+    functions = (inspect.unwrap(value) for name, value in vars(cls).items() if name != "__init__" and callable(value))
+    return {function.__code__.co_firstlineno for function in functions if hasattr(function, "__code__")}
 
 
-def seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) -> Any:
+def build_seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) -> Any:
     """Build a model with fixed random numbers."""
     reseed(seed)
     return build(module)
 
 
 def in_mode(model: Any, training: bool) -> Any:
-    """Switch a model to training or evaluation, and return it: some models' own `train` returns nothing."""
+    """Switch a model to training or evaluation, and return it: the `train` of some models returns None."""
     model.train(training)
     return model

@@ -1,4 +1,4 @@
-"""Under which conditions a subject is compared, and what of it runs there."""
+"""The conditions under which a subject is compared, and the recorded calls of its definitions under them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEEDS = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Under which conditions a comparison runs."""
+    """The conditions of a comparison: subject, seed, number format and mode, with the pair that is compared."""
 
     subject: Subject
     pair: Pair
@@ -33,56 +33,65 @@ class Setting:
 
     @property
     def mode(self) -> str:
+        """Return "train" or "eval"."""
         return "train" if self.training else "eval"
 
     @property
     def first(self) -> bool:
-        """Whether what needs no second seed or number format is compared here."""
+        """Return whether comparisons that need one seed and one number format only run in this setting."""
         return self.seed == SEEDS[0] and self.dtype == "float32" and not self.subject.light
 
     @property
     def brief(self) -> bool:
-        """Whether less is compared here: on CPU a convolution's backward pass in float16 may take a hundred times as
-        long as in bfloat16, where everything is."""
+        """Return whether fewer comparisons run in this setting.
+
+        On CPU a convolution's backward pass in float16 may take a hundred times as long as in bfloat16, where all
+        comparisons run.
+        """
         return self.dtype in ("float16", "float64")
 
     def plan(self, *, recorded: bool) -> Plan:
-        """How a call runs here, one that is as `recorded` or a variant of such a call.
+        """Return the way to run a call here, a `recorded` call or a variant of one.
 
-        Where it is `brief`, a recorded call has one backward pass and no second call, a variant has none. In float64
-        nothing has gradients: what a model computes in float32 anyway is no more exact there.
+        Where the setting is `brief`, a recorded call has one backward pass and no second call, a variant has no
+        backward pass. In float64 no call has gradients: values that a model computes in float32 anyway are no more
+        exact there.
         """
         gradients = (recorded or not self.brief) and self.dtype != "float64"
         return Plan(self.seed, gradients=gradients, repeat=recorded and not self.brief)
 
 
 def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
-    made = build(subject, seed, session)
-    while isinstance(made, Difference):
+    """Build both models; definitions that cause a difference are refuted and restored first. Return None where no
+    model can be built.
+    """
+    result = build(subject, seed, session)
+    while isinstance(result, Difference):
         guilty = session.blame(lambda: as_difference(build(subject, seed, session)))
         for name in guilty:
-            session.ledger.refute(name, made.sentence, describe(subject, seed, None, None, made))
+            session.ledger.refute(name, result.sentence, describe(subject, seed, None, None, result))
         session.restore(guilty)
-        made = build(subject, seed, session) if session.ledger.open() else None
-    return made
+        result = build(subject, seed, session) if session.ledger.open() else None
+    return result
 
 
-def as_difference(made: Pair | Difference | None) -> Difference | None:
-    return made if isinstance(made, Difference) else None
+def as_difference(result: Pair | Difference | None) -> Difference | None:
+    """Return the argument if it is a difference, else None."""
+    return result if isinstance(result, Difference) else None
 
 
 def record_calls(setting: Setting, session: Session) -> Recorder | None:
-    """Run the original on all calls; None where it does not run."""
+    """Run the original on all calls and return the recorded calls of its definitions; None where it does not run."""
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)
     calls = _calls(setting, session)
     if calls is None:
         return None
-    noted = frozenset(relative.name for relative in session.unmet())
-    with recording(session.original, session.ledger.open(), model, noted) as recorder:
+    relative_names = frozenset(relative.name for relative in session.unmet())
+    with recording(session.original, session.ledger.open(), model, relative_names) as recorder:
         for call in calls:
             with session.ledger.step("original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"):
-                outcome = execute(target, fitted(call, setting), Plan(seed=setting.seed, gradients=False))
+                outcome = execute(target, cast_to_format(call, setting), Plan(seed=setting.seed, gradients=False))
             if outcome.error is not None:
                 if setting.dtype == "float32":
                     session.halting.add(name)
@@ -93,7 +102,9 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
 
 
 def _calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
-    """Return the calls of a subject; None where making them raises, as a call that goes on from another may."""
+    """Return the calls of a subject; None where making them raises, as may happen for a call that continues from
+    another.
+    """
     try:
         return setting.subject.calls(setting.seed)
     except Exception as error:  # noqa: BLE001 - calls may run the model; recorded as the reason to skip
@@ -102,8 +113,8 @@ def _calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
         return None
 
 
-def fitted(call: Call, setting: Setting) -> Call:
-    """Give a call's float tensors the model's number format."""
+def cast_to_format(call: Call, setting: Setting) -> Call:
+    """Return a call with its float tensors in the setting's number format."""
     if setting.dtype == "float32":
         return call
     dtype = getattr(torch, setting.dtype)
@@ -115,19 +126,22 @@ def fitted(call: Call, setting: Setting) -> Call:
 
 
 def depth(entry: Recorded) -> float:
+    """Return the depth of a recorded call's module in its model, 0 for the model itself; infinity for a function."""
     return float("inf") if entry.path is None else entry.path.count(".") + bool(entry.path)
 
 
 def has_counterpart(entry: Recorded, setting: Setting, session: Session) -> bool:
+    """Return whether the changed version has a function or module for a recorded call."""
     if entry.path is None:
         return isinstance(getattr(session.changed, entry.definition, None), FunctionType)
-    part = dict(setting.pair.changed.named_modules()).get(entry.path)
-    # what an original class of the original module has built is no evidence
-    return part is not None and (entry.path == "" or type(part).__module__ != session.original.__name__)
+    module = dict(setting.pair.changed.named_modules()).get(entry.path)
+    # an instance of a class of the original module is no evidence
+    return module is not None and (entry.path == "" or type(module).__module__ != session.original.__name__)
 
 
-def where(entry: Recorded, call: Call, setting: Setting, found: Difference) -> str:
+def describe_place(entry: Recorded, call: Call, setting: Setting, difference: Difference) -> str:
+    """Return the sentence of a difference with its definition, model and conditions."""
     place = f"{entry.definition} at {entry.path!r}" if entry.path else entry.definition
-    under = f", with {found.mode}" if found.mode else ""
-    what = f"{setting.mode} mode, {setting.dtype}{under}, {call.label}, shapes {tree.shapes(call)}"
-    return f"{found.sentence} ({place} of {setting.subject.name}; {what})"
+    condition = f", with {difference.mode}" if difference.mode else ""
+    conditions = f"{setting.mode} mode, {setting.dtype}{condition}, {call.label}, shapes {tree.shapes(call)}"
+    return f"{difference.sentence} ({place} of {setting.subject.name}; {conditions})"

@@ -1,4 +1,6 @@
-"""What the definitions of a file keep from one model to the next: modules and numbers of classes, default values."""
+"""State that the definitions of a file keep from one model to the next: modules and numbers of classes, default
+values.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _NUMBERS = (bool, int, float, str, type(None))
 
 
 class SharedState:
-    """The modules that definitions of one file hold themselves, and the numbers of its classes, as they are now.
+    """The current state of modules that definitions of one file hold themselves, and of the numbers of its classes.
 
     Every model that the file builds may contain such a module: `default_act = nn.SiLU()` in the body of a class, a
     default value `act=nn.ReLU()`, a table of modules at the top level. Putting one of these models in evaluation puts
@@ -25,26 +27,30 @@ class SharedState:
     """
 
     def __init__(self, scope: ModuleType, names: tuple[str, ...] = ()) -> None:
-        """names: the definitions and variables that count; all of the file where there are none."""
+        """Save the state of the definitions and variables `names`, or of the whole file where there are none."""
         owners = [value for name, value in vars(scope).items() if name in (names or vars(scope))]
         self._modules: list[nn.Module] = []
         self._numbers: dict[tuple[type, str], Any] = {}
-        for value in _reachable(owners, scope.__name__):
+        for value in _reachable_objects(owners, scope.__name__):
             if isinstance(value, nn.Module):
                 self._modules.append(value)
             elif isinstance(value, type):
-                own = {name: held for name, held in vars(value).items() if not name.startswith("__")}
-                self._numbers |= {(value, name): held for name, held in own.items() if isinstance(held, _NUMBERS)}
+                attributes = {name: attribute for name, attribute in vars(value).items() if not name.startswith("__")}
+                self._numbers |= {
+                    (value, name): attribute
+                    for name, attribute in attributes.items()
+                    if isinstance(attribute, _NUMBERS)
+                }
         self._watches = [Watch(module, None) for module in self._modules]
         parameters = dict.fromkeys(parameter for module in self._modules for parameter in module.parameters())
         self._parameters = {
-            each: (each.detach().clone(), each.requires_grad)
-            for each in parameters
-            if not is_lazy(each) and each.device.type != "meta"
+            parameter: (parameter.detach().clone(), parameter.requires_grad)
+            for parameter in parameters
+            if not is_lazy(parameter) and parameter.device.type != "meta"
         }
 
     def rewind(self) -> None:
-        """Give the modules their mode, attributes and weights back, and the classes their numbers."""
+        """Restore mode, attributes and weights of the modules, and the numbers of the classes."""
         for watch in self._watches:
             watch.rewind()
         for parameter, (value, wants_gradient) in self._parameters.items():
@@ -56,25 +62,27 @@ class SharedState:
                 setattr(cls, name, number)
 
 
-def _reachable(values: list[Any], home: str) -> Iterator[Any]:
-    """Yield modules and classes of the file `home` that values hold: in containers, classes, functions' defaults."""
-    pending, seen = list(values), set()
+def _reachable_objects(values: list[Any], home: str) -> Iterator[Any]:
+    """Yield the modules, and the classes of the file `home`, that values hold: in containers, classes, defaults of
+    functions.
+    """
+    pending, visited = list(values), set()
     while pending:
         value = pending.pop()
-        if id(value) in seen:
+        if id(value) in visited:
             continue
-        seen.add(id(value))
+        visited.add(id(value))
         if isinstance(value, nn.Module):
             yield value
         elif isinstance(value, type) and value.__module__ == home:
             yield value
             pending += vars(value).values()
         else:
-            pending += _held(value, home)
+            pending += _contents(value, home)
 
 
-def _held(value: Any, home: str) -> list[Any]:
-    """Return what a container, a function of the file or a partial call holds."""
+def _contents(value: Any, home: str) -> list[Any]:
+    """Return the objects in a container, in the defaults of a function of the file, or in a partial call."""
     if type(value) in _CONTAINERS:
         return list(value)
     if isinstance(value, dict):

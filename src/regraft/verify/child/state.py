@@ -1,4 +1,4 @@
-"""What a call leaves behind besides its result: attributes of modules, variables of the file, printed text."""
+"""Observe and restore the state that a call leaves: attributes of modules, variables of the file, printed text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict)
 GONE = "<deleted>"
 _DEPTH = 6
 _PARENTS = 3
-# What repr writes for objects of one kind but not of one run: their addresses and how autograd made them.
+# Parts of a repr that differ between equal objects: addresses, and the operation that autograd records.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=grad_fn=<)\w+")
 _VERSION = re.compile(rf"(?<=\w)({SUFFIX}|{AGAIN}|{ORIGINAL})\b")
 _DECIMAL = re.compile(
@@ -42,74 +42,78 @@ _DECIMAL = re.compile(
 
 
 def is_state(path: str) -> bool:
-    """Whether a path of an outcome names something left behind, not a result or a buffer."""
+    """Return whether a path of an outcome names state that was left behind, not a result or a buffer."""
     return path.startswith((ATTRIBUTE, VARIABLE, PRINTED))
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """A value as it was: the object, and its content where that can change in place (None where it cannot)."""
+class _Saved:
+    """A saved value: the object, and its content where that can change in place (None where it cannot)."""
 
     value: Any
     content: Any = None
 
 
-def _keep(value: Any, home: str, depth: int = _DEPTH) -> _Kept:
+def _save(value: Any, home: str, depth: int = _DEPTH) -> _Saved:
+    """Save a value with its content to some depth; `home` is the name of the file's module."""
     if isinstance(value, torch.Tensor):
-        return _Kept(value, value.detach().clone())
+        return _Saved(value, value.detach().clone())
     if depth == 0 or isinstance(value, nn.Module | type):
-        return _Kept(value)
+        return _Saved(value)
     if type(value) in _SEQUENCES or type(value) is tuple:
-        return _Kept(value, [_keep(item, home, depth - 1) for item in value])
+        return _Saved(value, [_save(element, home, depth - 1) for element in value])
     if type(value) in _MAPPINGS:
-        return _Kept(value, {key: _keep(item, home, depth - 1) for key, item in value.items()})
+        return _Saved(value, {key: _save(element, home, depth - 1) for key, element in value.items()})
     if type(value) is set:
-        return _Kept(value, set(value))
-    if _own(value, home):
-        return _Kept(value, {key: _keep(item, home, depth - 1) for key, item in vars(value).items()})
-    return _Kept(value)
+        return _Saved(value, set(value))
+    if _is_own_object(value, home):
+        return _Saved(value, {key: _save(element, home, depth - 1) for key, element in vars(value).items()})
+    return _Saved(value)
 
 
-def _own(value: Any, home: str) -> bool:
-    """Whether a value is an object of a class of the file itself, whose attributes count as the file's data."""
+def _is_own_object(value: Any, home: str) -> bool:
+    """Return whether a value is an object of a class of the file, whose attributes count as state of the file."""
     return type(value).__module__ == home and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type)
 
 
-def _same(kept: _Kept, value: Any) -> bool:
-    """Whether a value is still what was kept; an equal value in a new object is."""
-    content = kept.content
-    if type(value) is not type(kept.value):
+def _is_unchanged(saved: _Saved, value: Any) -> bool:
+    """Return whether a value is equal to the saved one; it may be a new object."""
+    content = saved.content
+    if type(value) is not type(saved.value):
         return False
     if content is None:
-        return value is kept.value or (isinstance(value, _SCALARS) and _equal(value, kept.value))
+        return value is saved.value or (isinstance(value, _SCALARS) and _is_equal(value, saved.value))
     if isinstance(content, torch.Tensor):
         return identical(value.detach(), content)
     if isinstance(content, list):
-        return len(value) == len(content) and all(map(_same, content, value))
+        return len(value) == len(content) and all(map(_is_unchanged, content, value))
     if isinstance(content, set):
         return bool(value == content)
-    items = value if type(value) in _MAPPINGS else vars(value)
-    return list(items) == list(content) and all(_same(content[key], item) for key, item in items.items())
+    current = value if type(value) in _MAPPINGS else vars(value)
+    return list(current) == list(content) and all(
+        _is_unchanged(content[key], element) for key, element in current.items()
+    )
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
+    """Return whether two plain values are equal; NaN equals NaN."""
     return bool(a == b) or (isinstance(a, float) and math.isnan(a) and math.isnan(b))
 
 
 def identical(a: Any, b: Any) -> bool:
-    """Whether two tensors hold the same values in the same format; NaN equals NaN."""
+    """Return whether two tensors hold the same values in the same format; NaN equals NaN."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return torch.equal(a, b) or bool(((a == b) | (torch.isnan(a) & torch.isnan(b))).all())
 
 
-def _rewind(kept: _Kept) -> None:
-    """Give an object back the content that it had, in place: others may hold it too."""
-    value, content = kept.value, kept.content
+def _restore(saved: _Saved) -> None:
+    """Restore the content of an object in place, because other objects may hold it, too."""
+    value, content = saved.value, saved.content
     if content is None:
         return
     if isinstance(content, torch.Tensor):
-        _rewind_tensor(value, content)
+        _restore_tensor(value, content)
     elif isinstance(content, set):
         if value != content:
             value.clear()
@@ -119,16 +123,17 @@ def _rewind(kept: _Kept) -> None:
             value.clear()
             value.extend(child.value for child in content)
         for child in content:
-            _rewind(child)
+            _restore(child)
     else:
-        items = value if type(value) in _MAPPINGS else vars(value)
-        items.clear()
-        items.update({key: child.value for key, child in content.items()})
+        current = value if type(value) in _MAPPINGS else vars(value)
+        current.clear()
+        current.update({key: child.value for key, child in content.items()})
         for child in content.values():
-            _rewind(child)
+            _restore(child)
 
 
-def _rewind_tensor(value: Any, content: Any) -> None:
+def _restore_tensor(value: Any, content: Any) -> None:
+    """Restore the content of a tensor, or its shape and format."""
     if value.shape != content.shape or value.dtype != content.dtype:
         value.data = content.clone()
     elif not identical(value.detach(), content):
@@ -136,12 +141,12 @@ def _rewind_tensor(value: Any, content: Any) -> None:
 
 
 @functools.cache
-def _watched(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str, ...]:
-    """Those of a dictionary's names that are watched; modules by the thousand have the same ones."""
+def _watched_names(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of a dictionary that are watched; thousands of modules have equal names."""
     return tuple(name for name in names if name not in skipped and name[:2] != "__")
 
 
-class _Place:
+class _Namespace:
     """One dictionary of names that is watched: a module's attributes, layers or buffers, or the file's variables."""
 
     def __init__(self, prefix: str, owner: dict[str, Any], home: str, skipped: frozenset[str], reported: bool) -> None:
@@ -151,117 +156,132 @@ class _Place:
         self._skipped = skipped
         self._names = tuple(owner)
         self._before = self._now()
-        kept = {name: _keep(value, home) for name, value in self._before.items() if type(value) not in _FIXED}
-        self._kept = {name: one for name, one in kept.items() if one.content is not None}
+        saved = {name: _save(value, home) for name, value in self._before.items() if type(value) not in _FIXED}
+        self._saved = {name: copy for name, copy in saved.items() if copy.content is not None}
 
     def _now(self) -> dict[str, Any]:
+        """Return the watched names with their current values."""
         owner = self.owner
-        return {name: owner[name] for name in _watched(tuple(owner), self._skipped)}
+        return {name: owner[name] for name in _watched_names(tuple(owner), self._skipped)}
 
-    def _moved(self) -> bool:
-        """Whether a name is new, gone, or holds another object than before: a short answer for thousands of places."""
-        before = self._before
-        same = tuple(self.owner) == self._names and all(map(is_, map(self.owner.__getitem__, before), before.values()))
-        return not same
+    def _has_other_objects(self) -> bool:
+        """Return whether a name is new, gone, or holds another object than before: a fast answer for thousands of
+        namespaces.
+        """
+        old_values = self._before
+        is_same = tuple(self.owner) == self._names and all(
+            map(is_, map(self.owner.__getitem__, old_values), old_values.values())
+        )
+        return not is_same
 
     def changed(self) -> Iterator[tuple[str, Any]]:
-        """Yield the names that are new or hold another value, with it, and those that are gone, with `GONE`."""
-        if not self._kept and not self._moved():
+        """Yield the names that are new or hold another value, with the value, and those that are gone, with `GONE`."""
+        if not self._saved and not self._has_other_objects():
             return
-        now, before, kept = self._now(), self._before, self._kept
-        moved = [name for name, value in now.items() if name in kept or value is not before.get(name, GONE)]
-        found = [name for name in moved if not _same(kept.get(name) or _Kept(before.get(name, GONE)), now[name])]
-        for name in sorted(found + [name for name in before if name not in now]):
-            yield self.prefix + name, now.get(name, GONE)
+        current, old_values, saved = self._now(), self._before, self._saved
+        candidates = [
+            name for name, value in current.items() if name in saved or value is not old_values.get(name, GONE)
+        ]
+        changed_names = [
+            name
+            for name in candidates
+            if not _is_unchanged(saved.get(name) or _Saved(old_values.get(name, GONE)), current[name])
+        ]
+        for name in sorted(changed_names + [name for name in old_values if name not in current]):
+            yield self.prefix + name, current.get(name, GONE)
 
     def rewind(self) -> None:
-        if self._moved():
-            now = self._now()
-            for name in now.keys() - self._before.keys():
+        """Restore all names and the content of their values."""
+        if self._has_other_objects():
+            current = self._now()
+            for name in current.keys() - self._before.keys():
                 del self.owner[name]
             for name, value in self._before.items():
-                if now.get(name, GONE) is not value:
+                if current.get(name, GONE) is not value:
                     self.owner[name] = value
-        for kept in self._kept.values():
-            _rewind(kept)
+        for saved in self._saved.values():
+            _restore(saved)
 
 
 class _Hooks:
-    """The hooks of one module: a call may register some, and keep in an attribute that it did."""
+    """The hooks of one module: a call may register hooks, and note in an attribute that it did."""
 
-    def __init__(self, path: str, part: Any) -> None:
+    def __init__(self, path: str, module: Any) -> None:
         self.path = path
-        self._owners: tuple[dict[Any, Any], ...] = _hooks_of(vars(part))
+        self._owners: tuple[dict[Any, Any], ...] = _hooks_of(vars(module))
         self._number = sum(map(len, self._owners))
         self._before = [dict(owner) for owner in self._owners] if self._number else [{}] * len(self._owners)
 
-    def more(self) -> int:
-        """How many hooks were registered since, less those that were removed."""
+    def added_count(self) -> int:
+        """Return the number of hooks that were registered since, less those that were removed."""
         return sum(map(len, self._owners)) - self._number
 
     def rewind(self) -> None:
+        """Restore the hooks."""
         if not self._number and not any(self._owners):
             return
-        for owner, before in zip(self._owners, self._before, strict=True):
-            if owner.keys() != before.keys():
+        for owner, saved in zip(self._owners, self._before, strict=True):
+            if owner.keys() != saved.keys():
                 owner.clear()
-                owner.update(before)
+                owner.update(saved)
 
 
 class Watch:
-    """Keeps the state of a module tree and of the file's variables; says what changed since, and takes it back."""
+    """Saves the state of a module tree and of the file's variables, reports its changes, and restores it."""
 
     def __init__(self, module: Any, scope: ModuleType | None, skipped: frozenset[str] = frozenset()) -> None:
         self._scope = scope
         self._text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace", write_through=True)
         home = scope.__name__ if scope is not None else ""
-        self._places = [_Place(VARIABLE, vars(scope), home, skipped, True)] if scope is not None else []
+        self._namespaces = [_Namespace(VARIABLE, vars(scope), home, skipped, True)] if scope is not None else []
         self._hooks: list[_Hooks] = []
-        for path, part in module.named_modules() if isinstance(module, nn.Module) else ():
-            self._hooks.append(_Hooks(path, part))
+        for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
+            self._hooks.append(_Hooks(path, submodule))
             prefix = f"{ATTRIBUTE}{path}." if path else ATTRIBUTE
-            self._places.append(_Place(prefix, vars(part), home, _INTERNAL, True))
-            self._places.append(_Place(prefix, part._modules, home, frozenset(), True))
-            if part._buffers:
-                self._places.append(_Place(prefix, part._buffers, home, frozenset(), False))
+            self._namespaces.append(_Namespace(prefix, vars(submodule), home, _INTERNAL, True))
+            self._namespaces.append(_Namespace(prefix, submodule._modules, home, frozenset(), True))
+            if submodule._buffers:
+                self._namespaces.append(_Namespace(prefix, submodule._buffers, home, frozenset(), False))
 
     @contextmanager
     def printing(self) -> Iterator[None]:
-        """Keep what is printed to stdout meanwhile."""
+        """Collect the text printed to stdout meanwhile."""
         with contextlib.redirect_stdout(self._text):
             yield
 
     def effects(self, number_format: Callable[[], Any]) -> dict[str, Any]:
-        """Return what changed since the watch began and what was printed since the last question, as flat leaves.
+        """Return the changes since the watch began and the text printed since the last call of this method, as flat
+        leaves.
 
         Decimal numbers become tensors of `number_format`, so that they are compared as results of computations.
         """
-        found: dict[str, Any] = {}
-        for place in self._places:
-            if place.reported:
-                for path, value in place.changed():
-                    found.update(_leaves(path, value, self._scope, number_format))
+        leaves: dict[str, Any] = {}
+        for namespace in self._namespaces:
+            if namespace.reported:
+                for path, value in namespace.changed():
+                    leaves.update(_leaves(path, value, self._scope, number_format))
         for hooks in self._hooks:
-            if more := hooks.more():
-                found[f"{ATTRIBUTE}{hooks.path}, number of hooks"] = more
-        text = normal(self._take(), self._scope)
+            if added := hooks.added_count():
+                leaves[f"{ATTRIBUTE}{hooks.path}, number of hooks"] = added
+        text = normalise_text(self._take_text(), self._scope)
         if text:
-            found[f"{PRINTED}text"] = " ".join(_DECIMAL.sub("#", text).split())
+            leaves[f"{PRINTED}text"] = " ".join(_DECIMAL.sub("#", text).split())
             numbers = [float(number) for number in _DECIMAL.findall(text)]
-            found[f"{PRINTED}numbers"] = torch.tensor(numbers, dtype=number_format())
-        return found
+            leaves[f"{PRINTED}numbers"] = torch.tensor(numbers, dtype=number_format())
+        return leaves
 
-    def _take(self) -> str:
-        raw: Any = self._text.buffer
-        text = raw.getvalue().decode("utf-8", "replace")
-        raw.seek(0)
-        raw.truncate()
+    def _take_text(self) -> str:
+        """Return the text printed so far and forget it."""
+        buffer: Any = self._text.buffer
+        text = buffer.getvalue().decode("utf-8", "replace")
+        buffer.seek(0)
+        buffer.truncate()
         return str(text)
 
     def rewind(self) -> None:
-        """Put everything back as it was when the watch began."""
-        for place in self._places:
-            place.rewind()
+        """Restore all state as it was when the watch began."""
+        for namespace in self._namespaces:
+            namespace.rewind()
         for hooks in self._hooks:
             hooks.rewind()
 
@@ -269,19 +289,23 @@ class Watch:
 def _leaves(
     path: str, value: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None
 ) -> dict[str, Any]:
+    """Return the comparable leaves of a value by path; without `number_format` decimal numbers stay numbers."""
     return {name: _leaf(leaf, scope, number_format) for name, leaf in tree.flatten(value, path).items()}
 
 
 def _leaf(leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None) -> Any:
+    """Return a leaf in a form that is equal in both versions."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
     if isinstance(leaf, float) and number_format is not None:
         return torch.tensor(leaf, dtype=number_format())
-    return normal(leaf, scope) if isinstance(leaf, str) else leaf
+    return normalise_text(leaf, scope) if isinstance(leaf, str) else leaf
 
 
-def normal(text: str, scope: ModuleType | None) -> str:
-    """Return text without what differs between two copies of one file: addresses, its folder, its module's suffix."""
+def normalise_text(text: str, scope: ModuleType | None) -> str:
+    """Return text without the parts that differ between two copies of one file: addresses, its folder, its module's
+    suffix.
+    """
     text = _VERSION.sub("", _ADDRESS.sub("...", text))
     folder = str(getattr(scope, "__file__", ""))
     for level in range(_PARENTS):
@@ -291,22 +315,25 @@ def normal(text: str, scope: ModuleType | None) -> str:
     return text
 
 
-def variables(scope: ModuleType) -> dict[str, Any]:
-    """Return the plain data among a file's variables as flat leaves: numbers, strings, tensors, containers of them."""
+def variable_leaves(scope: ModuleType) -> dict[str, Any]:
+    """Return the plain values among a file's variables as flat leaves: numbers, strings, tensors, containers."""
     return _plain_leaves(VARIABLE, vars(scope), scope, frozenset())
 
 
-def attributes(part: Any, path: str, scope: ModuleType) -> dict[str, Any]:
-    """Return the plain data among the attributes of one module, which is at `path` in its model, as flat leaves."""
-    return _plain_leaves(f"{ATTRIBUTE}{path}." if path else ATTRIBUTE, vars(part), scope, _INTERNAL)
+def attribute_leaves(module: Any, path: str, scope: ModuleType) -> dict[str, Any]:
+    """Return the plain values among the attributes of one module, which is at `path` in its model, as flat leaves."""
+    return _plain_leaves(f"{ATTRIBUTE}{path}." if path else ATTRIBUTE, vars(module), scope, _INTERNAL)
 
 
-def _plain_leaves(prefix: str, owner: Mapping[str, Any], scope: ModuleType, skipped: frozenset[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in owner.items():
+def _plain_leaves(
+    prefix: str, namespace: Mapping[str, Any], scope: ModuleType, skipped: frozenset[str]
+) -> dict[str, Any]:
+    """Return the plain values of a namespace as flat leaves, without skipped and double-underscore names."""
+    leaves: dict[str, Any] = {}
+    for name, value in namespace.items():
         if name in skipped or name.startswith("__"):
             continue
-        data = isinstance(value, (*_SCALARS, torch.Tensor, set, tuple)) or type(value) in (*_SEQUENCES, *_MAPPINGS)
-        if data or _own(value, scope.__name__):
-            found.update(_leaves(prefix + name, value, scope, None))
-    return found
+        is_plain = isinstance(value, (*_SCALARS, torch.Tensor, set, tuple)) or type(value) in (*_SEQUENCES, *_MAPPINGS)
+        if is_plain or _is_own_object(value, scope.__name__):
+            leaves.update(_leaves(prefix + name, value, scope, None))
+    return leaves

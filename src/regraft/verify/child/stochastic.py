@@ -1,4 +1,4 @@
-"""Compare what is random: dropout with a rate above zero, in training."""
+"""Compare random results: dropout with a rate above zero, in training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Difference, Largest, close
 from regraft.verify.child.isolated import Judge
-from regraft.verify.child.replay import Outcome, Plan, Target, cotangent, execute, unsteady, without
+from regraft.verify.child.replay import Outcome, Plan, Target, cotangent, execute, unsteady_paths, without_paths
 from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
 
@@ -23,7 +23,7 @@ from regraft.verify.child.tree import Call
 # between their paired runs are symmetric, so by Hoeffding's inequality the sum divided by the root of its squares
 # exceeds sqrt(2 log(2 / FALSE_ALARM)) with at most this chance, whatever the distribution and the number of runs.
 FALSE_ALARM = 1e-6
-# Chance that the first set points at anything where nothing differs, and fresh runs are made in vain.
+# Chance that the first set points at a statistic where nothing differs, and fresh runs are made in vain.
 SUSPICION = 1e-2
 SAMPLES = 256
 FEWEST_SAMPLES = 64
@@ -38,36 +38,49 @@ _GRADIENT_ERROR = 0.1
 def compare_random(
     original: Target, changed: Target, call: Call, largest: Largest, judge: Judge
 ) -> tuple[Difference | None, str]:
-    """Compare two runs with dropout on; also say how: "deterministic", "same random numbers" or "distribution"."""
+    """Compare two runs with dropout on; return a difference or None, and the way of comparison.
+
+    The way is "deterministic", "same random numbers" or "distribution"; "seeded" or "error" where a difference shows
+    before; or a sentence where the original does not run.
+    """
     plan = Plan(seed=1, repeat=True)
-    first, second = execute(original, call, plan), execute(original, call, replace(plan, seed=3))
-    if first.error is not None:
+    original_first, original_second = execute(original, call, plan), execute(original, call, replace(plan, seed=3))
+    if original_first.error is not None:
         return None, "the original does not run"
-    theirs = execute(changed, call, plan)
-    other = execute(changed, call, replace(plan, seed=3))
+    changed_first = execute(changed, call, plan)
+    changed_second = execute(changed, call, replace(plan, seed=3))
     noise = frozenset[str]()
-    if any(map(is_state, first.outputs)):
-        noise = unsteady(first, execute(original, call, plan))
-        first, second, theirs, other = (without(outcome, noise) for outcome in (first, second, theirs, other))
-    if first.left != second.left and theirs.left == other.left:
+    if any(map(is_state, original_first.outputs)):
+        noise = unsteady_paths(original_first, execute(original, call, plan))
+        original_first, original_second, changed_first, changed_second = (
+            without_paths(outcome, noise)
+            for outcome in (original_first, original_second, changed_first, changed_second)
+        )
+    if (
+        original_first.random_state_hash != original_second.random_state_hash
+        and changed_first.random_state_hash == changed_second.random_state_hash
+    ):
         return Difference("", "in training the changed version seeds the random numbers: they do not go on"), "seeded"
-    found = judge(first, theirs, Outcome, largest, strict=False)
-    if found is None and judge(second, other, Outcome, largest, strict=False) is None:
-        return None, "deterministic" if _same(first, second) else "same random numbers"
-    if theirs.error is not None:
-        return found, "error"
-    if _same(first, second):
-        if _same(theirs, other):
-            return None, "deterministic"  # values are the business of the comparison without dropout
+    difference = judge(original_first, changed_first, Outcome, largest, strict=False)
+    if difference is None and judge(original_second, changed_second, Outcome, largest, strict=False) is None:
+        return None, "deterministic" if _has_close_results(original_first, original_second) else "same random numbers"
+    if changed_first.error is not None:
+        return difference, "error"
+    if _has_close_results(original_first, original_second):
+        if _has_close_results(changed_first, changed_second):
+            return None, "deterministic"  # the comparison without dropout judges the values
         return Difference("", "in training the changed version is random, the original is not"), "deterministic"
-    return _distributions(original, changed, call, noise) or _backward(original, changed, call), "distribution"
+    return _compare_distributions(original, changed, call, noise) or _check_backward(
+        original, changed, call
+    ), "distribution"
 
 
-def _same(a: Outcome, b: Outcome) -> bool:
-    pairs = [(v, b.outputs.get(k, v)) for k, v in a.outputs.items()] + [
-        (v, b.again.get(k, v)) for k, v in a.again.items()
+def _has_close_results(a: Outcome, b: Outcome) -> bool:
+    """Return whether all tensors that both outcomes show are close."""
+    pairs = [(value, b.outputs.get(path, value)) for path, value in a.outputs.items()] + [
+        (value, b.again.get(path, value)) for path, value in a.again.items()
     ]
-    return all(not isinstance(v, torch.Tensor) or close(v, w) for v, w in pairs)
+    return all(not isinstance(value, torch.Tensor) or close(value, counterpart) for value, counterpart in pairs)
 
 
 Statistic = Callable[[Mapping[str, Any]], Any]
@@ -75,9 +88,10 @@ Statistic = Callable[[Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """Numbers per run, to be compared in their means: `statistic` gives a column for each, `worst` is the column.
+    """A statistic of several columns per run, to be compared in the means of its columns.
 
-    `surprise` is its score as if it were the only column, then the score itself.
+    `statistic` returns the columns for some runs, `worst` is the column whose means are furthest apart. `surprise` is
+    its score, first as if it were the only column, then as it is.
     """
 
     path: str
@@ -87,62 +101,70 @@ class _Test:
     surprise: tuple[float, float]
 
 
-def _distributions(
+def _compare_distributions(
     original: Target, changed: Target, call: Call, noise: frozenset[str] = frozenset()
 ) -> Difference | None:
-    """Compare the distribution of all values that a call and its repetition show, each and jointly."""
-    started = time.monotonic()
+    """Compare the distributions of all values that a call and its repetition return, each alone and all jointly."""
+    start = time.monotonic()
     execute(original, call, Plan(gradients=False, repeat=True))
-    cost = max(1e-5, time.monotonic() - started)
-    count = max(FEWEST_SAMPLES, min(SAMPLES, int(SECONDS / cost)))
-    before = _sample(original, call, range(count), noise)
-    after = _sample(changed, call, range(count, 2 * count), noise)
-    for path, values in before.items():
-        if path not in after or after[path].shape != values.shape:
+    seconds_per_run = max(1e-5, time.monotonic() - start)
+    count = max(FEWEST_SAMPLES, min(SAMPLES, int(SECONDS / seconds_per_run)))
+    original_sample = _sample(original, call, range(count), noise)
+    changed_sample = _sample(changed, call, range(count, 2 * count), noise)
+    for path, values in original_sample.items():
+        if path not in changed_sample or changed_sample[path].shape != values.shape:
             return Difference(path, f"in training {path} is missing or has another shape")
-    suspect = _suspect(before, {path: after[path] for path in before}) if before else None
+    suspect = (
+        _suspect(original_sample, {path: changed_sample[path] for path in original_sample})
+        if original_sample
+        else None
+    )
     if suspect is None:
         return None
-    again = _sample(original, call, range(2 * count, 4 * count), noise)
-    other = _sample(changed, call, range(4 * count, 6 * count), noise)
-    if list(again) != list(before):
+    original_fresh = _sample(original, call, range(2 * count, 4 * count), noise)
+    changed_fresh = _sample(changed, call, range(4 * count, 6 * count), noise)
+    if list(original_fresh) != list(original_sample):
         return None  # the original itself shows a value in some runs only: no statistic of all values is defined
-    for path in again:
-        if path not in other:
+    for path in original_fresh:
+        if path not in changed_fresh:
             return Difference(path, f"in training {path} is missing in some runs")
-    found = _confirmed(suspect, again, {path: other[path] for path in again})
-    if not found:
+    finding = _confirmed(suspect, original_fresh, {path: changed_fresh[path] for path in original_fresh})
+    if not finding:
         return None
-    return Difference(suspect.path, f"in training with dropout {suspect.path} has another distribution: {found}")
+    return Difference(suspect.path, f"in training with dropout {suspect.path} has another distribution: {finding}")
 
 
 def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> dict[str, Any]:
-    """Return a row of values per run for every floating result that all runs show in one shape."""
+    """Return a row of values per run for every floating result that all runs return in one shape."""
     rows: dict[str, list[Any]] = {}
     for seed in seeds:
-        outcome = execute(target, call, Plan(seed=2 * seed, gradients=False, repeat=True))  # the repetition takes one
-        shown = {**outcome.outputs, **{f"{AGAIN}{path}": value for path, value in outcome.again.items()}}
-        for path, value in shown.items():
-            floating = isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
-            if floating and not path.startswith("buffer ") and path.removeprefix(AGAIN) not in noise:
+        outcome = execute(
+            target, call, Plan(seed=2 * seed, gradients=False, repeat=True)
+        )  # the repetition takes the next seed
+        results = {**outcome.outputs, **{f"{AGAIN}{path}": value for path, value in outcome.again.items()}}
+        for path, value in results.items():
+            is_floating = isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel() > 0
+            if is_floating and not path.startswith("buffer ") and path.removeprefix(AGAIN) not in noise:
                 rows.setdefault(path, []).append(value.double().flatten()[:ELEMENTS])
-    steady = {path: values for path, values in rows.items() if len({value.shape for value in values}) == 1}
-    return {path: torch.stack(values) for path, values in steady.items() if len(values) == len(seeds)}
+    rows_of_one_shape = {path: values for path, values in rows.items() if len({value.shape for value in values}) == 1}
+    return {path: torch.stack(values) for path, values in rows_of_one_shape.items() if len(values) == len(seeds)}
 
 
-def _suspect(before: Mapping[str, Any], after: Mapping[str, Any]) -> _Test | None:
-    """Return the statistic whose means are furthest apart, if that would be a surprise under equal distributions."""
-    tests = [test for path in before for test in _single(path, before, after)]
-    tests.append(_joint(before, after))
+def _suspect(original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]) -> _Test | None:
+    """Return the test whose means are furthest apart, or None if equal distributions would explain the distance."""
+    tests = [test for path in original_sample for test in _tests_of_result(path, original_sample, changed_sample)]
+    tests.append(_joint_test(original_sample, changed_sample))
     worst = max(tests, key=lambda test: test.surprise)
     limit = -NormalDist().inv_cdf(SUSPICION / (2 * len(tests)))
     return worst if worst.surprise[0] > limit else None
 
 
-def _single(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[_Test]:
-    """Yield tests of one result: element by element and pooled over the tensor."""
-    centre = torch.cat([before[path], after[path]]).mean(0)
-    energy = torch.cat([(before[path] - centre) ** 2, (after[path] - centre) ** 2]).mean()
+def _tests_of_result(
+    path: str, original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]
+) -> Iterator[_Test]:
+    """Yield the tests of one result: element by element and pooled over the tensor."""
+    centre = torch.cat([original_sample[path], changed_sample[path]]).mean(0)
+    energy = torch.cat([(original_sample[path] - centre) ** 2, (changed_sample[path] - centre) ** 2]).mean()
     statistics: tuple[tuple[str, Callable[[Any], Any]], ...] = (
         ("mean", lambda x: x),
         ("variance", lambda x: (x - centre) ** 2),
@@ -153,112 +175,136 @@ def _single(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> I
         ("spread between runs", lambda x: (((x - centre) ** 2).mean(1, keepdim=True) - energy) ** 2),
     )
     for name, statistic in statistics:
-        yield _test(path, name, _of(path, statistic), before, after)
+        yield _worst_column(path, name, _statistic_of(path, statistic), original_sample, changed_sample)
 
 
-def _of(path: str, statistic: Callable[[Any], Any]) -> Statistic:
+def _statistic_of(path: str, statistic: Callable[[Any], Any]) -> Statistic:
+    """Return a statistic of all rows that looks at one result."""
     return lambda rows: statistic(rows[path])
 
 
-def _test(path: str, name: str, statistic: Statistic, before: Mapping[str, Any], after: Mapping[str, Any]) -> _Test:
-    """Find the worst column."""
-    left, right = statistic(before), statistic(after)
-    scores = _scores(left, right)
+def _worst_column(
+    path: str, name: str, statistic: Statistic, original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]
+) -> _Test:
+    """Return the test of a statistic, with the column whose means are furthest apart."""
+    original_columns, changed_columns = statistic(original_sample), statistic(changed_sample)
+    scores = _scores(original_columns, changed_columns)
     worst = int(scores.argmax())
     score = float(scores[worst])
     chance = min(1.0, max(1e-15, scores.numel() * math.erfc(score / math.sqrt(2))))
     return _Test(path, name, statistic, worst, (-NormalDist().inv_cdf(chance / 2), score))
 
 
-def _scores(left: Any, right: Any) -> Any:
-    """Return the gaps of the columns' means in standard errors, the error kept above rounding."""
-    error = ((left.var(0) + right.var(0)) / len(left)).sqrt() + _rounding(left, right) / math.sqrt(len(left))
-    return (left.mean(0) - right.mean(0)).abs() / error
+def _scores(original_columns: Any, changed_columns: Any) -> Any:
+    """Return the distance of the means of each column in standard errors; the error is at least that of rounding."""
+    error = ((original_columns.var(0) + changed_columns.var(0)) / len(original_columns)).sqrt() + _rounding(
+        original_columns, changed_columns
+    ) / math.sqrt(len(original_columns))
+    return (original_columns.mean(0) - changed_columns.mean(0)).abs() / error
 
 
-def _rounding(left: Any, right: Any) -> Any:
-    return 1e-5 * torch.maximum(left.abs().amax(), right.abs().amax()) + 1e-12
+def _rounding(original_columns: Any, changed_columns: Any) -> Any:
+    """Return the size of roundings in columns."""
+    return 1e-5 * torch.maximum(original_columns.abs().amax(), changed_columns.abs().amax()) + 1e-12
 
 
-def _joint(before: Mapping[str, Any], after: Mapping[str, Any]) -> _Test:
-    """Test how values vary together: a mask that is shared, or no longer, leaves each value's distribution alone.
+def _joint_test(original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]) -> _Test:
+    """Return a test of how values vary together: a mask that has become shared, or is shared no longer, changes no
+    single value's distribution.
 
-    A quarter of the runs shows how the covariances of the versions differ; along this difference, a quadratic form,
-    the other runs are compared.
+    A quarter of the runs shows the difference between the covariances of the versions; the other runs are compared
+    along this difference, a quadratic form.
     """
-    ours, theirs = _flat(before), _flat(after)
-    centre = torch.cat([ours, theirs]).mean(0)
-    spread = torch.cat([ours, theirs]).std(0)
+    original_rows, changed_rows = _thinned_rows(original_sample), _thinned_rows(changed_sample)
+    centre = torch.cat([original_rows, changed_rows]).mean(0)
+    spread = torch.cat([original_rows, changed_rows]).std(0)
     scale = spread + 1e-3 * spread.amax() + 1e-12
-    pilot = max(2, len(ours) // 4)
-    left, right = (ours - centre) / scale, (theirs - centre) / scale
-    form = (right[:pilot].T @ right[:pilot] - left[:pilot].T @ left[:pilot]) / pilot
+    pilot = max(2, len(original_rows) // 4)
+    original_scaled, changed_scaled = (original_rows - centre) / scale, (changed_rows - centre) / scale
+    form = (
+        changed_scaled[:pilot].T @ changed_scaled[:pilot] - original_scaled[:pilot].T @ original_scaled[:pilot]
+    ) / pilot
 
     def statistic(rows: Mapping[str, Any]) -> Any:
-        values = (_flat(rows) - centre) / scale
+        """Return the quadratic form for each run, as one column."""
+        values = (_thinned_rows(rows) - centre) / scale
         return ((values @ form) * values).sum(1, keepdim=True)
 
-    rest = [{path: rows[pilot:] for path, rows in shown.items()} for shown in (before, after)]
-    return _test(next(iter(before)), "covariances along their difference", statistic, *rest)
+    remaining_runs = [
+        {path: rows[pilot:] for path, rows in sample.items()} for sample in (original_sample, changed_sample)
+    ]
+    return _worst_column(next(iter(original_sample)), "covariances along their difference", statistic, *remaining_runs)
 
 
-def _flat(rows: Mapping[str, Any]) -> Any:
-    """Return all results of a run in one row, thinned out evenly where they are many."""
+def _thinned_rows(rows: Mapping[str, Any]) -> Any:
+    """Return all results of each run in one row of at most JOINT_ELEMENTS values, thinned out evenly."""
     values = torch.cat(list(rows.values()), 1)
     return values[:, :: math.ceil(values.shape[1] / JOINT_ELEMENTS)]
 
 
-def _confirmed(test: _Test, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Test one statistic on fresh runs, as many of either version; say what differs, or nothing."""
-    left, right = (test.statistic(rows)[:, test.worst] for rows in (before, after))
-    gaps = left - right
-    floor = math.sqrt(len(gaps)) * float(_rounding(left, right))
+def _confirmed(test: _Test, original_sample: Mapping[str, Any], changed_sample: Mapping[str, Any]) -> str:
+    """Apply one test to fresh runs, as many of either version; return in words how they differ, or ""."""
+    original_values, changed_values = (
+        test.statistic(rows)[:, test.worst] for rows in (original_sample, changed_sample)
+    )
+    gaps = original_values - changed_values
+    floor = math.sqrt(len(gaps)) * float(_rounding(original_values, changed_values))
     score = abs(float(gaps.sum())) / (float((gaps**2).sum().sqrt()) + floor)
     if score <= math.sqrt(2 * math.log(2 / FALSE_ALARM)):
         return ""
-    return f"{test.name} {float(right.mean()):.4g} where the original has {float(left.mean()):.4g}"
+    return f"{test.name} {float(changed_values.mean()):.4g} where the original has {float(original_values.mean()):.4g}"
 
 
-def _backward(original: Target, changed: Target, call: Call) -> Difference | None:
+def _check_backward(original: Target, changed: Target, call: Call) -> Difference | None:
     """Check that backward drops what forward dropped: the gradient predicts finite differences under one seed."""
-    misses = 0
+    mismatches = 0
     for seed in range(3):
-        right = _prediction_error(original, call, seed)
-        if right is None or right > _GRADIENT_ERROR:
+        original_error = _prediction_error(original, call, seed)
+        if original_error is None or original_error > _GRADIENT_ERROR:
             return None
-        wrong = _prediction_error(changed, call, seed)
-        misses += wrong is None or wrong > 2 * _GRADIENT_ERROR
-    if misses < 2:
+        changed_error = _prediction_error(changed, call, seed)
+        mismatches += changed_error is None or changed_error > 2 * _GRADIENT_ERROR
+    if mismatches < 2:
         return None
     return Difference("", "in training the gradients do not belong to the outputs: backward drops other elements")
 
 
 def _prediction_error(target: Target, call: Call, seed: int) -> float | None:
+    """Return the relative error of a directional derivative against a finite difference; None where inputs have no
+    gradients.
+    """
     plan = Plan(seed=seed)
     outcome = execute(target, call, plan)
     names = [name for name in outcome.gradients or {} if name.startswith("input ")]
-    slopes = {name: (outcome.gradients or {})[name] for name in names}
-    slopes = {name: value for name, value in slopes.items() if value is not None}
-    if not slopes:
+    gradients = {name: (outcome.gradients or {})[name] for name in names}
+    gradients = {name: value for name, value in gradients.items() if value is not None}
+    if not gradients:
         return None
-    directions = {name: cotangent(f"direction {name}{seed}", value) for name, value in slopes.items()}
-    predicted = sum(float((slopes[name].double() * directions[name].double()).sum()) for name in slopes)
-    high = _project(execute(target, _shifted(call, directions, _STEP), plan))
-    low = _project(execute(target, _shifted(call, directions, -_STEP), plan))
-    size = math.sqrt(sum(float((value.double() ** 2).sum()) for value in slopes.values()))
-    return abs((high - low) / (2 * _STEP) - predicted) / size if size else None
+    directions = {name: cotangent(f"direction {name}{seed}", value) for name, value in gradients.items()}
+    predicted = sum(float((gradients[name].double() * directions[name].double()).sum()) for name in gradients)
+    value_above = _projection(execute(target, _shift_inputs(call, directions, _STEP), plan))
+    value_below = _projection(execute(target, _shift_inputs(call, directions, -_STEP), plan))
+    gradient_norm = math.sqrt(sum(float((value.double() ** 2).sum()) for value in gradients.values()))
+    return abs((value_above - value_below) / (2 * _STEP) - predicted) / gradient_norm if gradient_norm else None
 
 
-def _project(outcome: Outcome) -> float:
-    values = {p: v for p, v in outcome.outputs.items() if isinstance(v, torch.Tensor) and v.is_floating_point()}
-    kept = {p: v for p, v in values.items() if not p.startswith("buffer ")}
-    return sum(float((value.double() * cotangent(path, value).double()).sum()) for path, value in kept.items())
+def _projection(outcome: Outcome) -> float:
+    """Return the product of an outcome's floating results with fixed random directions, summed."""
+    values = {
+        path: value
+        for path, value in outcome.outputs.items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+    }
+    results = {path: value for path, value in values.items() if not path.startswith("buffer ")}
+    return sum(float((value.double() * cotangent(path, value).double()).sum()) for path, value in results.items())
 
 
-def _shifted(call: Call, directions: Mapping[str, Any], step: float) -> Call:
+def _shift_inputs(call: Call, directions: Mapping[str, Any], step: float) -> Call:
+    """Return a call with its inputs moved along directions, times `step`."""
     count = 0
 
     def shift(leaf: Any) -> Any:
+        """Return an argument, moved if it is an input with a direction."""
         nonlocal count
         if not isinstance(leaf, torch.Tensor):
             return leaf

@@ -1,4 +1,4 @@
-"""Record which lines, branches and conditional expressions of one file ran."""
+"""Record the lines, branches and conditional expressions of one file that run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from regraft.ops.triton_interpreter import interprets
+from regraft.ops.triton_interpreter import is_interpreting
 from regraft.verify.changes import Arm, Change
 
 _EXIT = -1
@@ -22,8 +22,8 @@ _EXIT = -1
 class Tracer:
     """Traces one file while used as a context manager; other files only cost their call events.
 
-    `kernels` names the functions of `regraft.ops` that ran, the evidence of which implementation was at work;
-    `entered` holds the first lines of the file's functions that ran.
+    `kernels` names the functions of `regraft.ops` that ran, as evidence of the implementation in use; `entered` holds
+    the first lines of the file's functions that ran.
     """
 
     def __init__(self, filename: str, changes: tuple[Change, ...]) -> None:
@@ -32,30 +32,35 @@ class Tracer:
         self.arms: set[Arm] = set()
         self.kernels: set[str] = set()
         self._kernels = str(Path(__file__).resolve().parents[2] / "ops") + os.sep
-        self._foreign: set[str] = set()  # files that are neither this one nor of kernels
+        self._foreign: set[str] = set()  # files that are neither the traced one nor in `regraft.ops`
         self.entered: set[int] = set()
         self.arcs: set[tuple[int, int]] = set()
         self.changes = changes
         self._arms = tuple({arm for change in changes for arm in change.arms})
         self._offsets: dict[CodeType, dict[int, Arm]] = {}
         self._outer: Any = None
-        headers = {line for change in changes for fall in change.fallthroughs for line in range(*_closed(fall.header))}
+        headers = {
+            line
+            for change in changes
+            for fallthrough in change.fallthroughs
+            for line in range(*_inclusive(fallthrough.header))
+        }
         self._headers = frozenset(headers)
 
-    def imported(self, code: CodeType) -> None:
-        """Count what importing a module runs, its statements and those of its classes, as run."""
+    def mark_imported(self, code: CodeType) -> None:
+        """Mark the lines that the import of a module runs, those of its classes included, as run."""
         self.lines |= {line for _, _, line in code.co_lines() if line}
         for constant in code.co_consts:
             if isinstance(constant, CodeType) and not constant.co_flags & inspect.CO_NEWLOCALS:
-                self.imported(constant)
+                self.mark_imported(constant)
 
-    def seen(self) -> tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]:
+    def save_state(self) -> tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]:
         """Return the lines, arms and steps between lines that ran so far."""
         return frozenset(self.lines), frozenset(self.arms), frozenset(self.arcs)
 
-    def see(self, seen: tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]) -> None:
-        """Go back to what `seen` returned."""
-        lines, arms, arcs = seen
+    def restore_state(self, state: tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]) -> None:
+        """Go back to a state that `save_state` returned."""
+        lines, arms, arcs = state
         self.lines, self.arms, self.arcs = set(lines), set(arms), set(arcs)
 
     def __enter__(self) -> Tracer:
@@ -69,25 +74,34 @@ class Tracer:
         threading.settrace(self._outer)
 
     def gaps(self, change: Change) -> tuple[tuple[int, str], ...]:
-        """Return (line, sentence) for everything of a change that has not run."""
-        found = [(start, f"line {start} never ran") for start, end in change.statements if not self._ran(start, end)]
+        """Return (line, sentence) for every statement and branch of a change that has not run."""
+        sentences = [
+            (start, f"line {start} never ran") for start, end in change.statements if not self._has_run(start, end)
+        ]
         for arm in change.arms:
             if arm not in self.arms and sys.version_info >= (3, 11):
                 place = f"on line {arm.line}, column {arm.column + 1}"
-                found.append((arm.line, f"the side of the conditional expression {place} never ran"))
-        for fall in change.fallthroughs:
-            if self._ran(*fall.header) and not self._fell_through(fall.header, fall.body):
-                found.append((fall.header[0], f"the condition on line {fall.header[0]} was never false"))
-        return tuple(dict.fromkeys(found))
+                sentences.append((arm.line, f"the side of the conditional expression {place} never ran"))
+        for fallthrough in change.fallthroughs:
+            if self._has_run(*fallthrough.header) and not self._has_fallen_through(
+                fallthrough.header, fallthrough.body
+            ):
+                sentences.append(
+                    (fallthrough.header[0], f"the condition on line {fallthrough.header[0]} was never false")
+                )
+        return tuple(dict.fromkeys(sentences))
 
-    def _ran(self, start: int, end: int) -> bool:
+    def _has_run(self, start: int, end: int) -> bool:
+        """Return whether any line of a range ran; `end` is included."""
         return any(line in self.lines for line in range(start, end + 1))
 
-    def _fell_through(self, header: tuple[int, int], body: tuple[int, int]) -> bool:
-        inside = range(header[0], body[1] + 1)
-        return any(header[0] <= here <= header[1] and to not in inside for here, to in self.arcs)
+    def _has_fallen_through(self, header: tuple[int, int], body: tuple[int, int]) -> bool:
+        """Return whether an `if` with this header once led to a line outside of its body."""
+        statement_lines = range(header[0], body[1] + 1)
+        return any(header[0] <= start <= header[1] and end not in statement_lines for start, end in self.arcs)
 
     def _on_call(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
+        """Return the trace function for a call in the traced file, None for other files."""
         code = frame.f_code
         filename = code.co_filename
         if filename in self._foreign:
@@ -103,12 +117,14 @@ class Tracer:
         offsets = self._arm_offsets(frame.f_code)
         if offsets:
             frame.f_trace_opcodes = True
-        return self._local(offsets)
+        return self._frame_tracer(offsets)
 
-    def _local(self, offsets: dict[int, Arm]) -> Callable[..., Any]:
+    def _frame_tracer(self, offsets: dict[int, Arm]) -> Callable[..., Any]:
+        """Return a trace function for one frame; `offsets` are the arms by instruction."""
         previous = 0
 
         def on_event(frame: FrameType, event: str, _arg: Any) -> Callable[..., Any]:
+            """Record a line, a step between lines, or an arm."""
             nonlocal previous
             if event == "line":
                 line = frame.f_lineno
@@ -127,7 +143,9 @@ class Tracer:
         return on_event
 
     def _arm_offsets(self, code: CodeType) -> dict[int, Arm]:
-        """Instructions that belong to a watched arm; needs the columns that code objects have since Python 3.11."""
+        """Return the watched arm of each instruction offset; needs the columns that code objects have since Python
+        3.11.
+        """
         if not self._arms or sys.version_info < (3, 11):
             return {}
         if code not in self._offsets:
@@ -135,17 +153,17 @@ class Tracer:
                 instruction.offset: arm
                 for instruction in dis.get_instructions(code)
                 for arm in self._arms
-                if _inside(instruction.positions, arm)
+                if _is_inside(instruction.positions, arm)
             }
         return self._offsets[code]
 
 
 def leave_kernels_out(files: Collection[str]) -> None:
-    """Run Triton's interpreter, where it is at work, without tracing, but for kernels of these files.
+    """Run Triton's interpreter, where it is in use, without tracing, except for kernels of these files.
 
-    Each of its kernels makes many thousands of calls, and telling a tracer of them takes longer than the kernel.
+    Each of its kernels makes many thousands of calls, and a tracer that is told of them takes longer than the kernel.
     """
-    if not interprets() or importlib.util.find_spec("triton") is None:
+    if not is_interpreting() or importlib.util.find_spec("triton") is None:
         return
     interpreter = importlib.import_module("triton.runtime.interpreter")
     launch = interpreter.GridExecutor.__call__
@@ -163,7 +181,8 @@ def leave_kernels_out(files: Collection[str]) -> None:
     interpreter.GridExecutor.__call__ = untraced
 
 
-def _inside(positions: Any, arm: Arm) -> bool:
+def _is_inside(positions: Any, arm: Arm) -> bool:
+    """Return whether the source position of an instruction lies inside of an arm."""
     if positions is None or positions.lineno is None or positions.col_offset is None:
         return False
     start = (positions.lineno, positions.col_offset)
@@ -171,5 +190,6 @@ def _inside(positions: Any, arm: Arm) -> bool:
     return (arm.line, arm.column) <= start and end <= (arm.end_line, arm.end_column)
 
 
-def _closed(span: tuple[int, int]) -> tuple[int, int]:
+def _inclusive(span: tuple[int, int]) -> tuple[int, int]:
+    """Return the bounds of a `range` over a span whose last line is included."""
     return span[0], span[1] + 1

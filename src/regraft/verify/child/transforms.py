@@ -1,4 +1,4 @@
-"""Whether a definition is still scripted by TorchScript and traced by `torch.fx` where the original is."""
+"""Check that a definition is still scripted by TorchScript and traced by `torch.fx` where the original is."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from regraft.verify.child import tree
 from regraft.verify.child.capture import LATE, run_capture
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.ledger import Ledger
-from regraft.verify.child.limits import limited
+from regraft.verify.child.limits import limit_time
 from regraft.verify.child.replay import Target
 from regraft.verify.child.tree import Call
 from regraft.verify.types import TRANSFORMS
 
-SECONDS = 10.0  # of one transform and its run; what takes longer is left out
+SECONDS = 10.0  # limit of one transform and its run; a slower one is left out
 
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """What transforms of both versions showed: a difference, what the changed version loses, and what agrees."""
+    """The result of transforms of both versions: a difference or None, the transforms that the changed version loses,
+    and those that agree.
+    """
 
     difference: Difference | None = None
     losses: tuple[str, ...] = ()
@@ -32,23 +34,23 @@ class Transformed:
 
 
 def compare_transformed(original: Target, changed: Target, call: Call, definition: str, ledger: Ledger) -> Transformed:
-    """Script and trace both versions where the original can be, and compare what the results compute."""
+    """Script and trace both versions where the original can be, and compare the results."""
     losses: list[str] = []
     agreeing: list[str] = []
     for name in TRANSFORMS.values():
-        if name in ledger.avoided:  # it ended an earlier process
+        if name in ledger.avoided:  # the transform ended an earlier process
             continue
         with ledger.step("original", definition, name):
-            before = run_capture(_TRANSFORMS[name], original, call)
-        if isinstance(before, BaseException):
+            original_result = run_capture(_TRANSFORMS[name], original, call)
+        if isinstance(original_result, BaseException):
             continue
         with ledger.step("changed", definition, name):
-            after = run_capture(_TRANSFORMS[name], changed, call)
-        if isinstance(after, BaseException):
-            if LATE not in str(after):
-                losses.append(f"{name}: {type(after).__name__}: {_first_line(after)}")
+            changed_result = run_capture(_TRANSFORMS[name], changed, call)
+        if isinstance(changed_result, BaseException):
+            if LATE not in str(changed_result):
+                losses.append(f"{name}: {type(changed_result).__name__}: {_first_line(changed_result)}")
             continue
-        difference = compare(before, after, Check("outputs", dict, Largest()))
+        difference = compare(original_result, changed_result, Check("outputs", dict, Largest()))
         if difference is not None:
             return Transformed(Difference(difference.path, f"by {name} {difference.sentence}"), (), tuple(agreeing))
         agreeing.append(name)
@@ -56,24 +58,28 @@ def compare_transformed(original: Target, changed: Target, call: Call, definitio
 
 
 def _first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that is not empty, at most 200 characters."""
     lines = (line.strip() for line in str(error).splitlines())
     return next((line for line in lines if line), "")[:200]
 
 
-def _scripted(target: Target, live: tree.Live) -> Any:
-    return _run(torch.jit.script, target, live)
+def _script(target: Target, arguments: tree.Live) -> Any:
+    """Return the result of the scripted target."""
+    return _run(torch.jit.script, target, arguments)
 
 
-def _traced(target: Target, live: tree.Live) -> Any:
-    return _run(torch.fx.symbolic_trace, target, live)
+def _trace(target: Target, arguments: tree.Live) -> Any:
+    """Return the result of the target traced by `torch.fx`."""
+    return _run(torch.fx.symbolic_trace, target, arguments)
 
 
-def _run(transform: Callable[[Any], Any], target: Target, live: tree.Live) -> Any:
-    with limited(SECONDS, TimeoutError(LATE)), warnings.catch_warnings():
+def _run(transform: Callable[[Any], Any], target: Target, arguments: tree.Live) -> Any:
+    """Return the result of a transformed target; raises TimeoutError after SECONDS."""
+    with limit_time(SECONDS, TimeoutError(LATE)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return transform(target.callable)(*live.args, **live.kwargs)
+        return transform(target.callable)(*arguments.args, **arguments.kwargs)
 
 
 _TRANSFORMS: Mapping[str, Callable[[Target, tree.Live], Any]] = MappingProxyType(
-    {"torch.jit.script": _scripted, "torch.fx.symbolic_trace": _traced}
+    {"torch.jit.script": _script, "torch.fx.symbolic_trace": _trace}
 )

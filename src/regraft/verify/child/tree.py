@@ -1,4 +1,4 @@
-"""Nested inputs and outputs: copy them, feed them to another model, take them apart for comparison."""
+"""Nested inputs and outputs: copy them, pass them to another model, flatten them for comparison."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verify.child.load import plain
+from regraft.verify.child.load import plain_module_name
 
 _DEPTH = 6
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleRef:
-    """Stands in recorded arguments for a module of the recorded model: its dotted path there."""
+    """A reference in recorded arguments to a module of the recorded model, by its dotted path there."""
 
     path: str
 
@@ -28,7 +28,8 @@ class ModuleRef:
 class Call:
     """Arguments of one call, free of references into any model.
 
-    `beyond` names the kind of a call that was made from a recorded one, and that the original may refuse.
+    `label` describes the call. `beyond` names the kind of a call that was made from a recorded call, and that the
+    original may refuse; "" for a recorded one and its plain variants.
     """
 
     args: tuple[Any, ...]
@@ -38,22 +39,23 @@ class Call:
 
 
 def map_leaves(value: Any, fn: Callable[[Any], Any]) -> Any:
-    """Rebuild nested lists, tuples, named tuples and mappings with `fn` applied to everything else."""
+    """Rebuild nested lists, tuples, named tuples and mappings with `fn` applied to all other values."""
     if isinstance(value, Mapping):
-        items = {key: map_leaves(item, fn) for key, item in value.items()}
-        return items if type(value) is dict else type(value)(**items)
+        mapped = {key: map_leaves(element, fn) for key, element in value.items()}
+        return mapped if type(value) is dict else type(value)(**mapped)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(map_leaves(item, fn) for item in value))
+        return type(value)(*(map_leaves(element, fn) for element in value))
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(map_leaves(item, fn) for item in value)
+        return type(value)(map_leaves(element, fn) for element in value)
     return fn(value)
 
 
 def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label: str = "") -> Call:
-    """Copy a call's arguments as they are now; modules of `model` become references."""
+    """Copy a call's arguments in their current state; modules of `model` become references."""
     paths = {id(module): path for path, module in model.named_modules()} if model is not None else {}
 
     def freeze(leaf: Any) -> Any:
+        """Return a copy of one argument, or a reference."""
         if isinstance(leaf, torch.Tensor):
             return leaf.detach().clone()
         if isinstance(leaf, nn.Module) and id(leaf) in paths:
@@ -64,7 +66,7 @@ def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label
 
 
 def duplicate(leaf: Any) -> Any:
-    """Copy a mutable object deeply; what cannot be copied is shared."""
+    """Return a deep copy of a mutable object, or the object itself where it cannot be copied."""
     if leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype | torch.device | type):
         return leaf
     try:
@@ -75,7 +77,11 @@ def duplicate(leaf: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A call made ready for one model: `leaves` collect gradients, `passed` are the tensors that the model sees."""
+    """A call made ready for one model.
+
+    `leaves` are the tensors that collect gradients. `passed` are the tensors that the model gets, each with a copy of
+    its content.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -84,7 +90,7 @@ class Live:
 
 
 def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: ModuleType | None = None) -> Live:
-    """Make fresh arguments; float tensors pass through a copy so that in-place writes do not hit a leaf.
+    """Make fresh arguments; float tensors pass through a copy so that in-place writes do not change a leaf.
 
     Objects of a class of the file become objects of that class in `scope`, the version that the call is for.
     """
@@ -93,46 +99,51 @@ def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: M
     passed: dict[str, tuple[Any, Any]] = {}
 
     def revive(leaf: Any) -> Any:
+        """Return one argument for the model."""
         if isinstance(leaf, ModuleRef):
             return model.get_submodule(leaf.path)
         if not isinstance(leaf, torch.Tensor):
-            copied = at_home(duplicate(leaf), scope)
-            return copied if dtype is None else _cast_inside(copied, dtype)
-        floating = leaf.is_floating_point()
-        base = leaf.detach().to(dtype).clone() if floating and dtype is not None else leaf.detach().clone()
+            private_copy = adopt_classes(duplicate(leaf), scope)
+            return private_copy if dtype is None else _cast_inside(private_copy, dtype)
+        is_floating = leaf.is_floating_point()
+        base = leaf.detach().to(dtype).clone() if is_floating and dtype is not None else leaf.detach().clone()
         name = f"input {len(passed)}"
-        given = base
-        if gradients and floating and not is_mask(leaf):
+        argument = base
+        if gradients and is_floating and not is_mask(leaf):
             leaves[name] = base.requires_grad_()
-            given = base.clone()
-        passed[name] = (given, leaf if dtype is None else given.detach().clone())
-        return given
+            argument = base.clone()
+        passed[name] = (argument, leaf if dtype is None else argument.detach().clone())
+        return argument
 
     args = map_leaves(call.args, revive)
     kwargs = map_leaves(dict(call.kwargs), revive)
     return Live(args, kwargs, leaves, passed)
 
 
-def at_home(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
-    """Give a private copy, and what it holds, the classes that `scope`, another version of their file, defines."""
+def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
+    """Give a private copy, and the objects in it, the classes that `scope`, another version of their file, defines."""
     cls = type(value)
     if scope is None or depth == 0 or isinstance(value, nn.Module | type | torch.Tensor):
         return value
-    own = getattr(scope, cls.__qualname__, None)
-    if cls.__module__ != scope.__name__ and plain(cls.__module__) == plain(scope.__name__) and isinstance(own, type):
+    own_class = getattr(scope, cls.__qualname__, None)
+    if (
+        cls.__module__ != scope.__name__
+        and plain_module_name(cls.__module__) == plain_module_name(scope.__name__)
+        and isinstance(own_class, type)
+    ):
         try:
-            value.__class__ = own
-        except TypeError:  # an enumeration's member or another layout: it stays what the call was recorded with
+            value.__class__ = own_class
+        except TypeError:  # an enumeration's member or another layout keeps the class that it was recorded with
             return value
-    held = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    for item in (*held, *getattr(value, "__dict__", {}).values()):
-        at_home(item, scope, depth - 1)
+    elements = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for element in (*elements, *getattr(value, "__dict__", {}).values()):
+        adopt_classes(element, scope, depth - 1)
     return value
 
 
 def _cast_inside(value: Any, dtype: Any) -> Any:
     """Cast tensors held by an object such as a key-value cache (the object is already a private copy)."""
-    for owner, key, tensor in _held(value, _DEPTH, set()):
+    for owner, key, tensor in _tensors_inside(value, _DEPTH, set()):
         if tensor.is_floating_point():
             if isinstance(owner, list | dict):
                 owner[key] = tensor.to(dtype)
@@ -141,46 +152,48 @@ def _cast_inside(value: Any, dtype: Any) -> Any:
     return value
 
 
-def _held(value: Any, depth: int, seen: set[int]) -> list[tuple[Any, Any, Any]]:
-    if depth == 0 or id(value) in seen or isinstance(value, nn.Module | type):
+def _tensors_inside(value: Any, depth: int, visited: set[int]) -> list[tuple[Any, Any, Any]]:
+    """Return (owner, key, tensor) for every tensor in an object, in its lists, dictionaries and attributes."""
+    if depth == 0 or id(value) in visited or isinstance(value, nn.Module | type):
         return []
-    seen.add(id(value))
+    visited.add(id(value))
     if isinstance(value, list):
-        items: list[tuple[Any, Any]] = list(enumerate(value))
+        entries: list[tuple[Any, Any]] = list(enumerate(value))
         owner: Any = value
     else:
         owner = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-        items = list(owner.items()) if isinstance(owner, dict) else []
-    found = []
-    for key, item in items:
-        if isinstance(item, torch.Tensor):
-            found.append((owner, key, item))
+        entries = list(owner.items()) if isinstance(owner, dict) else []
+    places = []
+    for key, element in entries:
+        if isinstance(element, torch.Tensor):
+            places.append((owner, key, element))
         else:
-            found.extend(_held(item, depth - 1, seen))
-    return found
+            places.extend(_tensors_inside(element, depth - 1, visited))
+    return places
 
 
 def is_mask(tensor: Any) -> bool:
-    """Whether a float tensor is an additive attention mask: nothing but zero and hugely negative values."""
+    """Return whether a float tensor is an additive attention mask: it holds only zero and hugely negative values."""
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return False
-    low = tensor <= -1e4
-    return bool(low.any()) and bool(((tensor == 0) | low).all())
+    hidden = tensor <= -1e4
+    return bool(hidden.any()) and bool(((tensor == 0) | hidden).all())
 
 
-def flatten(value: Any, path: str = "output", depth: int = _DEPTH, seen: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Return every comparable leaf by its path; containers and objects add their type's name as a leaf."""
+def flatten(value: Any, path: str = "output", depth: int = _DEPTH, ancestors: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Return every comparable leaf by its path; containers and objects add the name of their type as a leaf."""
     if value is None or isinstance(value, torch.Tensor | bool | int | float | str | torch.dtype | torch.device):
         return {path: value}
-    found: dict[str, Any] = {f"type of {path}": type(value).__qualname__}
-    if depth == 0 or id(value) in seen or isinstance(value, nn.Module | ModuleType | type) or callable(value):
-        return found
-    for key, item in _children(value):
-        found.update(flatten(item, f"{path}[{key!r}]", depth - 1, (*seen, id(value))))
-    return found
+    leaves: dict[str, Any] = {f"type of {path}": type(value).__qualname__}
+    if depth == 0 or id(value) in ancestors or isinstance(value, nn.Module | ModuleType | type) or callable(value):
+        return leaves
+    for key, child in _children(value):
+        leaves.update(flatten(child, f"{path}[{key!r}]", depth - 1, (*ancestors, id(value))))
+    return leaves
 
 
 def _children(value: Any) -> list[tuple[Any, Any]]:
+    """Return the elements or attributes of a value with their keys."""
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, list | tuple):
@@ -191,12 +204,12 @@ def _children(value: Any) -> list[tuple[Any, Any]]:
 
 
 def structure(call: Call) -> str:
-    """Return which arguments a call has, with flags, names and factors, whatever the tensors and sizes are."""
+    """Return the arguments of a call as text: flags, names and factors by value, tensors and sizes by type alone."""
 
-    def shown(leaf: Any) -> Any:
+    def describe_leaf(leaf: Any) -> Any:
         return leaf if leaf is None or isinstance(leaf, bool | float | str) else type(leaf).__name__
 
-    return str(map_leaves((call.args, dict(call.kwargs)), shown))
+    return str(map_leaves((call.args, dict(call.kwargs)), describe_leaf))
 
 
 def shapes(call: Call) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Make a model's weights and dropout rates say something: drawn values instead of zeros and ones."""
+"""Give a model's weights and dropout rates values that show mistakes: random numbers instead of zeros and ones."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from regraft.verify.child.variants import rounded_otherwise
+from regraft.verify.child.variants import move_by_one_rounding
 
 RATE = 0.25
 _READING = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def redraw(model: Any, seed: int) -> None:
-    """Give every floating parameter, and every floating buffer of the checkpoint, a value of its own.
+    """Give every floating parameter, and every floating buffer of the checkpoint, different random values.
 
     Matrices get unit gain, so that activations keep their size through the layers; vectors (norm weights, biases,
     decay rates) move around their initial value and so stay in their domain. Two buffers that initialisation makes
@@ -44,8 +44,9 @@ def redraw(model: Any, seed: int) -> None:
 
 
 def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:
+    """Redraw one parameter in place; NaN, which marks uninitialised elements, becomes zero first."""
     noise = _noise(parameter, generator)
-    parameter.masked_fill_(parameter.isnan(), 0.0)  # nobody initialised it
+    parameter.masked_fill_(parameter.isnan(), 0.0)  # NaN marks uninitialised elements
     if parameter.dim() < 2 or not bool(torch.isfinite(parameter).all()):
         parameter.add_(0.3 * torch.tanh(noise))
         return
@@ -54,115 +55,128 @@ def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:
 
 
 def _generator(name: str, seed: int) -> Any:
+    """Return the random generator for the tensor of a name."""
     return torch.Generator().manual_seed(zlib.crc32(f"{seed}:{name}".encode()))
 
 
 def _noise(tensor: Any, generator: Any) -> Any:
+    """Return normal random numbers in the shape and format of a tensor."""
     return torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
 
 
 @contextmanager
-def small(module: Any) -> Iterator[None]:
+def shrink_parameters(module: Any) -> Iterator[None]:
     """Shrink matrices and biases for a while, so that an epsilon inside a norm is no longer negligible."""
-    chosen = [p for name, p in module.named_parameters() if p.dim() > 1 or name.endswith("bias")]
-    kept = [p.detach().clone() for p in chosen]
+    parameters = [
+        parameter for name, parameter in module.named_parameters() if parameter.dim() > 1 or name.endswith("bias")
+    ]
+    saved = [parameter.detach().clone() for parameter in parameters]
     with torch.no_grad():
-        for parameter in chosen:
+        for parameter in parameters:
             parameter.mul_(0.01)
     try:
         yield
     finally:
         with torch.no_grad():
-            for parameter, old in zip(chosen, kept, strict=True):
-                parameter.copy_(old)
+            for parameter, saved_value in zip(parameters, saved, strict=True):
+                parameter.copy_(saved_value)
 
 
 @contextmanager
-def changed(module: Any, change: Callable[[str, Any], Any]) -> Iterator[None]:
-    """Give parameters other values, in another number format perhaps, for a while; None leaves a parameter alone."""
-    kept = [(parameter, parameter.data) for parameter in module.parameters()]
+def change_parameters(module: Any, change: Callable[[str, Any], Any]) -> Iterator[None]:
+    """Give parameters the values that `change` returns by name and value, for a while; None leaves a parameter alone,
+    another number format is allowed.
+    """
+    saved = [(parameter, parameter.data) for parameter in module.parameters()]
     try:
         for name, parameter in module.named_parameters():
-            new = change(name, parameter.data) if parameter.is_floating_point() else None
-            if new is not None:
-                parameter.data = new
+            new_value = change(name, parameter.data) if parameter.is_floating_point() else None
+            if new_value is not None:
+                parameter.data = new_value
         yield
     finally:
-        for parameter, old in kept:
-            parameter.data = old
+        for parameter, saved_value in saved:
+            parameter.data = saved_value
 
 
 def off_by_one_rounding(seed: int) -> Callable[[str, Any], Any]:
-    """Return a change for `changed` that moves every number by about one unit in its last place."""
-    return lambda name, value: rounded_otherwise(value, _generator(name, seed))
+    """Return a change for `change_parameters` that moves every number by about one unit in its last place."""
+    return lambda name, value: move_by_one_rounding(value, _generator(name, seed))
 
 
 @contextmanager
 def dropout_rate(model: Any, rate: float) -> Iterator[None]:
-    """Set every dropout rate of a model for a while: dropout modules, and float attributes named after dropping.
+    """Set every dropout rate of a model for a while: dropout modules, and float attributes whose name contains "drop".
 
-    Layer dropping stays off: it changes which layers run, not what they compute. So does a rate of zero in a module
-    that reads what it has not: its constructor makes the layer only where there is a rate.
+    Layer dropping stays off: it changes which layers run, not their results. A rate of zero stays zero in a module
+    that reads an attribute that it lacks: its constructor makes the layer only for a rate above zero.
     """
-    places = list(_rates(model))
+    rates = list(_dropout_rates(model))
     try:
-        for owner, name, _ in places:
+        for owner, name, _ in rates:
             _assign(owner, name, 0.0 if "layer" in name.lower() else rate)
         yield
     finally:
-        for owner, name, old in places:
-            _assign(owner, name, old)
+        for owner, name, old_rate in rates:
+            _assign(owner, name, old_rate)
 
 
 def _assign(owner: Any, name: str, value: float) -> None:
+    """Set an attribute, or an entry of a dictionary."""
     if isinstance(owner, dict):
         owner[name] = value
     else:
         setattr(owner, name, value)
 
 
-def _rates(model: Any) -> Iterator[tuple[Any, str, float]]:
-    seen: set[int] = set()
+def _dropout_rates(model: Any) -> Iterator[tuple[Any, str, float]]:
+    """Yield (owner, name, value) for each dropout rate of a model's modules and configurations."""
+    visited: set[int] = set()
     for module in model.modules():
         configs = [value for key, value in vars(module).items() if key == "config" or key.endswith("_config")]
         for owner in [module, *configs]:
-            if id(owner) in seen or isinstance(owner, str | int | float | None.__class__):
+            if id(owner) in visited or isinstance(owner, str | int | float | None.__class__):
                 continue
-            seen.add(id(owner))
+            visited.add(id(owner))
             values = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
             for name, value in list(values.items()):
-                if _is_rate(owner, name, value) and (value or owner is not module or not _lacks(module)):
+                if _is_rate(owner, name, value) and (value or owner is not module or not _lacks_attributes(module)):
                     yield owner, name, value
 
 
-def _lacks(module: nn.Module) -> bool:
-    """Whether methods of a module read an attribute that it does not have."""
+def _lacks_attributes(module: nn.Module) -> bool:
+    """Return whether methods of a module read an attribute that it does not have."""
     cls: Any = type(module)
-    return any(not hasattr(module, name) for name in _read(cls))
+    return any(not hasattr(module, name) for name in _attributes_read(cls))
 
 
 @functools.cache
-def _read(cls: type) -> frozenset[str]:
-    """The attributes that the methods of a class, and of its bases in the same file, read of the instance."""
-    own = [base for base in cls.__mro__ if base.__module__ == cls.__module__]
-    methods = [value.__code__ for base in own for value in vars(base).values() if isinstance(value, FunctionType)]
-    steps = [step for code in methods for step in itertools.pairwise(dis.get_instructions(code))]
+def _attributes_read(cls: type) -> frozenset[str]:
+    """Return the attributes that the methods of a class, and of its bases in the same file, read from the instance."""
+    classes = [base for base in cls.__mro__ if base.__module__ == cls.__module__]
+    methods = [value.__code__ for base in classes for value in vars(base).values() if isinstance(value, FunctionType)]
+    instruction_pairs = [pair for code in methods for pair in itertools.pairwise(dis.get_instructions(code))]
     return frozenset(
         attribute.argval
-        for one, attribute in steps
-        if one.opname.startswith("LOAD_FAST") and one.argval == "self" and attribute.opname in _READING
+        for load, attribute in instruction_pairs
+        if load.opname.startswith("LOAD_FAST") and load.argval == "self" and attribute.opname in _READING
     )
 
 
 def _is_rate(owner: Any, name: str, value: Any) -> bool:
+    """Return whether an attribute of a module or a configuration is a dropout rate."""
     if isinstance(owner, nn.modules.dropout._DropoutNd):
         return name == "p"
-    named = "drop" in name.lower() or (name == "p" and isinstance(owner, nn.Module))
-    return named and isinstance(value, float) and 0 <= value < 1
+    has_rate_name = "drop" in name.lower() or (name == "p" and isinstance(owner, nn.Module))
+    return has_rate_name and isinstance(value, float) and 0 <= value < 1
 
 
-def copied(model: Any) -> Any:
+def copy_model(model: Any) -> Any:
     """Return a deep copy; a tensor that a call left in the model (old weight norm) is copied without its history."""
     modules = model.modules() if isinstance(model, nn.Module) else ()
-    left = (value for module in modules for value in vars(module).values() if isinstance(value, torch.Tensor))
-    return copy.deepcopy(model, {id(one): one.detach().clone() for one in left if not one.is_leaf})
+    attribute_tensors = (
+        value for module in modules for value in vars(module).values() if isinstance(value, torch.Tensor)
+    )
+    return copy.deepcopy(
+        model, {id(tensor): tensor.detach().clone() for tensor in attribute_tensors if not tensor.is_leaf}
+    )

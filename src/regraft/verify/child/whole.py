@@ -1,4 +1,4 @@
-"""Compare a whole model, and pin a difference on the definitions that cause it."""
+"""Compare a whole model, and attribute a difference to the definitions that cause it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Difference, is_noise
 from regraft.verify.child.failure import describe
-from regraft.verify.child.minimise import smallest
+from regraft.verify.child.minimise import minimise_call
 from regraft.verify.child.pair import Pair, build
 from regraft.verify.child.replay import Outcome, Plan, execute
-from regraft.verify.child.runs import Sides, compare_runs, count, left_out, module_sides
+from regraft.verify.child.runs import Sides, compare_runs, count_comparison, module_sides, reason_to_leave_out
 from regraft.verify.child.session import Session
-from regraft.verify.child.setting import Setting, fitted
+from regraft.verify.child.setting import Setting, cast_to_format
 from regraft.verify.child.state import is_state
 from regraft.verify.child.tree import Call
 from regraft.verify.child.variants import AS_RECORDED
@@ -25,22 +25,26 @@ _JITTERED = 4  # runs of the original with other roundings of its parameters
 
 
 def compare_whole(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
-    """Compare the whole model on every call; a difference is pinned on the definitions that cause it."""
+    """Compare the whole model on every call; refute the definitions that cause a difference. `recorded` are the
+    definitions with recorded calls.
+    """
     for call in setting.subject.calls(setting.seed):
-        given = fitted(call, setting)
-        given = given if given.beyond else replace(given, label=AS_RECORDED)
-        found = _difference(setting, session, given)
-        while isinstance(found, Difference) and session.ledger.open():
-            found = _pin(found, given, setting, session)
-        if isinstance(found, Outcome):
-            _credit(setting, session, given, found, recorded)
+        fitted_call = cast_to_format(call, setting)
+        fitted_call = fitted_call if fitted_call.beyond else replace(fitted_call, label=AS_RECORDED)
+        result = _compare_call(setting, session, fitted_call)
+        while isinstance(result, Difference) and session.ledger.open():
+            result = _refute_causes(result, fitted_call, setting, session)
+        if isinstance(result, Outcome):
+            _count_for_definitions(setting, session, fitted_call, result, recorded)
 
 
 def challenge_constructors(setting: Setting, session: Session) -> None:
-    """Build the model with mutants of changed constructors: another model or another result kills them."""
+    """Build the model with mutants of changed constructors: those that give another model or another result are
+    killed.
+    """
     if session.mutants is None:
         return
-    call = fitted(setting.subject.calls(setting.seed)[0], setting)
+    call = cast_to_format(setting.subject.calls(setting.seed)[0], setting)
     for mutant in session.mutants.open("", "", constructing=True):
         with session.plant(mutant):
             pair = build(setting.subject, setting.seed, session)
@@ -51,132 +55,153 @@ def challenge_constructors(setting: Setting, session: Session) -> None:
                 mutant.killed = isinstance(result, Difference)
 
 
-def _pin(found: Difference, call: Call, setting: Setting, session: Session) -> Difference | Outcome | None:
+def _refute_causes(
+    difference: Difference, call: Call, setting: Setting, session: Session
+) -> Difference | Outcome | None:
     """Refute the definitions that cause a whole model's difference, and compare again without them."""
 
-    def check(given: Call = call) -> Difference | None:
-        result = _difference(setting, session, given, fresh=True)
+    def check(smaller_call: Call = call) -> Difference | None:
+        """Return the difference of a call on newly built models, or None."""
+        result = _compare_call(setting, session, smaller_call, fresh=True)
         return result if isinstance(result, Difference) else None
 
     if check() is None:
-        session.ledger.skip(f"a difference of {setting.subject.name} did not reproduce: {found.sentence}")
+        session.ledger.skip(f"a difference of {setting.subject.name} did not reproduce: {difference.sentence}")
         return None
     guilty = session.blame(check)
     for name in guilty:
         with session.only(name):
-            given, shown = smallest(call, found, check, session.ledger)
-        where = f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, shapes {tree.shapes(given)}"
-        recipe = describe(setting.subject, setting.seed, setting, (None, given), shown)
-        session.ledger.refute(name, f"{shown.sentence} ({where})", recipe)
+            smaller_call, small_difference = minimise_call(call, difference, check, session.ledger)
+        place = (
+            f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, "
+            f"shapes {tree.shapes(smaller_call)}"
+        )
+        recipe = describe(setting.subject, setting.seed, setting, (None, smaller_call), small_difference)
+        session.ledger.refute(name, f"{small_difference.sentence} ({place})", recipe)
     session.restore(guilty)
-    return _difference(setting, session, call)
+    return _compare_call(setting, session, call)
 
 
-def _difference(setting: Setting, session: Session, call: Call, *, fresh: bool = False) -> Difference | Outcome | None:
-    """Compare one call of the whole model; it is built anew where definitions were restored since."""
+def _compare_call(
+    setting: Setting, session: Session, call: Call, *, fresh: bool = False
+) -> Difference | Outcome | None:
+    """Compare one call of the whole model, which is built anew if `fresh` or if definitions were restored; None where
+    it does not run.
+    """
     if not fresh and len(session.ledger.open()) == len(session.ledger.records):
         return _run(setting.pair, setting, session, call)
-    made = build(setting.subject, setting.seed, session)
-    if not isinstance(made, Pair):
-        return made
-    pair = made.cast(getattr(torch, setting.dtype))
+    built = build(setting.subject, setting.seed, session)
+    if not isinstance(built, Pair):
+        return built
+    pair = built.cast(getattr(torch, setting.dtype))
     with pair.mode(setting.training, 0.0 if setting.training else weights.RATE):
         return _run(pair, setting, session, call)
 
 
 def _run(pair: Pair, setting: Setting, session: Session, call: Call) -> Difference | Outcome | None:
+    """Compare one call on a pair; return None where the original does not run or the difference is no evidence."""
     plan = setting.plan(recorded=not setting.brief)
     sides = module_sides(pair, "", "", session)
-    found = compare_runs(sides, call, plan, session)
-    if not isinstance(found, Difference):
-        return found
-    if setting.dtype != "float32" and _rounding_only(sides, call, plan):
-        return execute(sides.theirs, call, plan)
-    if reason := left_out(found, sides, call, plan, session):
+    result = compare_runs(sides, call, plan, session)
+    if not isinstance(result, Difference):
+        return result
+    if setting.dtype != "float32" and _is_rounding_only(sides, call, plan):
+        return execute(sides.changed, call, plan)
+    if reason := reason_to_leave_out(result, sides, call, plan, session):
         name = f"{setting.subject.name} as a whole, {setting.mode} mode, {setting.dtype}"
         session.ledger.skip(f"{name}, is left out: {reason}")
         return None
-    return found
+    return result
 
 
-def _rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
-    """In half precision, errors pile up over layers: the whole model is judged by its error's overall size.
+def _is_rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
+    """Return whether a difference in half precision is rounding: there, errors pile up over layers, so the overall
+    size of the error decides.
 
     The original's error is also that with parameters which are off by one rounding: where two experts are nearly tied,
     rounding decides between them.
     """
-    exact = execute(sides.exact(False), call, replace(plan, dtype=torch.float64))
-    after = execute(sides.theirs, call, plan)
-    if _no_worse_than(execute(sides.ours, call, plan), after, exact):
+    exact_outcome = execute(sides.exact_original(False), call, replace(plan, dtype=torch.float64))
+    changed_outcome = execute(sides.changed, call, plan)
+    if _is_no_less_exact(execute(sides.original, call, plan), changed_outcome, exact_outcome):
         return True
     for seed in range(_JITTERED):
-        with weights.changed(sides.ours.module, weights.off_by_one_rounding(seed)):
-            before = execute(sides.ours, call, plan)
-        if _no_worse_than(before, after, exact):
+        with weights.change_parameters(sides.original.module, weights.off_by_one_rounding(seed)):
+            original_outcome = execute(sides.original, call, plan)
+        if _is_no_less_exact(original_outcome, changed_outcome, exact_outcome):
             return True
     return False
 
 
-def _no_worse_than(before: Outcome, after: Outcome, exact: Outcome) -> bool:
-    """Whether a result is no further from the exact one than another, but for twice its error and a few roundings."""
-    if exact.error or before.error or after.error or list(before.outputs) != list(after.outputs):
-        return False
-    if after.backward_error or set(after.overwritten) - set(before.overwritten):
-        return False
-    for path, value in before.outputs.items():
-        other = after.outputs.get(path)
-        if isinstance(value, torch.Tensor):
-            if not _no_worse(value, other, exact.outputs.get(path)):
-                return False
-        elif is_state(path) and value != other:
-            return False
-    return _gradients_no_worse(before.gradients or {}, after.gradients or {}, exact.gradients or {})
-
-
-def _gradients_no_worse(before: Mapping[str, Any], after: Mapping[str, Any], exact: Mapping[str, Any]) -> bool:
-    """Whether gradients are no further off than the original's, all parameters taken together.
-
-    One expert that is chosen otherwise by rounding changes the gradients of a router alone; a gradient that is wrong
-    shows where its definition is compared by itself.
+def _is_no_less_exact(original: Outcome, changed: Outcome, exact: Outcome) -> bool:
+    """Return whether the changed outcome is no further from the exact one than the original's, up to twice its error
+    and a few roundings.
     """
-    own, new, count = 0.0, 0.0, 0
-    for path, value in before.items():
-        other, truth = after.get(path), exact.get(path)
+    if exact.error or original.error or changed.error or list(original.outputs) != list(changed.outputs):
+        return False
+    if changed.backward_error or set(changed.overwritten) - set(original.overwritten):
+        return False
+    for path, value in original.outputs.items():
+        counterpart = changed.outputs.get(path)
+        if isinstance(value, torch.Tensor):
+            if not _is_tensor_no_less_exact(value, counterpart, exact.outputs.get(path)):
+                return False
+        elif is_state(path) and value != counterpart:
+            return False
+    return _are_gradients_no_less_exact(original.gradients or {}, changed.gradients or {}, exact.gradients or {})
+
+
+def _are_gradients_no_less_exact(
+    original: Mapping[str, Any], changed: Mapping[str, Any], exact: Mapping[str, Any]
+) -> bool:
+    """Return whether gradients are no further off than the original's, all parameters taken together.
+
+    If rounding makes the model choose another expert, the gradients of its router alone change; a gradient that is
+    wrong shows where its definition is compared by itself.
+    """
+    original_error, changed_error, count = 0.0, 0.0, 0
+    for path, value in original.items():
+        counterpart, exact_value = changed.get(path), exact.get(path)
         if not isinstance(value, torch.Tensor):
             continue
-        if not isinstance(other, torch.Tensor) or not isinstance(truth, torch.Tensor):
+        if not isinstance(counterpart, torch.Tensor) or not isinstance(exact_value, torch.Tensor):
             return False
-        if value.shape != other.shape or value.dtype != other.dtype or is_noise(value, truth):
+        if value.shape != counterpart.shape or value.dtype != counterpart.dtype or is_noise(value, exact_value):
             return False
-        size = float(truth.norm())
-        if not size and float(other.double().norm()) > 2 * float(value.double().norm()):
+        norm = float(exact_value.norm())
+        if not norm and float(counterpart.double().norm()) > 2 * float(value.double().norm()):
             return False
-        if size:
-            own += (float((value.double() - truth).norm()) / size) ** 2
-            new += (float((other.double() - truth).norm()) / size) ** 2
+        if norm:
+            original_error += (float((value.double() - exact_value).norm()) / norm) ** 2
+            changed_error += (float((counterpart.double() - exact_value).norm()) / norm) ** 2
             count += 1
-    rounding = 2 * max((torch.finfo(v.dtype).eps for v in before.values() if isinstance(v, torch.Tensor)), default=0.0)
-    return bool(new**0.5 <= 2 * own**0.5 + rounding * count**0.5)
+    rounding = 2 * max(
+        (torch.finfo(v.dtype).eps for v in original.values() if isinstance(v, torch.Tensor)), default=0.0
+    )
+    return bool(changed_error**0.5 <= 2 * original_error**0.5 + rounding * count**0.5)
 
 
-def _no_worse(before: Any, after: Any, exact: Any) -> bool:
-    if not isinstance(after, torch.Tensor) or not isinstance(exact, torch.Tensor):
+def _is_tensor_no_less_exact(original: Any, changed: Any, exact: Any) -> bool:
+    """Return whether one result is no further from the exact one than the original's, and equal for whole numbers."""
+    if not isinstance(changed, torch.Tensor) or not isinstance(exact, torch.Tensor):
         return False
-    if before.shape != after.shape or before.dtype != after.dtype:
+    if original.shape != changed.shape or original.dtype != changed.dtype:
         return False
-    if not before.is_floating_point():
-        return bool(torch.equal(before, after))
-    if is_noise(before, exact):
+    if not original.is_floating_point():
+        return bool(torch.equal(original, changed))
+    if is_noise(original, exact):
         return False
-    own, new = (before.double() - exact).norm(), (after.double() - exact).norm()
-    return bool(new <= 2 * own + 2 * torch.finfo(before.dtype).eps * exact.double().norm())
+    original_error, changed_error = (original.double() - exact).norm(), (changed.double() - exact).norm()
+    return bool(changed_error <= 2 * original_error + 2 * torch.finfo(original.dtype).eps * exact.double().norm())
 
 
-def _credit(setting: Setting, session: Session, call: Call, outcome: Outcome, recorded: frozenset[str]) -> None:
+def _count_for_definitions(
+    setting: Setting, session: Session, call: Call, outcome: Outcome, recorded: frozenset[str]
+) -> None:
     """Count a whole-model comparison for every definition that took part in it."""
     for change in session.changes:
         record = session.ledger.records[change.definition]
-        ran = change.definition in recorded or not session.tracer.gaps(change)
-        if ran and not record.refuted:
+        has_run = change.definition in recorded or not session.tracer.gaps(change)
+        if has_run and not record.refuted:
             record.wholes += 1
-            count(record, setting, call, outcome)
+            count_comparison(record, setting, call, outcome)

@@ -1,1 +1,1 @@
-"""Inputs and conditions beyond those that a model was first run on: what a verdict's domain is made of."""
+"""Inputs and conditions beyond those of a model's first runs, which make up a verdict's domain."""

@@ -1,4 +1,4 @@
-"""Calls with another value in a plain attribute of the module: a temperature, a scale, a switch."""
+"""Make calls with another value in a plain attribute of the module: a temperature, a scale, a switch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from regraft.verify.child.tree import Call
 
 ATTRIBUTES = "attributes"
-_SET_OTHERWISE = re.compile(r"^_|training|drop|^p$")  # by modes, rates and the module itself
+_SET_OTHERWISE = re.compile(r"^_|training|drop|^p$")  # attributes that modes, rates or the module itself set
 _LABEL = re.compile(r"self\.(\w+) = (.*)")
 
 
 def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
-    """Return the attributes of `self` that expressions read."""
+    """Return the names of the attributes of `self` that are among some expressions."""
     return frozenset(
         node.attr
         for node in expressions
@@ -26,27 +26,27 @@ def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
 
 
 def reset_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call]:
-    """Yield a call with another value of each attribute of some names that is a float or a switch."""
+    """Yield a call with another value of each attribute, of those in `names`, that is a float or a boolean."""
     for name in sorted(names):
         value = vars(module).get(name) if module is not None else None
         if not isinstance(value, float | bool) or _SET_OTHERWISE.search(name):
             continue
-        other = (not value) if isinstance(value, bool) else 0.5 * value + 0.25
-        yield replace(call, label=f"self.{name} = {other!r}", beyond=ATTRIBUTES)
+        new_value = (not value) if isinstance(value, bool) else 0.5 * value + 0.25
+        yield replace(call, label=f"self.{name} = {new_value!r}", beyond=ATTRIBUTES)
 
 
 @contextmanager
 def attribute_set(modules: tuple[Any, ...], label: str) -> Iterator[None]:
-    """Set the attribute that a label names while a call runs, where all of the modules have it."""
-    found = _LABEL.fullmatch(label)
-    if found is None or not all(found[1] in vars(module) for module in modules):
+    """Set the attribute that a label names within the context, if all of the modules have it; otherwise do nothing."""
+    assignment = _LABEL.fullmatch(label)
+    if assignment is None or not all(assignment[1] in vars(module) for module in modules):
         yield
         return
-    before = [vars(module)[found[1]] for module in modules]
+    old_values = [vars(module)[assignment[1]] for module in modules]
     try:
         for module in modules:
-            setattr(module, found[1], ast.literal_eval(found[2]))
+            setattr(module, assignment[1], ast.literal_eval(assignment[2]))
         yield
     finally:
-        for module, value in zip(modules, before, strict=True):
-            setattr(module, found[1], value)
+        for module, value in zip(modules, old_values, strict=True):
+            setattr(module, assignment[1], value)

@@ -1,4 +1,4 @@
-"""Numbers that stand in changed code: the sizes and values at which its behaviour may turn."""
+"""Find the numbers in changed code, which are sizes and values at which its behaviour may change."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from typing import Any
 from regraft.verify.changes import Change
 from regraft.verify.child.checks.edited import syntax_tree
 
-_LIMIT = 8  # constants of one kind
-_FOLDED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+_LIMIT = 8  # the most constants of one kind
+_FOLDERS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda x, y: x + y, ast.Sub: lambda x, y: x - y, ast.Mult: lambda x, y: x * y,
     ast.Div: lambda x, y: x / y, ast.FloorDiv: lambda x, y: x // y, ast.LShift: lambda x, y: x << y,
     ast.Pow: lambda x, y: x**y,
 }  # fmt: skip
-_LARGEST = 1 << 20  # operand of what is folded
+_LARGEST = 1 << 20  # the largest operand of an expression that is evaluated
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """Numbers of changed lines: whole ones that may be sizes or numbers of elements, and all, which may be values."""
+    """Numbers of changed lines.
+
+    `sizes` are integers that may be sizes, `counts` larger ones that may be numbers of elements, `values` all
+    numbers.
+    """
 
     sizes: tuple[int, ...] = ()
     values: tuple[float, ...] = ()
@@ -31,7 +35,7 @@ class Constants:
 
 
 def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
-    """Return the constants in the changed lines of some versions of a definition, module variables included."""
+    """Return the constants in the changed lines of versions of a definition, values of module variables included."""
     numbers: dict[float, None] = {}
     for change, module in versions:
         for node in changed_nodes(change, module):
@@ -52,6 +56,7 @@ def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
 
 
 def _number(node: ast.expr, module: ModuleType) -> float | None:
+    """Return the finite number that an expression of constants and module variables stands for; None for others."""
     value: Any = None
     match node:
         case ast.Constant(value=value):
@@ -59,18 +64,19 @@ def _number(node: ast.expr, module: ModuleType) -> float | None:
         case ast.Name(id=name):
             value = vars(module).get(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = _number(operand, module)
-            value = None if inner is None else -inner
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _FOLDED:
-            sides = _number(left, module), _number(right, module)
-            if None not in sides and all(abs(side or 0) <= _LARGEST for side in sides):
-                value = _folded(op, *sides)
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if real and math.isfinite(value) else None
+            negated = _number(operand, module)
+            value = None if negated is None else -negated
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _FOLDERS:
+            operands = _number(left, module), _number(right, module)
+            if None not in operands and all(abs(number or 0) <= _LARGEST for number in operands):
+                value = _evaluate(op, *operands)
+    is_real = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_real and math.isfinite(value) else None
 
 
-def _folded(op: ast.operator, left: Any, right: Any) -> Any:
+def _evaluate(op: ast.operator, left: Any, right: Any) -> Any:
+    """Return the result of an operation on two numbers; None where it has none."""
     try:
-        return _FOLDED[type(op)](left, right)
+        return _FOLDERS[type(op)](left, right)
     except (ArithmeticError, TypeError, ValueError, MemoryError):
-        return None  # it is no number: a division by zero, a shift by a negative number
+        return None  # there is no result: a division by zero, a shift by a negative number

@@ -1,4 +1,4 @@
-"""What a definition declares around its functions: decorators, class attributes, keywords that it passes on."""
+"""Compare the declarations of a definition around its functions: decorators, class attributes, keywords passed on."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 def undecided_declarations(change: Change, changed: ModuleType, original: ModuleType) -> Iterator[str]:
     """Yield a sentence for each declaration that differs between the versions and that no call decides.
 
-    A decorator that is gone may act under conditions of its own; code in other files may read a class attribute; what
-    `**kwargs` would carry is in no call.
+    A removed decorator may act under conditions of its own; code in other files may read a class attribute; no
+    recorded call has the keywords that `**kwargs` would carry.
     """
-    before, after = definition_node(original, change.definition), definition_node(changed, change.definition)
-    if before is None or after is None:
+    node_before, node_after = definition_node(original, change.definition), definition_node(changed, change.definition)
+    if node_before is None or node_after is None:
         return
-    for name, decorators in _decorators(before).items():
-        for gone in (decorators - _decorators(after).get(name, Counter())).elements():
-            yield f"the decorator `{gone[:60]}` of {name} is gone, and no input shows when it acts"
-    ours, theirs = _attributes(before), _attributes(after)
-    for name in dict.fromkeys((*ours, *theirs)):
-        if ours.get(name) != theirs.get(name):
+    for name, decorators in _decorators_by_name(node_before).items():
+        for decorator in (decorators - _decorators_by_name(node_after).get(name, Counter())).elements():
+            yield f"the decorator `{decorator[:60]}` of {name} is gone, and no input shows when it acts"
+    attributes_before, attributes_after = _assigned_by_class_body(node_before), _assigned_by_class_body(node_after)
+    for name in dict.fromkeys((*attributes_before, *attributes_after)):
+        if attributes_before.get(name) != attributes_after.get(name):
             yield f"the class attribute {name} is another, and code in other files may read it"
-    passed = _passed_on(after)
-    for name, count in _passed_on(before).items():
-        if passed.get(name, count) < count:
+    forwards_after = _forwarding_calls(node_after)
+    for name, count in _forwarding_calls(node_before).items():
+        if forwards_after.get(name, count) < count:
             yield f"{name} passes on its `**` keywords to fewer calls, and no call has such keywords"
 
 
-def _decorators(definition: ast.AST) -> dict[str, Counter[str]]:
+def _decorators_by_name(definition: ast.AST) -> dict[str, Counter[str]]:
+    """Return by name the decorators, as text, of the definition and of all definitions in it."""
     nodes = (node for node in ast.walk(definition) if isinstance(node, _DEFINITIONS))
     return {node.name: Counter(ast.unparse(decorator) for decorator in node.decorator_list) for node in nodes}
 
 
-def _attributes(definition: ast.AST) -> dict[str, str]:
-    """Return the texts of what a class body assigns, by name; functions assigned in it aside."""
+def _assigned_by_class_body(definition: ast.AST) -> dict[str, str]:
+    """Return by name a text of each value that a class body assigns; methods are left out."""
     assigned: dict[str, str] = {}
     for statement in definition.body if isinstance(definition, ast.ClassDef) else ():
         match statement:
@@ -53,16 +54,17 @@ def _attributes(definition: ast.AST) -> dict[str, str]:
     return assigned
 
 
-def _passed_on(definition: ast.AST) -> dict[str, int]:
-    """Return by function how many calls get its `**` keywords."""
+def _forwarding_calls(definition: ast.AST) -> dict[str, int]:
+    """Return by function the number of calls that get its `**` keywords."""
     counts: dict[str, int] = {}
     for function in (node for node in ast.walk(definition) if isinstance(node, _FUNCTIONS)):
         if function.args.kwarg is not None:
-            counts[function.name] = _calls_with(function, function.args.kwarg.arg)
+            counts[function.name] = _count_calls_with(function, function.args.kwarg.arg)
     return counts
 
 
-def _calls_with(function: ast.AST, keywords: str) -> int:
+def _count_calls_with(function: ast.AST, keywords: str) -> int:
+    """Return the number of calls in a function that get `**keywords`."""
     calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
     return sum(
         keyword.arg is None and isinstance(keyword.value, ast.Name) and keyword.value.id == keywords
@@ -72,14 +74,17 @@ def _calls_with(function: ast.AST, keywords: str) -> int:
 
 
 def is_returned(name: str, modules: Iterable[ModuleType]) -> bool:
-    """Whether the name of a class means the class that its own methods know, whatever decorates it."""
+    """Return whether a class's name means the very class to which its own methods refer, in all modules.
+
+    A decorator of the class may return another one. Return False where no method refers to its class.
+    """
     pairs = []
     for module in modules:
         cls = getattr(module, name, None)
         if not isinstance(cls, type):
             return False
         for function in functions_of(cls, str(module.__file__)):
-            variables = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-            if "__class__" in variables:
-                pairs.append((variables["__class__"].cell_contents, cls))
-    return bool(pairs) and all(known is cls for known, cls in pairs)
+            cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+            if "__class__" in cells:
+                pairs.append((cells["__class__"].cell_contents, cls))
+    return bool(pairs) and all(own_class is cls for own_class, cls in pairs)

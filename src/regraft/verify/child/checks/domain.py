@@ -1,4 +1,4 @@
-"""Which calls beyond the recorded ones a definition, or a whole model, is compared on."""
+"""Choose the calls beyond the recorded ones on which a definition, or a whole model, is compared."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from regraft.verify.child.checks.arguments import rated_calls, rearranged_calls, signature_of
 from regraft.verify.child.checks.attributes import read_attributes, reset_calls
 from regraft.verify.child.checks.constants import Constants, changed_nodes, constants_of
-from regraft.verify.child.checks.masks import biased_calls, given_masks, masked_calls
-from regraft.verify.child.checks.optional import given_calls
+from regraft.verify.child.checks.masks import added_mask_calls, biased_calls, masked_calls
+from regraft.verify.child.checks.optional import optional_value_calls
 from regraft.verify.child.checks.parameters import altered_calls, laid_out_calls
 from regraft.verify.child.checks.sizes import reranked_calls, resized_calls
 from regraft.verify.child.checks.values import valued_calls
@@ -22,15 +22,16 @@ from regraft.verify.child.replay import Target
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
 
-# Ops that take numbers for granted: their kernels may give others for NaN and infinity (docs/limits.md).
+# Ops that assume finite numbers: their kernels may return other results for NaN and infinity (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
-_HEADS = 2  # numbers of heads that masks are made for
+_HEADS = 2  # the most numbers of heads for which masks are made
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """What the changed lines of one definition have: numbers, names and attributes that they read, and whether ops in
-    them take finite numbers only.
+    """The numbers in the changed lines of one definition, and the names and attributes that these lines read.
+
+    `finite` tells that the definition calls an op that takes finite numbers only.
     """
 
     constants: Constants
@@ -41,8 +42,8 @@ class Domain:
 
 def domain_of(definition: str, session: Session) -> Domain:
     """Return the domain of a definition, computed once in a session."""
-    known = session.domains.get(definition)
-    if known is None:
+    domain = session.domains.get(definition)
+    if domain is None:
         versions = [
             (change, module)
             for changes, module in ((session.changes, session.changed), (session.older.changes, session.original))
@@ -54,34 +55,34 @@ def domain_of(definition: str, session: Session) -> Domain:
         nodes = [node for pair in versions for node in changed_nodes(*pair)]
         names = frozenset(node.id for node in nodes if isinstance(node, ast.Name))
         finite = any(f"{name}(" in text for name in _FINITE_OPS)
-        known = Domain(constants_of(tuple(versions)), names, read_attributes(nodes), finite)
-        session.domains[definition] = known
-    return known
+        domain = Domain(constants_of(tuple(versions)), names, read_attributes(nodes), finite)
+        session.domains[definition] = domain
+    return domain
 
 
 def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
-    """Yield other masks, sizes, values and plain arguments for a recorded call of a definition."""
-    weighted = target.module is not None and any(True for _ in target.module.parameters())
+    """Yield calls with other masks, sizes, values and plain arguments than a recorded call of a definition."""
+    has_parameters = target.module is not None and any(True for _ in target.module.parameters())
     names = named_arguments(call, target.callable)
     yield from masked_calls(call, names)
-    yield from biased_calls(call, names, _heads(call, target.module))
-    yield from given_masks(call, names, target.callable)
-    yield from resized_calls(call, domain.constants, features=not weighted)
+    yield from biased_calls(call, names, _head_counts(call, target.module))
+    yield from added_mask_calls(call, names, target.callable)
+    yield from resized_calls(call, domain.constants, features=not has_parameters)
     yield from reranked_calls(call)
     yield from valued_calls(call, domain.constants, target.module or target.model, finite=domain.finite)
     yield from rearranged_calls(call, target.callable)
-    for turned in rearranged_calls(call, target.callable, domain.names):
-        yield from resized_calls(turned, domain.constants, features=not weighted)
+    for rearranged in rearranged_calls(call, target.callable, domain.names):
+        yield from resized_calls(rearranged, domain.constants, features=not has_parameters)
     yield from rated_calls(call, target)
-    yield from given_calls(call, target)
+    yield from optional_value_calls(call, target)
     yield from reset_calls(call, target.module, domain.attributes)
     yield from laid_out_calls(call)
-    if weighted:
+    if has_parameters:
         yield from altered_calls(call)
 
 
-def _heads(call: Call, module: Any) -> tuple[int, ...]:
-    """Return the numbers of heads that attention may have, by its inputs and by the attributes of a module."""
+def _head_counts(call: Call, module: Any) -> tuple[int, ...]:
+    """Return the numbers of heads that attention may have, by the inputs and by the attributes of a module."""
     numbers: dict[int, None] = {}
     for leaf in (*call.args, *call.kwargs.values()):
         if isinstance(leaf, torch.Tensor) and leaf.dim() == 4:  # of rows, heads, positions and features
@@ -92,7 +93,7 @@ def _heads(call: Call, module: Any) -> tuple[int, ...]:
 
 
 def named_arguments(call: Call, function: Any) -> Mapping[str, Any]:
-    """Return a call's arguments by the names of their parameters."""
+    """Return a call's arguments by the names of their parameters; those without a name get a number."""
     try:
         names = list(signature_of(function).parameters)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Run the functions of a definition with the code of an edited syntax tree for a while."""
+"""Compile edited syntax trees of a definition, and run its functions with that code within a context."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Codes = dict[tuple[int, str], CodeType]
 
 @functools.cache
 def syntax_tree(path: str) -> ast.Module:
-    """Return the syntax tree of a file, which callers leave as it is."""
+    """Return the syntax tree of a file; it is cached, so callers must not change it."""
     return ast.parse(Path(path).read_bytes())
 
 
 def definition_node(module: ModuleType, definition: str) -> Definition | None:
-    """Return the syntax tree of a top-level definition of a module's file, or None where there is none."""
+    """Return the syntax tree of a top-level definition of a module's file; None where there is none."""
     return definitions_by_name(syntax_tree(str(module.__file__))).get(definition)
 
 
@@ -38,6 +38,7 @@ def compile_definition(node: Definition, module: ModuleType) -> Codes:
 
 
 def _inner_codes(code: CodeType) -> Iterator[tuple[tuple[int, str], CodeType]]:
+    """Yield the code objects inside a code object, each with its first line and name."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield (constant.co_firstlineno, constant.co_name), constant
@@ -45,33 +46,35 @@ def _inner_codes(code: CodeType) -> Iterator[tuple[tuple[int, str], CodeType]]:
 
 
 def functions_of(value: Any, file: str) -> Iterator[FunctionType]:
-    """Yield the functions of a class or function that a file defines, those inside of decorators included."""
-    yield from _functions(value, file, set())
+    """Yield the functions of a class or function that a file defines, those wrapped by decorators included."""
+    yield from _contained_functions(value, file, set())
 
 
-def _functions(value: Any, file: str, seen: set[int]) -> Iterator[FunctionType]:
-    if id(value) in seen:
+def _contained_functions(value: Any, file: str, visited: set[int]) -> Iterator[FunctionType]:
+    """Yield the functions of the file in a value and in the values it contains; `visited` holds ids of values."""
+    if id(value) in visited:
         return
-    seen.add(id(value))
-    inner: list[Any] = []
+    visited.add(id(value))
+    contained: list[Any] = []
     if isinstance(value, FunctionType):
         if value.__code__.co_filename == file:
             yield value
-        inner = [getattr(value, "__wrapped__", None), *(_content(cell) for cell in value.__closure__ or ())]
-        inner = [entry for entry in inner if isinstance(entry, FunctionType)]
+        contained = [getattr(value, "__wrapped__", None), *(_cell_content(cell) for cell in value.__closure__ or ())]
+        contained = [entry for entry in contained if isinstance(entry, FunctionType)]
     elif isinstance(value, staticmethod | classmethod):
-        inner = [value.__func__]
+        contained = [value.__func__]
     elif isinstance(value, property):
-        inner = [value.fget, value.fset, value.fdel]
+        contained = [value.fget, value.fset, value.fdel]
     elif isinstance(value, functools.cached_property):
-        inner = [value.func]
+        contained = [value.func]
     elif isinstance(value, type):
-        inner = list(vars(value).values())
-    for entry in inner:
-        yield from _functions(entry, file, seen)
+        contained = list(vars(value).values())
+    for entry in contained:
+        yield from _contained_functions(entry, file, visited)
 
 
-def _content(cell: Any) -> Any:
+def _cell_content(cell: Any) -> Any:
+    """Return the value in a closure's cell; None for an empty cell."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -79,7 +82,7 @@ def _content(cell: Any) -> Any:
 
 
 def replacements(value: Any, codes: Codes, file: str) -> dict[FunctionType, CodeType]:
-    """Pair the functions of a definition with their edited code, where that takes the same closure and differs."""
+    """Return, by function of a definition, its edited code, if that code has the same closure and differs."""
     pairs = {}
     for function in functions_of(value, file):
         code = codes.get((function.__code__.co_firstlineno, function.__code__.co_name))
@@ -89,13 +92,13 @@ def replacements(value: Any, codes: Codes, file: str) -> dict[FunctionType, Code
 
 
 @contextmanager
-def running(edited: Mapping[FunctionType, CodeType]) -> Iterator[None]:
-    """Let functions run other code while the context lasts."""
-    before = {function: function.__code__ for function in edited}
+def code_swapped(edited: Mapping[FunctionType, CodeType]) -> Iterator[None]:
+    """Let functions run other code within the context."""
+    original_codes = {function: function.__code__ for function in edited}
     for function, code in edited.items():
         function.__code__ = code
     try:
         yield
     finally:
-        for function, code in before.items():
+        for function, code in original_codes.items():
             function.__code__ = code

@@ -1,4 +1,4 @@
-"""Which parameters of a function decide what some of its lines compute."""
+"""Find the parameters of a function that decide what some of its lines compute."""
 
 from __future__ import annotations
 
@@ -12,60 +12,69 @@ Lines = Sequence[tuple[int, int]]
 def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
     """Return the parameters that default to None and decide what the lines compute, directly or through variables.
 
-    A variable depends on a parameter where it is assigned from it, or in a branch or loop that it decides.
+    A variable depends on a parameter where it is assigned from it, or in a branch or loop that the parameter
+    decides.
     """
-    optional = [name for name, default in _defaults(function) if _is_none(default)]
+    optional = [name for name, default in _parameter_defaults(function) if _is_none(default)]
     return tuple(name for name in optional if _reaches(name, function, lines))
 
 
-def _defaults(function: Function) -> Iterator[tuple[str, ast.expr | None]]:
+def _parameter_defaults(function: Function) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the parameters that may have a default, with the default or None."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    first = len(positional) - len(arguments.defaults)
-    for argument, default in zip(positional[first:], arguments.defaults, strict=True):
+    first_default = len(positional) - len(arguments.defaults)
+    for argument, default in zip(positional[first_default:], arguments.defaults, strict=True):
         yield argument.arg, default
-    for keyword, other in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        yield keyword.arg, other
+    for keyword, keyword_default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        yield keyword.arg, keyword_default
 
 
 def _is_none(default: ast.expr | None) -> bool:
+    """Return whether a default is the constant None."""
     return isinstance(default, ast.Constant) and default.value is None
 
 
 def _reaches(name: str, function: Function, lines: Lines) -> bool:
-    dependent = _dependent(name, function)
-    reads = (node for node in ast.walk(function) if isinstance(node, ast.Name) and not _stored(node))
+    """Return whether the lines read a variable that depends on a parameter."""
+    dependent = _dependent_variables(name, function)
+    reads = (node for node in ast.walk(function) if isinstance(node, ast.Name) and not _is_stored(node))
     return any(start <= node.lineno <= end for node in reads if node.id in dependent for start, end in lines)
 
 
-def _dependent(name: str, function: Function) -> frozenset[str]:
-    """Return the variables that depend on a parameter, itself included."""
+def _dependent_variables(name: str, function: Function) -> frozenset[str]:
+    """Return the variables of a function that depend on a parameter, the parameter included."""
     dependent = {name}
     while True:
-        before = len(dependent)
+        count_before = len(dependent)
         for statement in function.body:
-            _spread(statement, dependent, decided=False)
-        if len(dependent) == before:
+            _add_dependent_variables(statement, dependent, is_decided=False)
+        if len(dependent) == count_before:
             return frozenset(dependent)
 
 
-def _spread(node: ast.stmt, dependent: set[str], *, decided: bool) -> None:
-    """Add the variables that a statement assigns where it reads a dependent one, or is decided by one."""
+def _add_dependent_variables(node: ast.stmt, dependent: set[str], *, is_decided: bool) -> None:
+    """Add the variables that a statement assigns if it reads a dependent variable or `is_decided` by one.
+
+    A statement is decided where a branch or loop around it reads a dependent variable.
+    """
     blocks = [block for field in ("body", "orelse", "finalbody") for block in getattr(node, field, [])]
     blocks += [statement for handler in getattr(node, "handlers", []) for statement in handler.body]
-    inner = {id(part) for statement in blocks for part in ast.walk(statement)}
-    own = [part for part in ast.walk(node) if id(part) not in inner]
-    reads = any(isinstance(part, ast.Name) and part.id in dependent and not _stored(part) for part in own)
-    if decided or reads:
-        dependent.update(part.id for part in own if isinstance(part, ast.Name) and _stored(part))
-        dependent.update(filter(None, map(_changed_in_place, own)))
-    branch = isinstance(node, ast.If | ast.While | ast.For | ast.Match)
+    inner_ids = {id(part) for statement in blocks for part in ast.walk(statement)}
+    own_parts = [part for part in ast.walk(node) if id(part) not in inner_ids]
+    reads_dependent = any(
+        isinstance(part, ast.Name) and part.id in dependent and not _is_stored(part) for part in own_parts
+    )
+    if is_decided or reads_dependent:
+        dependent.update(part.id for part in own_parts if isinstance(part, ast.Name) and _is_stored(part))
+        dependent.update(filter(None, map(_variable_changed_in_place, own_parts)))
+    is_branch = isinstance(node, ast.If | ast.While | ast.For | ast.Match)
     for statement in blocks:
-        _spread(statement, dependent, decided=decided or (branch and reads))
+        _add_dependent_variables(statement, dependent, is_decided=is_decided or (is_branch and reads_dependent))
 
 
-def _changed_in_place(node: ast.AST) -> str:
-    """Return the variable whose value an expression changes in place, "" for none."""
+def _variable_changed_in_place(node: ast.AST) -> str:
+    """Return the variable whose value an expression changes in place; "" for none."""
     match node:
         case ast.Subscript(ast.Name(name), _, ast.Store()):
             return name
@@ -74,5 +83,6 @@ def _changed_in_place(node: ast.AST) -> str:
     return ""
 
 
-def _stored(name: ast.Name) -> bool:
+def _is_stored(name: ast.Name) -> bool:
+    """Return whether a name is assigned where it stands."""
     return isinstance(name.ctx, ast.Store)

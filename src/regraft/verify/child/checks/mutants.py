@@ -1,8 +1,8 @@
-"""Wrong versions of the changed lines: what tells them apart could tell a wrong change apart.
+"""Wrong versions of the changed lines: comparisons that tell them apart could tell a wrong change apart.
 
-Each mutant is the changed version with one small edit in its changed lines. Comparisons that find both versions equal
-are made once more with a mutant in place of the changed version; a difference kills it. A proof by inputs that kill
-few mutants is no proof.
+Each mutant is the changed version with one small edit in its changed lines. Comparisons that find both versions
+equal are made once more with a mutant in place of the changed version; a difference kills it. A proof by inputs
+that kill few mutants is no proof.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from regraft.verify.changes import Change, Definition
-from regraft.verify.child.checks.edited import compile_definition, definition_node, replacements, running
-from regraft.verify.child.limits import limited
+from regraft.verify.child.checks.edited import code_swapped, compile_definition, definition_node, replacements
+from regraft.verify.child.limits import limit_time
 
-MOST = 10  # mutants of a definition
+MOST = 10  # the most mutants of a definition
 _RAN = "__regraft_ran__"
-_TRIES = 40  # comparisons that one mutant may survive, for calls with the same arguments
-_SHARE, _FREE = 0.15, 1.0  # of the processor time of this process, and seconds besides
-_LONGEST = 3.0  # seconds of processor time of one run of a mutant
+_TRIES = 40  # the most comparisons that one mutant may survive, for calls with the same arguments
+_SHARE, _FREE = 0.15, 1.0  # the share of this process's processor time, and seconds in addition
+_LONGEST = 3.0  # the most seconds of processor time of one run of a mutant
 _PASSING = frozenset(
     {"contiguous", "clone", "detach", "reshape", "view", "isinstance", "len", "tuple", "list", "range"}
 )
@@ -44,15 +44,16 @@ _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
 
 
 class _TookTooLong(BaseException):
-    """A mutant ran for longer than a run may."""
+    """Raised where a mutant runs for longer than it may."""
 
 
 @dataclass(slots=True)
 class Mutant:
-    """One edit of a changed definition, its functions' code, and what became of it.
+    """One edit of a changed definition, its functions' code, and the outcome of its comparisons.
 
-    `constructs` says whether the edit is in a constructor, which only building a model runs. `tries` counts the
-    comparisons by the arguments of the call, `ran` says whether the edited expression was evaluated in one of them.
+    `constructs` tells that the edit is in a constructor, which only building a model runs. `tries` counts the
+    comparisons by the arguments of the call; `ran` tells that the edited expression was evaluated in one of
+    them, `killed` that one found a difference.
     """
 
     definition: str
@@ -65,6 +66,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
+        """The name of the mutant in steps of the ledger, by which a later process avoids it."""
         return f"mutant of {self.definition}, {self.text}"
 
 
@@ -82,32 +84,34 @@ class Mutants:
         for change in changes:
             mutants = [mutant for mutant in mutants_of(change, module) if mutant.name not in avoided]
             self._mutants[change.definition] = mutants[: MOST * (3 if thorough else 1)]
-        vars(module)[_RAN] = self._note
+        vars(module)[_RAN] = self._note_run
 
     def score(self, definition: str) -> dict[str, Any]:
-        """Return how many mutants of a definition were killed, of how many that ran, and which ones survived."""
-        ran = [mutant for mutant in self._mutants.get(definition, []) if mutant.ran]
-        survivors = [mutant.text for mutant in ran if not mutant.killed]
-        return {"killed": len(ran) - len(survivors), "of": len(ran), "survived": survivors}
+        """Return how many mutants of a definition were killed, how many ran, and the texts of those that survived."""
+        mutants_that_ran = [mutant for mutant in self._mutants.get(definition, []) if mutant.ran]
+        survivors = [mutant.text for mutant in mutants_that_ran if not mutant.killed]
+        return {"killed": len(mutants_that_ran) - len(survivors), "of": len(mutants_that_ran), "survived": survivors}
 
-    def _note(self, value: Any) -> Any:
+    def _note_run(self, value: Any) -> Any:
+        """Note that the edited expression of the current mutant was evaluated, and return its value."""
         if self._current is not None:
             self._current.ran = True
         return value
 
     def open(self, definition: str, structure: str, *, constructing: bool = False) -> Iterator[Mutant]:
-        """Yield the mutants of a definition, or of all for "", that are to be tried, while there is time for them.
+        """Yield the mutants that are to be tried while there is time: of one definition, or of all for "".
 
-        `structure` is that of the call on which they run: a mutant that survives many calls without labels is still
-        tried on those with labels.
+        `structure` is that of the call on which they run: a mutant that survives many calls without labels is
+        still tried on those with labels. `constructing` selects the mutants of constructors instead of the
+        others.
         """
         for name, mutants in self._mutants.items():
             for mutant in mutants if definition in ("", name) else ():
                 started = time.process_time()
                 if self._spent > _FREE + self._limit * started:
                     return
-                untried = not mutant.killed and mutant.tries[structure] < _TRIES
-                if untried and mutant.constructs == constructing:
+                may_be_tried = not mutant.killed and mutant.tries[structure] < _TRIES
+                if may_be_tried and mutant.constructs == constructing:
                     mutant.tries[structure] += 1
                     self._current = mutant
                     yield mutant
@@ -116,25 +120,25 @@ class Mutants:
 
 
 @contextmanager
-def planted(mutant: Mutant) -> Iterator[None]:
-    """Run a mutant in place of the changed version, for a few seconds at most: one that takes longer is killed."""
+def mutant_in_place(mutant: Mutant) -> Iterator[None]:
+    """Run a mutant in place of the changed version within the context; one that runs for too long is killed."""
     try:
-        with running(mutant.codes), limited(_LONGEST, _TookTooLong(), processor=True):
+        with code_swapped(mutant.codes), limit_time(_LONGEST, _TookTooLong(), processor=True):
             yield
     except _TookTooLong:
         mutant.killed = True
 
 
 def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
-    """Yield mutants of a change, those of different lines and kinds first."""
+    """Yield mutants of a change in an order that brings different lines and kinds of edits first."""
     node = definition_node(module, change.definition)
     value = vars(module).get(change.definition.partition("#")[0])
     if node is None or value is None:
         return
-    for number, edit in _in_turn(_sites(node, change)):
-        text, edited = _edited(node, number, edit)
+    for number, edit in _mixed_order(_sites(node, change)):
+        text, edited_node = _edit_definition(node, number, edit)
         try:
-            codes = replacements(value, compile_definition(edited, module), str(module.__file__))
+            codes = replacements(value, compile_definition(edited_node, module), str(module.__file__))
         except (SyntaxError, ValueError):
             continue  # the edit does not compile where it stands
         if codes:
@@ -145,37 +149,41 @@ def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
 Edit = tuple[str, Callable[[Any], ast.expr]]
 
 
-def _in_turn(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit]]:
-    """Order edits so that every line and every kind of edit comes early."""
+def _mixed_order(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit]]:
+    """Return edits ordered so that every line and every kind of edit comes early."""
     by_line = [list(group) for _, group in itertools.groupby(sites, key=lambda site: site[0])]
-    kinds: dict[str, int] = {}
+    count_by_kind: dict[str, int] = {}
     ranked = []
     for group in by_line:
-        for place, (line, number, edit) in enumerate(group):
-            kinds[edit[0]] = kinds.get(edit[0], 0) + 1
-            ranked.append((place + kinds[edit[0]], line, number, edit))
-    return ((number, edit) for _, _, number, edit in sorted(ranked, key=lambda entry: entry[:3]))
+        for index, (line, number, edit) in enumerate(group):
+            count_by_kind[edit[0]] = count_by_kind.get(edit[0], 0) + 1
+            ranked.append((index + count_by_kind[edit[0]], line, number, edit))
+    return ((number, edit) for _, _, number, edit in sorted(ranked, key=lambda ranked_edit: ranked_edit[:3]))
 
 
 def _sites(root: Definition, change: Change) -> list[tuple[int, int, Edit]]:
-    """Return the edits of changed lines: line, place of the node in the walk over the definition, and edit."""
-    left_out = {id(inner) for node in ast.walk(root) for part in _left_out(node) for inner in ast.walk(part)}
-    bodies = {
-        id(inner)
+    """Return the edits of changed lines: line, position of the node in the walk over the definition, and edit."""
+    unedited_ids = {
+        id(descendant) for node in ast.walk(root) for part in _unedited_parts(node) for descendant in ast.walk(part)
+    }
+    body_ids = {
+        id(descendant)
         for node in ast.walk(root) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for statement in node.body for inner in ast.walk(statement)
+        for statement in node.body for descendant in ast.walk(statement)
     }  # fmt: skip
     sites = []
     for number, node in enumerate(ast.walk(root)):
-        if not isinstance(node, ast.expr) or id(node) not in bodies or id(node) in left_out:
+        if not isinstance(node, ast.expr) or id(node) not in body_ids or id(node) in unedited_ids:
             continue
         if any(start <= node.lineno <= end for start, end in change.statements):
             sites += [(node.lineno, number, edit) for edit in _edits(node)]
     return sorted(sites, key=lambda site: site[:2])
 
 
-def _left_out(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a statement that compute nothing: errors, messages, annotations; and loops' own tests."""
+def _unedited_parts(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a node that compute no result: errors, messages, annotations, defaults; and tests of
+    loops.
+    """
     match node:
         case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Expr(value=ast.Constant()):
             yield node
@@ -195,22 +203,22 @@ def _left_out(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _edits(node: ast.expr) -> Iterator[Edit]:
-    """Yield the edits of one expression: what they are, in words, and the function that makes them on a copy."""
+    """Yield the edits of one expression, each with its description and the function that makes it on a copy."""
     match node:
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
             if not any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in (left, right)):
-                yield "another operator", _with(op=_OPERATORS[type(op)]())
+                yield "another operator", _set_fields(op=_OPERATORS[type(op)]())
         case ast.BinOp(op=ast.BitOr() | ast.BitAnd()):
             yield "without its right operand", lambda copied: copied.left
             yield "without its left operand", lambda copied: copied.right
         case ast.Constant(value=bool()):
-            yield "another flag", _with(value=not node.value)
+            yield "another flag", _set_fields(value=not node.value)
         case ast.Constant(value=int()):
-            yield "another number", _with(value=node.value + 1)  # type: ignore[operator]
+            yield "another number", _set_fields(value=node.value + 1)  # type: ignore[operator]
         case ast.Constant(value=float()) if math.isfinite(node.value):  # type: ignore[arg-type]
-            yield "another number", _with(value=node.value * 2 if node.value else 1.0)  # type: ignore[operator]
+            yield "another number", _set_fields(value=node.value * 2 if node.value else 1.0)  # type: ignore[operator]
         case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
-            yield "the opposite", _with(ops=[_COMPARISONS[type(op)]()])
+            yield "the opposite", _set_fields(ops=[_COMPARISONS[type(op)]()])
         case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand) if not isinstance(operand, ast.Constant):
             yield "without its sign", lambda copied: copied.operand
         case ast.IfExp():
@@ -220,32 +228,37 @@ def _edits(node: ast.expr) -> Iterator[Edit]:
 
 
 def _edits_of_call(node: ast.Call) -> Iterator[Edit]:
-    method = isinstance(node.func, ast.Attribute)
+    """Yield the edits of a call: without the call, with swapped arguments, and without each keyword."""
+    is_method = isinstance(node.func, ast.Attribute)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     positional = [argument for argument in node.args if not isinstance(argument, ast.Starred | ast.Constant)]
     if name not in _PASSING and not name[:1].isupper():
         if node.args and not isinstance(node.args[0], ast.Starred | ast.Constant):
             yield "without the call", lambda copied: copied.args[0]
-        elif method and not node.args and not isinstance(node.func.value, ast.Name | ast.Call):  # type: ignore[attr-defined]
+        elif is_method and not node.args and not isinstance(node.func.value, ast.Name | ast.Call):  # type: ignore[attr-defined]
             yield "without the call", lambda copied: copied.func.value
     if name not in _SYMMETRIC and len(positional) == len(node.args) >= 2:
-        yield "arguments swapped", _swapped
-    for place, keyword in enumerate(node.keywords):
+        yield "arguments swapped", _swap_arguments
+    for index, keyword in enumerate(node.keywords):
         if keyword.arg is not None:
-            yield f"without {keyword.arg}", functools.partial(_without_keyword, place=place)
+            yield f"without {keyword.arg}", functools.partial(_without_keyword, index=index)
 
 
-def _swapped(call: ast.Call) -> ast.Call:
+def _swap_arguments(call: ast.Call) -> ast.Call:
+    """Swap the first two arguments of a call in place and return it."""
     call.args[:2] = call.args[1::-1]
     return call
 
 
-def _without_keyword(call: ast.Call, place: int) -> ast.Call:
-    del call.keywords[place]
+def _without_keyword(call: ast.Call, index: int) -> ast.Call:
+    """Delete one keyword of a call in place and return it."""
+    del call.keywords[index]
     return call
 
 
-def _with(**fields: Any) -> Callable[[Any], ast.expr]:
+def _set_fields(**fields: Any) -> Callable[[Any], ast.expr]:
+    """Return a function that sets fields of a node in place and returns it."""
+
     def edit(node: Any) -> ast.expr:
         for name, value in fields.items():
             setattr(node, name, value)
@@ -254,23 +267,26 @@ def _with(**fields: Any) -> Callable[[Any], ast.expr]:
     return edit
 
 
-def _edited(root: Definition, number: int, edit: Edit) -> tuple[str, Definition]:
-    """Return what an edit does, in words, and a copy of a definition with it, which reports that it ran."""
+def _edit_definition(root: Definition, number: int, edit: Edit) -> tuple[str, Definition]:
+    """Return the description of an edit, and a copy of a definition with it, which reports that the edit ran."""
     copied = copy.deepcopy(root)
     target = next(itertools.islice(ast.walk(copied), number, None))
     assert isinstance(target, ast.expr)
-    before = ast.unparse(target)
+    old_text = ast.unparse(target)
     for parent in ast.walk(copied):
         for name, value in ast.iter_fields(parent):
             if value is target:
-                setattr(parent, name, _reporting(edit[1](target), target))
-            elif isinstance(value, list) and any(entry is target for entry in value):
-                value[:] = [_reporting(edit[1](entry), entry) if entry is target else entry for entry in value]
+                setattr(parent, name, _wrap_in_report(edit[1](target), target))
+            elif isinstance(value, list) and any(element is target for element in value):
+                value[:] = [
+                    _wrap_in_report(edit[1](element), element) if element is target else element for element in value
+                ]
             else:
                 continue
-            return f"line {target.lineno}, `{before[:60]}`: {edit[0]}", ast.fix_missing_locations(copied)
+            return f"line {target.lineno}, `{old_text[:60]}`: {edit[0]}", ast.fix_missing_locations(copied)
     raise AssertionError("an expression has a parent")
 
 
-def _reporting(node: ast.expr, place: ast.expr) -> ast.expr:
+def _wrap_in_report(node: ast.expr, place: ast.expr) -> ast.expr:
+    """Return a call that notes that an expression ran and returns its value, at the place of `place`."""
     return ast.copy_location(ast.Call(ast.Name(_RAN, ast.Load()), [node], []), place)

@@ -1,4 +1,4 @@
-"""Constructor arguments and fields of configurations: each that a changed definition reads takes two values."""
+"""Build parts with two values of each constructor argument and configuration field that a changed definition reads."""
 
 from __future__ import annotations
 
@@ -38,12 +38,16 @@ class Option:
 
     @property
     def shown(self) -> str:
+        """The option as a reader of a message knows it."""
         return f"config.{self.name}" if self.config else f"the constructor's {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """A part built with other values of some options, named as `names`; one that `switches` may cast numbers, too."""
+    """A part built with other values of the options `names`.
+
+    `switches` tells that the first of them is a boolean or a string, which may also change the number format.
+    """
 
     part: Part
     names: tuple[str, ...]
@@ -51,153 +55,169 @@ class Variation:
 
 
 def note_options(definition: str, arguments: Mapping[str, Any], session: Session) -> None:
-    """Note the values that options of a definition take in a comparison."""
+    """Note in the session the values that options of a definition take in a comparison."""
     for name, value in _plain_values(arguments):
         session.options.setdefault((definition, name), set()).add(repr(value)[:200])
 
 
 def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the arguments of a constructor by name, with the fields of configurations, nested ones included."""
     for name, value in arguments.items():
         if is_config(value):
             yield from _plain_values(fields_of(value))
         elif isinstance(value, Mapping) and name.endswith("config"):
-            yield from _plain_values({str(key): inner for key, inner in value.items()})
+            yield from _plain_values({str(key): nested_value for key, nested_value in value.items()})
         else:
             yield name, value
 
 
 def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterator[Variation]:
-    """Yield a part with other values of the options that `words` name, where its original takes them.
+    """Yield a part with other values of the options whose names are in `words`, where its original takes them.
 
-    Numbers that are no sizes change together where that is accepted; everything else by itself.
+    Options that are floating point numbers change together where that is accepted; every other option changes by
+    itself.
     """
     deadline = session.ledger.share(SECONDS)
     choices = vary.compared_strings(inspect.getsource(session.original))
     overrides = _overrides(part, words, choices, session)
-    done: set[str] = set()
-    for names, candidates in (*_together(part, overrides), *overrides):
-        if set(names) <= done:
+    varied_names: set[str] = set()
+    for names, candidates in (*_all_floats_changed(part, overrides), *overrides):
+        if set(names) <= varied_names:
             continue
         session.fixed.update((part.definition, name) for name in names)
         for candidate in candidates:
             if time.process_time() > deadline or session.ledger.late():
                 return
             if accepts(candidate, session):
-                done.update(names)
-                before = time.process_time()
-                yield Variation(candidate, names, isinstance(_value(part, names[0]), bool | str))
-                deadline += time.process_time() - before  # comparing it is no search
-                if not isinstance(_value(part, names[0]), str):
+                varied_names.update(names)
+                started = time.process_time()
+                yield Variation(candidate, names, isinstance(_plain_value(part, names[0]), bool | str))
+                deadline += time.process_time() - started  # comparing it is no search
+                if not isinstance(_plain_value(part, names[0]), str):
                     break
 
 
 Overrides = list[tuple[tuple[str, ...], list[Part]]]
 
 
-def _value(part: Part, name: str) -> Any:
+def _plain_value(part: Part, name: str) -> Any:
+    """Return the value of an option in the arguments of a part; None where it has none."""
     return dict(_plain_values(part.arguments)).get(name)
 
 
 def _overrides(part: Part, words: frozenset[str], choices: vary.Choices, session: Session) -> Overrides:
-    """Return, by option, the parts with another value of it; strings take each of a few."""
-    found: dict[str, list[Part]] = {}
+    """Return, by option, the parts with another value of it, at most six for each option."""
+    parts_by_option: dict[str, list[Part]] = {}
     for name, argument in part.arguments.items():
         if is_config(argument):
             fields = fields_of(argument)
             for override in vary.second_values(fields, words, choices):
                 path = vary.path_of(override, fields)
-                changed = _with(part, name, with_fields(argument, override))
-                found.setdefault(path[-1], []).extend(_fitted(changed, part, path[-1]))
+                changed_part = _with_argument(part, name, with_fields(argument, override))
+                parts_by_option.setdefault(path[-1], []).extend(_with_fitting_inputs(changed_part, part, path[-1]))
         elif name in words:
-            for other in _others(name, argument, choices):
-                found.setdefault(name, []).extend(_fitted(_with(part, name, other), part, name))
-    return [*_pairs(part, session), *(((name,), parts[:6]) for name, parts in found.items())]
+            for alternative in _alternatives(name, argument, choices):
+                parts_by_option.setdefault(name, []).extend(
+                    _with_fitting_inputs(_with_argument(part, name, alternative), part, name)
+                )
+    return [*_pairs(part, session), *(((name,), parts[:6]) for name, parts in parts_by_option.items())]
 
 
 def _pairs(part: Part, session: Session) -> Overrides:
-    """Return the part with two unlike values for arguments of which the file makes tuples: one for each layer, say."""
+    """Return the part with a pair of unlike values for each argument from which the file makes a tuple.
+
+    Such a tuple may have one value for each layer.
+    """
     text = inspect.getsource(session.original)
-    found: Overrides = []
+    overrides: Overrides = []
     for name, value in part.arguments.items():
         if isinstance(value, bool | float) and re.search(rf"tuple\(\s*{re.escape(name)}\b", text):
-            other = (not value) if isinstance(value, bool) else 0.2 if value == 0 else value / 2
-            found += [
-                ((name, f"{name}[{place}]"), [_with(part, name, pair)])
-                for place, pair in enumerate(((value, other), (other, value)))
+            alternative = (not value) if isinstance(value, bool) else 0.2 if value == 0 else value / 2
+            overrides += [
+                ((name, f"{name}[{index}]"), [_with_argument(part, name, pair)])
+                for index, pair in enumerate(((value, alternative), (alternative, value)))
             ]
-    return found
+    return overrides
 
 
-def _with(part: Part, name: str, value: Any) -> Part:
+def _with_argument(part: Part, name: str, value: Any) -> Part:
+    """Return a part with another value of one constructor argument."""
     return replace(part, arguments={**part.arguments, name: value})
 
 
-def _fitted(changed: Part, part: Part, name: str) -> Iterator[Part]:
-    """Yield a changed part, and for a size the same with inputs of that size."""
-    yield changed
-    before, now = _value(part, name), _value(changed, name)
-    numbers = type(before) is int and type(now) is int and before > 2 and now > 0
-    if numbers and all(is_affordable(call, {before: now}) for call in part.calls):
-        yield alone.with_calls(changed, lambda call: with_sizes(call, {before: now}))
+def _with_fitting_inputs(changed_part: Part, part: Part, name: str) -> Iterator[Part]:
+    """Yield a changed part, and for a changed size also the part with inputs of that size."""
+    yield changed_part
+    old_size, new_size = _plain_value(part, name), _plain_value(changed_part, name)
+    are_sizes = type(old_size) is int and type(new_size) is int and old_size > 2 and new_size > 0
+    if are_sizes and all(is_affordable(call, {old_size: new_size}) for call in part.calls):
+        yield alone.with_calls(changed_part, lambda call: with_sizes(call, {old_size: new_size}))
 
 
-def _others(name: str, value: Any, choices: vary.Choices) -> Iterator[Any]:
-    """Yield other values for an argument: of a class of layers, another one."""
+def _alternatives(name: str, value: Any, choices: vary.Choices) -> Iterator[Any]:
+    """Yield other values for an argument; for a class of layers another class."""
     if isinstance(value, type) and issubclass(value, nn.Module):
-        activation = value.__module__.endswith("activation")
-        yield from (cls for cls in ((nn.ReLU, nn.Tanh) if activation else (nn.Identity,)) if cls is not value)
+        is_activation = value.__module__.endswith("activation")
+        yield from (cls for cls in ((nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,)) if cls is not value)
     for override in vary.second_values({name: value}, frozenset({name}), choices):
         yield override[name]
 
 
-def _together(part: Part, overrides: Overrides) -> Overrides:
-    """Return a part in which all options that are floating point numbers have another value."""
-    single = ((names, parts[0]) for names, parts in overrides if len(names) == 1)
-    floats = [(names, changed) for names, changed in single if isinstance(_value(part, names[0]), float)]
+def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
+    """Return a part in which all options that are floating point numbers have another value; [] for fewer than two."""
+    single_overrides = ((names, parts[0]) for names, parts in overrides if len(names) == 1)
+    floats = [
+        (names, changed_part)
+        for names, changed_part in single_overrides
+        if isinstance(_plain_value(part, names[0]), float)
+    ]
     if len(floats) < 2:
         return []
     arguments = dict(part.arguments)
-    for names, changed in floats:
-        for name, value in changed.arguments.items():
+    for names, changed_part in floats:
+        for name, value in changed_part.arguments.items():
             if is_config(value):
-                new = {k: v for k, v in fields_of(value).items() if k in names}
-                arguments[name] = with_fields(arguments[name], new)
+                new_fields = {field: field_value for field, field_value in fields_of(value).items() if field in names}
+                arguments[name] = with_fields(arguments[name], new_fields)
             elif name in names:
                 arguments[name] = value
     return [(tuple(name for names, _ in floats for name in names), [replace(part, arguments=arguments)])]
 
 
 def options_read(definition: str, session: Session) -> dict[str, Option]:
-    """Return the options that the changed lines of a definition read in either version, also through attributes."""
-    found: dict[str, Option] = {}
+    """Return by name the options that changed lines of a definition read in either version, also through
+    attributes.
+    """
+    option_by_name: dict[str, Option] = {}
     for changes, module in ((session.changes, session.changed), (session.older.changes, session.original)):
         for change in changes:
             if change.definition == definition:
-                found.update((option.name, option) for option in _options_of(change, module))
-    return found
+                option_by_name.update((option.name, option) for option in _options_in_lines(change, module))
+    return option_by_name
 
 
-def _options_of(change: Change, module: ModuleType) -> Iterator[Option]:
+def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
+    """Yield the options that the changed lines of a definition in one module read, also through attributes."""
     tree = syntax_tree(str(module.__file__))
-    own = next((node for node in tree.body if getattr(node, "name", "") == change.definition), None)
-    chain = [own, *_bases(own, tree)]
-    parameters = _parameters(own)
-    assigned = {name: value for node in reversed(chain) for name, value in _attributes(node)}
-    every = frozenset(name for node in chain for name in _parameters(node))
-    first, last = _constructor_lines(own)
+    definition = next((node for node in tree.body if getattr(node, "name", "") == change.definition), None)
+    classes = [definition, *_base_classes(definition, tree)]
+    parameters = _parameter_names(definition)
+    assigned = {name: value for node in reversed(classes) for name, value in _assigned_attributes(node)}
+    all_parameters = frozenset(name for node in classes for name in _parameter_names(node))
+    first, last = _constructor_lines(definition)
     for node in changed_nodes(change, module):
         if isinstance(node, ast.Name) and first <= node.lineno <= last and node.id in parameters:
             yield Option(node.id, False)
         elif isinstance(node, ast.Attribute) and _is_config(node.value):
             yield Option(node.attr, True)
         elif isinstance(node, ast.Attribute) and name_of(node.value) == "self" and node.attr in assigned:
-            yield from _in_expression(assigned[node.attr], every)
+            yield from _options_in_expression(assigned[node.attr], all_parameters)
 
 
-def _in_expression(value: ast.expr, parameters: frozenset[str]) -> Iterator[Option]:
-    """Yield the options that an attribute holds: nothing where it holds a layer, or what a function returns."""
+def _options_in_expression(value: ast.expr, parameters: frozenset[str]) -> Iterator[Option]:
+    """Yield the options in an expression that an attribute is assigned; none where it calls or makes something."""
     match value:
-        case ast.Call(func=ast.Name("getattr"), args=[of, ast.Constant(str(name)), *_]) if _is_config(of):
+        case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(str(name)), *_]) if _is_config(owner):
             yield Option(name, True)
             return
     if all(isinstance(node, _SIMPLE) for node in ast.walk(value)):
@@ -208,27 +228,32 @@ def _in_expression(value: ast.expr, parameters: frozenset[str]) -> Iterator[Opti
                 yield Option(node.id, False)
 
 
-def _bases(node: ast.AST | None, tree: ast.Module) -> list[ast.AST]:
-    """Return the classes of the file that a class inherits from."""
-    found: list[ast.AST] = []
+def _base_classes(node: ast.AST | None, tree: ast.Module) -> list[ast.AST]:
+    """Return the classes of the file that a class inherits from, directly or through others."""
+    bases: list[ast.AST] = []
     for base in node.bases if isinstance(node, ast.ClassDef) else ():
-        above = next((one for one in tree.body if isinstance(one, ast.ClassDef) and one.name == name_of(base)), None)
-        if above is not None and above is not node:
-            found += [above, *_bases(above, tree)]
-    return found
+        base_class = next(
+            (cls for cls in tree.body if isinstance(cls, ast.ClassDef) and cls.name == name_of(base)), None
+        )
+        if base_class is not None and base_class is not node:
+            bases += [base_class, *_base_classes(base_class, tree)]
+    return bases
 
 
 def _constructor(node: ast.AST | None) -> ast.FunctionDef | None:
+    """Return the `__init__` that a class defines itself; None where it has none."""
     body = node.body if isinstance(node, ast.ClassDef) else ()
-    return next((one for one in body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
+    return next((method for method in body if isinstance(method, ast.FunctionDef) and method.name == "__init__"), None)
 
 
 def _constructor_lines(node: ast.AST | None) -> tuple[int, int]:
+    """Return the first and last line of a class's constructor; (0, 0) where it has none."""
     function = _constructor(node)
     return (function.lineno, function.end_lineno or function.lineno) if function is not None else (0, 0)
 
 
-def _parameters(node: ast.AST | None) -> frozenset[str]:
+def _parameter_names(node: ast.AST | None) -> frozenset[str]:
+    """Return the names of a constructor's parameters without `self` and configurations."""
     function = _constructor(node)
     if function is None:
         return frozenset()
@@ -236,29 +261,31 @@ def _parameters(node: ast.AST | None) -> frozenset[str]:
     return frozenset(argument.arg for argument in arguments[1:] if not argument.arg.endswith("config"))
 
 
-def _attributes(node: ast.AST | None) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the attributes of `self` that a constructor assigns."""
-    for inner in ast.walk(_constructor(node) or ast.Pass()):
-        match inner:
+def _assigned_attributes(node: ast.AST | None) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the attributes of `self` that a constructor assigns, each with its value."""
+    for statement in ast.walk(_constructor(node) or ast.Pass()):
+        match statement:
             case ast.Assign(targets=[ast.Attribute(ast.Name("self"), attr)], value=value):
                 yield attr, value
 
 
 def _is_config(node: ast.expr) -> bool:
+    """Return whether an expression is named as a configuration."""
     name = name_of(node)
     return name == "config" or name.endswith("_config")
 
 
 def options_with_one_value(definition: str, session: Session) -> tuple[str, ...]:
-    """Return what the changed lines of a definition read of its options and that kept its value in all comparisons.
+    """Return the options, as shown, that changed lines of a definition read and that had one value in all
+    comparisons.
 
-    A size of which the original took no other value is left alone: the inputs have it.
+    A size of which the original took no other value is left out, since the inputs have that size.
     """
-    kept = []
+    constant_options = []
     for name, option in options_read(definition, session).items():
         values = session.options.get((definition, name), set())
-        unknown = not values and not option.config
-        fixed = (definition, name) in session.fixed and all(text.lstrip("-").isdigit() for text in values)
-        if not (len(values) > 1 or unknown or fixed or (option.config and name in session.varied_fields)):
-            kept.append(option.shown)
-    return tuple(sorted(kept))
+        is_unknown = not values and not option.config
+        is_fixed_size = (definition, name) in session.fixed and all(text.lstrip("-").isdigit() for text in values)
+        if not (len(values) > 1 or is_unknown or is_fixed_size or (option.config and name in session.varied_fields)):
+            constant_options.append(option.shown)
+    return tuple(sorted(constant_options))

@@ -1,4 +1,4 @@
-"""Reads of the process around a model: the clock, the environment, addresses, callers. No input controls these."""
+"""Find reads of the process, which no input controls: the clock, the environment, addresses, callers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ _NAMES = frozenset({"__file__", "__name__", "__debug__"})
 
 def reads_of_surroundings(change: Change, changed: ModuleType, original: ModuleType) -> tuple[str, ...]:
     """Return a sentence for each read of the process in changed lines that the original's definition does not have."""
-    node, before = _tree(change.definition, changed), _tree(change.definition, original)
+    node, original_node = _tree(change.definition, changed), _tree(change.definition, original)
     if node is None:
         return ()
-    known = {text for _, text in _reads(before, original)} if before is not None else set()
+    original_reads = {text for _, text in _reads(original_node, original)} if original_node is not None else set()
     lines = {line for start, end in change.statements for line in range(start, end + 1)}
-    new = {(line, text) for line, text in _reads(node, changed) if line in lines and text not in known}
-    return tuple(f"line {line} reads `{text}`, which no input controls" for line, text in sorted(new))
+    new_reads = {(line, text) for line, text in _reads(node, changed) if line in lines and text not in original_reads}
+    return tuple(f"line {line} reads `{text}`, which no input controls" for line, text in sorted(new_reads))
 
 
 def _tree(definition: str, module: ModuleType) -> ast.AST | None:
+    """Return the syntax tree of a definition, or that of the file for the module level; None where there is none."""
     return syntax_tree(str(module.__file__)) if definition == MODULE else definition_node(module, definition)
 
 
 def _reads(tree: ast.AST, module: ModuleType) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each read of the process."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             owner = _module_name(node.value, module)
@@ -46,13 +48,13 @@ def _reads(tree: ast.AST, module: ModuleType) -> Iterator[tuple[int, str]]:
                 yield node.lineno, ast.unparse(node)[:60]
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             value = vars(module).get(node.id)
-            home = str(getattr(value, "__module__", "")).partition(".")[0]
-            function = node.id in _FUNCTIONS and node.id not in vars(module)
-            if node.id in _NAMES or function or (callable(value) and home in _MODULES):
+            value_module = str(getattr(value, "__module__", "")).partition(".")[0]
+            is_builtin_function = node.id in _FUNCTIONS and node.id not in vars(module)
+            if node.id in _NAMES or is_builtin_function or (callable(value) and value_module in _MODULES):
                 yield node.lineno, node.id
 
 
 def _module_name(node: ast.expr, module: ModuleType) -> str:
-    """Return the top-level name of the module that a name stands for in a file, or ""."""
+    """Return the top-level name of the module that a name stands for in a file; "" where it stands for none."""
     value = vars(module).get(node.id) if isinstance(node, ast.Name) else None
     return value.__name__.partition(".")[0] if isinstance(value, ModuleType) else ""

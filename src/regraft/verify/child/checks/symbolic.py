@@ -1,7 +1,8 @@
-"""Sizes at which one version decides something and the other does not: guards of a run with symbolic sizes.
+"""Find sizes at which one version decides something and the other does not, by guards of a run with symbolic sizes.
 
-Both versions run on tensors without data whose sizes are symbols. PyTorch notes each comparison of a size that decided
-something as a guard, such as `s0 > 64`; the numbers in guards that only one version has are sizes to try.
+Both versions run on tensors without data whose sizes are symbols. PyTorch notes each comparison of a size that
+decided something as a guard, such as `s0 > 64`; the numbers in guards that only one version has are sizes to
+try.
 """
 
 from __future__ import annotations
@@ -24,57 +25,62 @@ _LARGEST = 8192
 _MOST = 4
 
 
-def sizes_of_guards(ours: Target, theirs: Target, call: Call, name: str, ledger: Ledger) -> tuple[int, ...]:
-    """Return the sizes that guards of only one version show; none where one of them does not run on symbols."""
+def sizes_of_guards(original: Target, changed: Target, call: Call, name: str, ledger: Ledger) -> tuple[int, ...]:
+    """Return the sizes in guards that only one version has; () where a version does not run on symbolic sizes."""
     with ledger.step("original", name, "sizes as symbols"):
-        before = _guards(ours, call)
+        original_guards = _guards(original, call)
     with ledger.step("changed", name, "sizes as symbols"):
-        after = _guards(theirs, call)
-    if before is None or after is None:
+        changed_guards = _guards(changed, call)
+    if original_guards is None or changed_guards is None:
         return ()
-    sizes = {number for guard in before ^ after for number in guard[1]}
-    known = {size for shape in tree.shapes(call) for size in shape}
-    return tuple(sorted(size for size in sizes - known if 2 < size <= _LARGEST)[:_MOST])
+    sizes = {number for guard in original_guards ^ changed_guards for number in guard[1]}
+    call_sizes = {size for shape in tree.shapes(call) for size in shape}
+    return tuple(sorted(size for size in sizes - call_sizes if 2 < size <= _LARGEST)[:_MOST])
 
 
 def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]] | None:
-    """Return the guards of a run in words, without the names of symbols, each with its numbers."""
+    """Return the guards of a run as text, without the names of symbols, each with its numbers; None where it fails."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    shapes = ShapeEnv()
-    mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    shape_env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=shape_env, allow_non_fake_inputs=True)
 
-    def symbolic(leaf: Any) -> Any:
+    def with_symbolic_sizes(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         sizes = [DimDynamic.DYNAMIC] * leaf.dim()
         return mode.from_tensor(leaf, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
 
-    # what a call leaves in a module would hold tensors without data
-    target = replace(target, model=weights.copied(target.model))
+    # values that a call leaves in a module would contain tensors without data
+    target = replace(target, model=weights.copy_model(target.model))
     watch = Watch(target.module, target.scope)
     try:
-        live = tree.thaw(call, target.model, gradients=False, scope=target.scope)
-        args, kwargs = tree.map_leaves(live.args, symbolic), tree.map_leaves(live.kwargs, symbolic)
-        with watch.printing(), _kept_classes(target.scope), torch.no_grad(), mode:
+        live_call = tree.thaw(call, target.model, gradients=False, scope=target.scope)
+        args, kwargs = (
+            tree.map_leaves(live_call.args, with_symbolic_sizes),
+            tree.map_leaves(live_call.kwargs, with_symbolic_sizes),
+        )
+        with watch.printing(), _restored_classes(target.scope), torch.no_grad(), mode:
             target.callable(*args, **kwargs)
     except Exception:  # noqa: BLE001 - not every model runs without data; it is compared on the other sizes
         return None
     finally:
         watch.rewind()
-    return frozenset(_described(guard.expr) for guard in shapes.guards)
+    return frozenset(_guard_text_and_numbers(guard.expr) for guard in shape_env.guards)
 
 
 @contextmanager
-def _kept_classes(scope: ModuleType | None) -> Iterator[None]:
-    """Give the classes of a file back the attributes that they had: a result without data must not stay in one."""
+def _restored_classes(scope: ModuleType | None) -> Iterator[None]:
+    """Restore the attributes of a file's classes after the context: a result without data must not stay in one."""
     classes = [value for value in vars(scope).values() if isinstance(value, type)] if scope is not None else []
-    before = [(cls, dict(vars(cls))) for cls in classes if scope is not None and cls.__module__ == scope.__name__]
+    attributes_by_class = [
+        (cls, dict(vars(cls))) for cls in classes if scope is not None and cls.__module__ == scope.__name__
+    ]
     try:
         yield
     finally:
-        for cls, attributes in before:
+        for cls, attributes in attributes_by_class:
             for name, value in dict(vars(cls)).items():
                 if name not in attributes:
                     delattr(cls, name)
@@ -82,7 +88,8 @@ def _kept_classes(scope: ModuleType | None) -> Iterator[None]:
                     setattr(cls, name, attributes[name])
 
 
-def _described(expression: Any) -> tuple[str, tuple[int, ...]]:
+def _guard_text_and_numbers(expression: Any) -> tuple[str, tuple[int, ...]]:
+    """Return an expression as text in which every symbol is `size`, and its integers without signs."""
     symbols = sorted(expression.free_symbols, key=str)
     text = str(expression)
     for symbol in symbols:

@@ -1,4 +1,4 @@
-"""Functions of PyTorch, Python and the verifier that a file replaces: what they compare says nothing any more."""
+"""Detect replaced functions of PyTorch, Python and the verifier, since comparisons with them prove nothing."""
 
 from __future__ import annotations
 
@@ -21,32 +21,34 @@ _OWNERS: tuple[tuple[str, Any], ...] = (
 
 
 def _own_modules() -> tuple[tuple[str, ModuleType], ...]:
+    """Return the loaded modules of the verifier with their names."""
     modules = [(name, module) for name, module in sys.modules.items() if name.startswith("regraft.verify")]
     return tuple((name, module) for name, module in modules if isinstance(module, ModuleType))
 
 
 class Functions:
-    """The callables of PyTorch, of Python's own modules and of the verifier as they are at one time."""
+    """A snapshot of the callables of PyTorch, of Python's own modules and of the verifier."""
 
     def __init__(self) -> None:
         self._owners = (*_OWNERS, *_own_modules())
-        self._known = {(place, name): value for place, owner in self._owners for name, value in _callables(owner)}
+        self._snapshot = {(place, name): value for place, owner in self._owners for name, value in _callables(owner)}
 
-    def replaced(self, by: str = "") -> frozenset[str]:
-        """Return the qualified names of those that are others now, or gone; with `by` those defined in that module.
+    def replaced_names(self, by: str = "") -> frozenset[str]:
+        """Return the qualified names of callables that are replaced or gone since the snapshot.
 
-        PyTorch replaces functions of its own while it captures a graph.
+        With `by` only those replaced by a function of that module count, because PyTorch replaces functions of
+        its own while it captures a graph.
         """
-        now = {(place, name): value for place, owner in self._owners for name, value in _callables(owner)}
+        present = {(place, name): value for place, owner in self._owners for name, value in _callables(owner)}
         return frozenset(
             f"{place}.{name}"
-            for (place, name), value in self._known.items()
-            if (new := now.get((place, name))) is not value and by in ("", _module_of(new))
+            for (place, name), value in self._snapshot.items()
+            if (replacement := present.get((place, name))) is not value and by in ("", _module_of(replacement))
         )
 
 
 def _module_of(function: Any) -> str:
-    """The module whose variables a function reads."""
+    """Return the name of the module whose variables a function reads."""
     return str(getattr(function, "__globals__", {}).get("__name__", getattr(function, "__module__", "")))
 
 

@@ -1,4 +1,4 @@
-"""Several calls in a row: what a model remembers of the first must not show in the next."""
+"""Make several calls in a row: state that a model keeps of the first call must not show in the next."""
 
 from __future__ import annotations
 
@@ -13,56 +13,66 @@ from regraft.verify.child.checks.decoding import InTurn
 from regraft.verify.child.checks.masks import masked_calls
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, in_mode, seeded
+from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import Call, map_leaves, tensors
-from regraft.verify.child.variants import narrowed
+from regraft.verify.child.variants import narrow_tensors
 
 
-def in_turn(subject: Subject, names: Mapping[str, Any], session: Session) -> Subject | None:
-    """Return a subject that makes its last call, others of the same shapes, one of one row, and the first again.
+def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session) -> Subject | None:
+    """Return a subject that makes its last call, then other calls, one of them with one row, then the first again.
 
-    None where the original takes no second call.
+    `names` are the arguments of the last call by parameter. None where the original takes no other call.
     """
     call = subject.calls(0)[-1]
-    model = in_mode(seeded(0, subject.build, session.original), False)
-    others = [other for other in _others(call, names) if _runs(model, other)]
-    if not others or not _runs(model, call):
+    model = in_mode(build_seeded(0, subject.build, session.original), False)
+    other_calls = [other_call for other_call in _other_calls(call, names) if _is_accepted(model, other_call)]
+    if not other_calls or not _is_accepted(model, call):
         return None
-    turns = [call, *others, call]
-    given = tuple((turn.args, dict(turn.kwargs)) for turn in turns)
-    whole = Call(given, {}, "several calls in a row", "calls in a row")
+    turn_calls = [call, *other_calls, call]
+    turn_arguments = tuple((turn_call.args, dict(turn_call.kwargs)) for turn_call in turn_calls)
+    combined_call = Call(turn_arguments, {}, "several calls in a row", "calls in a row")
 
     def build(module: ModuleType) -> Any:
         return InTurn(subject.build(module))
 
     recipe = {**subject.recipe, "in_turn": True}
     return replace(
-        subject, name=f"{subject.name} called in a row", build=build, calls=lambda seed: (whole,), recipe=recipe
+        subject,
+        name=f"{subject.name} called in a row",
+        build=build,
+        calls=lambda seed: (combined_call,),
+        recipe=recipe,
     )
 
 
-def _others(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
-    """Yield a call with other values, with another mask, and with a row or a step less."""
-    yield _mapped(call, _turned)
+def _other_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
+    """Yield a call with other values, one with another mask, and one with a single row."""
+    yield _map_tensors(call, _with_other_values)
     yield from list(masked_calls(call, names))[:1]
     rows = next((tensor.shape[0] for tensor in tensors(call) if tensor.dim() > 0), 0)
     if rows > 1:
-        yield narrowed(call, rows, 1, slice(0, 1), "one row")
+        yield narrow_tensors(call, rows, 1, slice(0, 1), "one row")
 
 
-def _turned(tensor: Any) -> Any:
-    """Return a tensor with its values in another order, or the numbers themselves, where they are such, halved."""
+def _with_other_values(tensor: Any) -> Any:
+    """Return a tensor with other values.
+
+    Real numbers are negated and halved, the order of integers is reversed, and booleans stay.
+    """
     if tensor.is_floating_point():
         return tensor * -0.5
     return tensor.flip(-1) if tensor.dim() > 0 and tensor.dtype != torch.bool else tensor
 
 
-def _mapped(call: Call, change: Any) -> Call:
-    def each(leaf: Any) -> Any:
+def _map_tensors(call: Call, change: Any) -> Call:
+    """Return a call with a function applied to each of its tensors."""
+
+    def map_leaf(leaf: Any) -> Any:
         return change(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
-    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each))
+    return Call(map_leaves(call.args, map_leaf), map_leaves(dict(call.kwargs), map_leaf))
 
 
-def _runs(model: Any, call: Call) -> bool:
+def _is_accepted(model: Any, call: Call) -> bool:
+    """Return whether a model runs on a call without an error."""
     return execute(Target(model), call, Plan(gradients=False)).error is None

@@ -1,4 +1,4 @@
-"""Calls with other values: around the constants of the code, rare ones, and such as are no numbers."""
+"""Make calls with other values: around the constants of the code, rare ones, and ones that are not finite."""
 
 from __future__ import annotations
 
@@ -18,88 +18,109 @@ RARE: tuple[tuple[str, tuple[float, ...]], ...] = (
 )  # fmt: skip
 HUGE = (1e4, -1e4, 1e5, -1e5)
 # Kinds of calls: gradients of the first are compared roughly, those of the others not at all. Softmax of huge scores
-# is saturated, and what kernels make of its gradient there is rounding.
+# is saturated, and the gradients that kernels compute for it there are rounding errors.
 VALUES, EXTREME, UNDEFINED = "values", "extreme values", "values that are not finite"
 _SPECIAL = re.compile(r"(^|_)(pad|eos|bos|sep|cls|mask|unk)\w*_(id|idx|index)$|^padding_idx$")
-_TOKENS = 6  # with a name that are tried
+_TOKENS = 6  # the most tokens with a name that are tried
 NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -math.inf))
 
 
 def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) -> Iterator[Call]:
-    """Yield a call with some elements of its floating tensors replaced; with `finite` by numbers alone.
+    """Yield a call with some elements of its floating point tensors replaced; with `finite` by finite numbers only.
 
-    Whole numbers become those around the constants of the code, and those that mean something to the model.
+    Integers become those around the constants of the code, and those that are special tokens of the model.
     """
-    around = tuple(c + step for c in constants.values for step in (-1.0, -1e-3, 0.0, 1e-3, 1.0))
-    for label, values in (*((("numbers around constants", around),) if around else ()), *RARE):
-        yield _replaced(call, label, values, 2 if values == (0.0,) else 3)
-    yield replace(_replaced(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
+    numbers_around = tuple(constant + step for constant in constants.values for step in (-1.0, -1e-3, 0.0, 1e-3, 1.0))
+    for label, values in (*((("numbers around constants", numbers_around),) if numbers_around else ()), *RARE):
+        yield _replace_elements(call, label, values, 2 if values == (0.0,) else 3)
+    yield replace(_replace_elements(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
     if not finite:
         for label, value in NOT_FINITE:
-            yield replace(_replaced(call, label, (value,), 11), beyond=UNDEFINED)
-    yield _shrunk(call)
-    if not any(map(_is_whole, tensors(call))):
+            yield replace(_replace_elements(call, label, (value,), 11), beyond=UNDEFINED)
+    yield _make_tiny(call)
+    if not any(map(_has_integers, tensors(call))):
         return
     for size in constants.sizes:
-        yield _indexed(call, (size - 1, size, size + 1), f"whole numbers around {size}")
-    yield _indexed(call, (-1,), "negative whole numbers")
+        yield _replace_integers(call, (size - 1, size, size + 1), f"whole numbers around {size}")
+    yield _replace_integers(call, (-1,), "negative whole numbers")
     for name, token in special_tokens(model):
-        yield _indexed(call, (token,), f"{name} {token}", tokens=True)
+        yield _replace_integers(call, (token,), f"{name} {token}", tokens=True)
 
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
-    """Yield the numbers that stand for no word, with the names that a model or its configuration has for them.
+    """Yield the tokens that stand for no word, with the names that a model or its configuration has for them.
 
-    Inputs are drawn without them: what code does with padding inside of a row shows with such tokens only. Small
-    numbers come last, which files compare tokens with under no name.
+    Inputs are generated without these tokens: only such tokens show how code treats padding inside of a row.
+    Numbers below 3 come last, under the name `number`, because files compare tokens with them without a name.
     """
-    places = [vars(place) for place in (model, getattr(model, "config", None)) if hasattr(place, "__dict__")]
-    named = [(name, value) for place in places for name, value in place.items() if _SPECIAL.search(name)]
-    whole = [(name, value) for name, value in named if type(value) is int and value >= 0]
-    found: dict[int, str] = {}
-    for name, value in sorted(whole, key=lambda pair: "pad" not in pair[0]):
-        found.setdefault(value, name)
-    yield from ((name, value) for value, name in [*found.items()][:_TOKENS])
-    yield from (("number", value) for value in range(3) if value not in [*found][:_TOKENS])
+    attribute_dicts = [vars(owner) for owner in (model, getattr(model, "config", None)) if hasattr(owner, "__dict__")]
+    named_values = [
+        (name, value) for attributes in attribute_dicts for name, value in attributes.items() if _SPECIAL.search(name)
+    ]
+    named_tokens = [(name, value) for name, value in named_values if type(value) is int and value >= 0]
+    name_by_token: dict[int, str] = {}
+    for name, value in sorted(named_tokens, key=lambda pair: "pad" not in pair[0]):
+        name_by_token.setdefault(value, name)
+    yield from ((name, value) for value, name in [*name_by_token.items()][:_TOKENS])
+    yield from (("number", value) for value in range(3) if value not in [*name_by_token][:_TOKENS])
 
 
-def _is_whole(leaf: Any) -> bool:
+def _has_integers(leaf: Any) -> bool:
+    """Return whether a value is a tensor of integers that is not empty."""
     return isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.int32, torch.int64) and bool(leaf.numel())
 
 
-def _replaced(call: Call, label: str, values: tuple[float, ...], every: int) -> Call:
-    """Replace every so many elements by the values in turn."""
+def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: int) -> Call:
+    """Return a call with every `every`-th element of its floating point tensors replaced by the values in turn."""
 
-    def each(leaf: Any) -> Any:
+    def replace_in_leaf(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or is_mask(leaf) or not leaf.numel():
             return leaf
-        flat = leaf.clone(memory_format=torch.contiguous_format).view(-1)
-        places = torch.arange(0, flat.numel(), every)
-        flat[places] = torch.tensor(values, dtype=flat.dtype)[torch.arange(len(places)) % len(values)]
-        return flat.view(leaf.shape)
+        elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
+        positions = torch.arange(0, elements.numel(), every)
+        elements[positions] = torch.tensor(values, dtype=elements.dtype)[torch.arange(len(positions)) % len(values)]
+        return elements.view(leaf.shape)
 
-    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), f"values: {label}", VALUES)
-
-
-def _shrunk(call: Call) -> Call:
-    """Make every number tiny: a norm of them lies far below any epsilon."""
-
-    def each(leaf: Any) -> Any:
-        numbers = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
-        return leaf * 1e-9 if numbers else leaf
-
-    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), "values: all numbers tiny", VALUES)
+    return Call(
+        map_leaves(call.args, replace_in_leaf),
+        map_leaves(dict(call.kwargs), replace_in_leaf),
+        f"values: {label}",
+        VALUES,
+    )
 
 
-def _indexed(call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False) -> Call:
-    """Replace elements of the tensors of whole numbers by the values in turn; tokens among larger numbers alone."""
+def _make_tiny(call: Call) -> Call:
+    """Return a call with all real numbers tiny, so that their norm lies far below any epsilon."""
 
-    def each(leaf: Any) -> Any:
-        if not _is_whole(leaf) or (tokens and int(leaf.max()) < max(values)):
+    def shrink_leaf(leaf: Any) -> Any:
+        has_numbers = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
+        return leaf * 1e-9 if has_numbers else leaf
+
+    return Call(
+        map_leaves(call.args, shrink_leaf),
+        map_leaves(dict(call.kwargs), shrink_leaf),
+        "values: all numbers tiny",
+        VALUES,
+    )
+
+
+def _replace_integers(call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False) -> Call:
+    """Return a call with every fifth element of its integer tensors replaced by each of the values.
+
+    With `tokens`, tensors that contain only smaller numbers stay as they are.
+    """
+
+    def replace_in_leaf(leaf: Any) -> Any:
+        if not _has_integers(leaf) or (tokens and int(leaf.max()) < max(values)):
             return leaf
-        flat = leaf.clone(memory_format=torch.contiguous_format).view(-1)
+        elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
         for start, value in enumerate(values):
-            flat[start::5] = value
-        return flat.view(leaf.shape)
+            elements[start::5] = value
+        return elements.view(leaf.shape)
 
-    return Call(map_leaves(call.args, each), map_leaves(dict(call.kwargs), each), f"values: {label}", VALUES)
+    return Call(
+        map_leaves(call.args, replace_in_leaf),
+        map_leaves(dict(call.kwargs), replace_in_leaf),
+        f"values: {label}",
+        VALUES,
+    )

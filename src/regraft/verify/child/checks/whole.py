@@ -1,4 +1,4 @@
-"""Whole models under other conditions: masks, sizes, cached decoding, checkpointing, other configurations."""
+"""Yield whole models under other conditions: masks, sizes, cached decoding, checkpointing, other configurations."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ from regraft.verify.child.checks.decoding import Decoding, Generating
 from regraft.verify.child.checks.domain import domain_of, named_arguments
 from regraft.verify.child.checks.edited import syntax_tree
 from regraft.verify.child.checks.masks import biased_calls, masked_calls
-from regraft.verify.child.checks.optional import given_calls
+from regraft.verify.child.checks.optional import optional_value_calls
 from regraft.verify.child.checks.options import note_options, varied_parts
 from regraft.verify.child.checks.sizes import resized_calls, with_sizes
-from regraft.verify.child.checks.turns import in_turn
+from regraft.verify.child.checks.turns import subject_in_turn
 from regraft.verify.child.checks.widths import widened_parts
 from regraft.verify.child.drivers.alone import Part, accepts, parts_of
-from regraft.verify.child.drivers.base import Subject, guarded
+from regraft.verify.child.drivers.base import Subject, yield_until_error
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, in_mode, seeded
+from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import Call
 from regraft.verify.syntax import name_of
 
 _FLAGS = ("output_attentions", "output_hidden_states")
-_CACHED, _MORE, _LONGER = 61, 2, 2  # tokens of a long cache, those beyond a constant, and constants
-_SHORTEST = 5  # tokens of which the last three are decoded from the cache
+_CACHED, _MORE, _LONGER = 61, 2, 2  # the length of a long cache, tokens beyond a constant, and the most such constants
+_SHORTEST = 5  # the fewest tokens, of which the last three are decoded from the cache
 
 
 def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
-    """Yield a subject under the conditions in which it was not compared yet, where the original takes them.
+    """Yield a subject under the conditions under which it was not compared yet, where the original takes them.
 
-    Each kind is compared once for each definition that the subject runs.
+    Each kind of condition is compared once for each definition that the subject runs. The names of the makers
+    are part of the recorded kinds and reasons.
     """
     if subject.light:
         return
@@ -51,17 +52,18 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
         kind = f"{maker.__name__} {method}"
         if not session.thorough and all((name, kind) in session.widened for name in definitions):
             continue
-        others = maker(subject, definitions, session)
-        for other in guarded(others, session.ledger, f"{subject.name}, {maker.__name__.strip('_')},"):
+        variants = maker(subject, definitions, session)
+        for variant in yield_until_error(variants, session.ledger, f"{subject.name}, {maker.__name__.strip('_')},"):
             if session.ledger.late() or not session.ledger.open():
                 return
             session.widened.update((name, kind) for name in definitions)
-            yield replace(other, light=True, once=True)
-            for name in definitions if other.fields else ():
-                session.ledger.records[name].domain.setdefault("configuration", set()).update(other.fields)
+            yield replace(variant, light=True, once=True)
+            for name in definitions if variant.fields else ():
+                session.ledger.records[name].domain.setdefault("configuration", set()).update(variant.fields)
 
 
 def _has_method(module: ModuleType, definition: str, method: str) -> bool:
+    """Return whether a class or function of a module defines a method itself."""
     return callable(vars(getattr(module, definition, object)).get(method))
 
 
@@ -72,15 +74,15 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
         note_options(definition, arguments, session)
     for part in parts.parts:
         yield from _part_in_turn(part, session)
-        words = _words_read((part.definition, part.cls), session)
+        words = _deciding_words((part.definition, part.cls), session)
         for variation in varied_parts(part, words, session):
             names = variation.names
-            other = variation.part.subject(f"with another {', '.join(names)}")
-            yield replace(other, fields=names, formats=2 if variation.switches else 1)
+            varied = variation.part.subject(f"with another {', '.join(names)}")
+            yield replace(varied, fields=names, formats=2 if variation.switches else 1)
             note_options(part.definition, variation.part.arguments, session)
-        for wide in widened_parts(part, domain_of(part.definition, session).constants, session):
-            yield wide.subject("with another width")
-            note_options(part.definition, wide.arguments, session)
+        for wide_part in widened_parts(part, domain_of(part.definition, session).constants, session):
+            yield wide_part.subject("with another width")
+            note_options(part.definition, wide_part.arguments, session)
 
 
 def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
@@ -88,9 +90,9 @@ def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
     if not accepts(part, session):
         return
     subject = part.subject("as built")
-    other = in_turn(subject, named_arguments(part.calls[-1], _original(subject, session)), session)
-    if other is not None:
-        yield other
+    repeated = subject_in_turn(subject, named_arguments(part.calls[-1], _build_original(subject, session)), session)
+    if repeated is not None:
+        yield repeated
 
 
 def _with_other_fields(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
@@ -98,63 +100,70 @@ def _with_other_fields(subject: Subject, definitions: tuple[str, ...], session: 
     words = frozenset(
         word
         for name in definitions
-        for word in _words_read((name,), session)
+        for word in _deciding_words((name,), session)
         if len(session.options.get((name, word), ())) < 2
     )
-    for other in subject.varied(session, words):
-        yield other
-        session.varied_fields.update(other.fields)
+    for varied in subject.varied(session, words):
+        yield varied
+        session.varied_fields.update(varied.fields)
 
 
-def _words_read(definitions: tuple[str, ...], session: Session) -> frozenset[str]:
-    """Names that some definitions read in either version, and those that decide what they are given.
+def _deciding_words(definitions: tuple[str, ...], session: Session) -> frozenset[str]:
+    """Return the names that some definitions read in either version, and those that decide their inputs.
 
-    That is: the arguments of calls of these definitions, and what the file assigns to attributes of such names.
+    The latter are in the arguments of calls of these definitions, and in values that the file assigns to such
+    names.
     """
     words: set[str] = set()
     for module in (session.original, session.changed):
         tree = syntax_tree(str(module.__file__))
-        own = [node for node in tree.body if getattr(node, "name", "") in definitions]
+        definition_nodes = [node for node in tree.body if getattr(node, "name", "") in definitions]
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_of(node.func) in definitions]
-        for node in (*own, *(value for call in calls for value in (*call.args, *call.keywords))):
-            words |= _words(node)
+        for node in (*definition_nodes, *(value for call in calls for value in (*call.args, *call.keywords))):
+            words |= _names_and_strings(node)
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and words & {name_of(target) for target in node.targets}:
-                words |= _words(node.value)
+                words |= _names_and_strings(node.value)
     return frozenset(words)
 
 
-def _words(node: ast.AST) -> set[str]:
-    inside = [inner for inner in ast.walk(node) if isinstance(inner, ast.expr)]
-    texts = {inner.value for inner in inside if isinstance(inner, ast.Constant) and isinstance(inner.value, str)}
-    return {name_of(inner) for inner in inside} | {text for text in texts if text.isidentifier()}
+def _names_and_strings(node: ast.AST) -> set[str]:
+    """Return the names in an expression or definition, and its strings that are identifiers."""
+    expressions = [expression for expression in ast.walk(node) if isinstance(expression, ast.expr)]
+    strings = {
+        expression.value
+        for expression in expressions
+        if isinstance(expression, ast.Constant) and isinstance(expression.value, str)
+    }
+    return {name_of(expression) for expression in expressions} | {text for text in strings if text.isidentifier()}
 
 
 def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
-    """Yield the subject with other masks, sizes and flags."""
-    model = _original(subject, session)
+    """Yield the subject with other masks, sizes, flags and optional inputs."""
+    model = _build_original(subject, session)
     call = subject.calls(0)[-1]
     sizes = tuple(dict.fromkeys(size for name in definitions for size in domain_of(name, session).constants.sizes))
     names = named_arguments(call, model)
-    calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flagged(call, model)]
+    calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flag_calls(call, model)]
     calls += [*resized_calls(call, Constants(sizes), features=False)]
     if "method" in subject.recipe:
         calls += rearranged_calls(call, model)
-    accepted = tuple(other for other in calls if _runs(model, other))
-    for base in (call, *_uncached(call, model)):
-        accepted += tuple(given_calls(base, Target(model)))
+    accepted = tuple(candidate for candidate in calls if _is_accepted(model, candidate))
+    for base in (call, *_uncached_call(call, model)):
+        accepted += tuple(optional_value_calls(base, Target(model)))
     if accepted:
-        yield replace(subject, name=f"{subject.name} with other inputs", calls=_constantly(accepted))
+        yield replace(subject, name=f"{subject.name} with other inputs", calls=_calls_of_any_seed(accepted))
 
 
-def _uncached(call: Call, model: Any) -> Iterator[Call]:
-    """Yield the call without a cache, which a model makes by itself where nobody forbids it."""
+def _uncached_call(call: Call, model: Any) -> Iterator[Call]:
+    """Yield the call without a cache, which a model makes by itself unless `use_cache` forbids it."""
     signature = signature_of(model)
     if "use_cache" in signature.parameters:
         yield with_argument(call, signature, "use_cache", False)
 
 
-def _flagged(call: Call, model: Any) -> Iterator[Call]:
+def _flag_calls(call: Call, model: Any) -> Iterator[Call]:
+    """Yield the call with each flag that requests further outputs, where the model takes it."""
     parameters = signature_of(model).parameters
     for name in _FLAGS:
         if name in parameters or "config" in vars(model):
@@ -162,18 +171,18 @@ def _flagged(call: Call, model: Any) -> Iterator[Call]:
 
 
 def _decoding(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
-    """Yield the subject going on from its cache, without padding and with padding on the left."""
+    """Yield the subject continuing from its cache, with other masks and with longer caches."""
     call = subject.calls(0)[-1]
     ids = call.kwargs.get("decoder_input_ids", call.kwargs.get("input_ids"))
     if call.args or getattr(ids, "ndim", 0) != 2 or ids.shape[1] < _SHORTEST:
         return
     call = Call((), {name: value for name, value in call.kwargs.items() if "label" not in name}, "decoding", "cache")
-    padded = {other.label: replace(other, beyond="cache") for other in masked_calls(call, call.kwargs)}
+    padded_by_label = {variant.label: replace(variant, beyond="cache") for variant in masked_calls(call, call.kwargs)}
     constants = [size for name in definitions for size in domain_of(name, session).constants.sizes]
-    longer = [size + _MORE for size in constants if ids.shape[1] < size + _MORE < _CACHED][:_LONGER]
-    long = [
+    longer_lengths = [size + _MORE for size in constants if ids.shape[1] < size + _MORE < _CACHED][:_LONGER]
+    long_calls = [
         replace(with_sizes(call, {ids.shape[1]: length}), label=f"decoding, length {length}")
-        for length in dict.fromkeys((*longer, _CACHED))
+        for length in dict.fromkeys((*longer_lengths, _CACHED))
     ]
     for together in (False, True):
 
@@ -181,48 +190,57 @@ def _decoding(subject: Subject, definitions: tuple[str, ...], session: Session) 
             return Decoding(subject.build(module), together)
 
         name = f"{subject.name} going on from its cache"
-        other = replace(subject, name=name, build=build, recipe={**subject.recipe, "decoding": {"together": together}})
-        model = _original(other, session)
+        variant = replace(
+            subject, name=name, build=build, recipe={**subject.recipe, "decoding": {"together": together}}
+        )
+        model = _build_original(variant, session)
         patterns = ("mask: random", "mask: holes") if together else ("mask: left padding", "mask: a row fully masked")
-        others = [padded[pattern] for pattern in patterns if pattern in padded]
-        accepted = tuple(other for other in (call, *others, *long) if _runs(model, other))
+        padded_calls = [padded_by_label[pattern] for pattern in patterns if pattern in padded_by_label]
+        accepted = tuple(variant for variant in (call, *padded_calls, *long_calls) if _is_accepted(model, variant))
         if accepted:
-            yield replace(other, calls=_constantly(accepted))
+            yield replace(variant, calls=_calls_of_any_seed(accepted))
 
 
 def _generating(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
     """Yield the subject generating tokens, without padding and with padding on the left."""
-    model = _original(subject, session)
-    able = getattr(model, "can_generate", None)
+    model = _build_original(subject, session)
+    can_generate = getattr(model, "can_generate", None)
     call = subject.calls(0)[-1]
-    if not callable(able) or not able() or getattr(call.kwargs.get("input_ids"), "ndim", 0) != 2:
+    if not callable(can_generate) or not can_generate() or getattr(call.kwargs.get("input_ids"), "ndim", 0) != 2:
         return
-    given = {name: call.kwargs[name] for name in call.kwargs if name in ("input_ids", "attention_mask")}
-    given["attention_mask"] = torch.ones_like(given["input_ids"])
-    plain = Call((), given, "generate", "cache")
-    padded = [replace(other, label=f"generate, {other.label}", beyond="cache") for other in masked_calls(plain, given)]
+    inputs = {name: call.kwargs[name] for name in call.kwargs if name in ("input_ids", "attention_mask")}
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    plain_call = Call((), inputs, "generate", "cache")
+    padded_calls = [
+        replace(variant, label=f"generate, {variant.label}", beyond="cache")
+        for variant in masked_calls(plain_call, inputs)
+    ]
 
     def build(module: ModuleType) -> Any:
         return Generating(subject.build(module))
 
     name = f"{subject.name} generating"
-    other = replace(subject, name=name, build=build, recipe={**subject.recipe, "generating": True})
-    accepted = tuple(one for one in (plain, *padded[:1]) if _runs(_original(other, session), one))
+    variant = replace(subject, name=name, build=build, recipe={**subject.recipe, "generating": True})
+    accepted = tuple(
+        candidate
+        for candidate in (plain_call, *padded_calls[:1])
+        if _is_accepted(_build_original(variant, session), candidate)
+    )
     if accepted:
-        yield replace(other, calls=_constantly(accepted))
+        yield replace(variant, calls=_calls_of_any_seed(accepted))
 
 
 def _in_turn(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
     """Yield the subject called several times in a row."""
-    names = named_arguments(subject.calls(0)[-1], _original(subject, session))
-    other = in_turn(subject, names, session)
-    if other is not None:
-        yield other
+    names = named_arguments(subject.calls(0)[-1], _build_original(subject, session))
+    repeated = subject_in_turn(subject, names, session)
+    if repeated is not None:
+        yield repeated
 
 
 def _checkpointed(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
     """Yield the subject with gradient checkpointing, where its model offers it."""
-    model = _original(subject, session)
+    model = _build_original(subject, session)
     if not getattr(model, "supports_gradient_checkpointing", False):
         return
 
@@ -233,21 +251,23 @@ def _checkpointed(subject: Subject, definitions: tuple[str, ...], session: Sessi
 
     call = replace(subject.calls(0)[-1], label="gradient checkpointing", beyond="modes")
     name = f"{subject.name} with gradient checkpointing"
-    other = replace(subject, name=name, build=build, recipe={**subject.recipe, "checkpointing": True})
-    if _runs(_original(other, session), call):
-        yield replace(other, calls=_constantly((call,)))
+    variant = replace(subject, name=name, build=build, recipe={**subject.recipe, "checkpointing": True})
+    if _is_accepted(_build_original(variant, session), call):
+        yield replace(variant, calls=_calls_of_any_seed((call,)))
 
 
-def _constantly(calls: tuple[Call, ...]) -> Callable[[int], tuple[Call, ...]]:
+def _calls_of_any_seed(calls: tuple[Call, ...]) -> Callable[[int], tuple[Call, ...]]:
+    """Return a function that returns the same calls for every seed."""
     return lambda seed: calls
 
 
-def _original(subject: Subject, session: Session) -> Any:
-    return in_mode(seeded(0, subject.build, session.original), False)
+def _build_original(subject: Subject, session: Session) -> Any:
+    """Return the original's model of a subject, in evaluation mode."""
+    return in_mode(build_seeded(0, subject.build, session.original), False)
 
 
-def _runs(model: Any, call: Call) -> bool:
-    """Whether a model of the original takes a call in evaluation and in training."""
+def _is_accepted(model: Any, call: Call) -> bool:
+    """Return whether a model of the original takes a call in evaluation and in training."""
     for training in (True, False):
         if execute(Target(in_mode(model, training)), call, Plan(gradients=False)).error is not None:
             return False

@@ -1,4 +1,4 @@
-"""Layers with weights at another width: built anew, with inputs of that width."""
+"""Build layers with weights anew at another width, with inputs of that width."""
 
 from __future__ import annotations
 
@@ -13,92 +13,112 @@ from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import tiny
 from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_calls, with_fields
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, in_mode, seeded
+from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import is_mask, tensors
 
-WIDE = 1000  # at least so many features, and no power of two
-_LARGEST = 1 << 23  # parameters of a layer that is built so wide
+WIDE = 1000  # the least number of features of a wide layer, which becomes no power of two
+_LARGEST = 1 << 23  # the most parameters of a layer that is built at another width
 _WIDTHS, _TARGETS = 2, 6
 
 
 def widened_parts(part: Part, constants: Constants, session: Session) -> Iterator[Part]:
-    """Yield a part with other widths of its features: a large one, and those around the constants of the code, which
-    its results have then, or its inputs.
+    """Yield a part with other widths of its features: a large one, and those around the constants of the code.
 
-    What is as wide, and then also what is a multiple or a fraction of it, becomes as much wider.
+    The widths around constants are tried for the inputs and for the results. Sizes that equal the width change
+    with it; where the original does not take that, sizes that are a multiple or a fraction of it change in
+    proportion.
     """
-    around = [size + step for size in constants.sizes for step in (0, -1, 1)]
-    results = _widths_of_results(part, session) if around else []
+    sizes_around = [size + step for size in constants.sizes for step in (0, -1, 1)]
+    result_widths = _result_widths(part, session) if sizes_around else []
     for width in _widths(part):
-        wide = width * (WIDE // width + 1 + (WIDE // width) % 2)
-        by_result = [size * width // result for size in around for result in results if size * width % result == 0]
-        for target in list(dict.fromkeys((wide, *by_result, *around)))[:_TARGETS]:
+        large_width = width * (WIDE // width + 1 + (WIDE // width) % 2)
+        widths_for_results = [
+            size * width // result_width
+            for size in sizes_around
+            for result_width in result_widths
+            if size * width % result_width == 0
+        ]
+        for target in list(dict.fromkeys((large_width, *widths_for_results, *sizes_around)))[:_TARGETS]:
             if session.ledger.late():
                 return
             if target == width:
                 continue
-            choices = [{width: target}, _proportional(part, width, target)]
-            affordable = [sizes for sizes in choices if all(is_affordable(call, sizes) for call in part.calls)]
-            ways = [(sizes, features) for sizes in affordable for features in (False, True)]
-            scaled = [_with_sizes(part, sizes, features) for sizes, features in ways]
-            accepted = next((other for other in scaled if _is_small(other, session) and accepts(other, session)), None)
+            size_choices = [{width: target}, _proportional_sizes(part, width, target)]
+            affordable = [sizes for sizes in size_choices if all(is_affordable(call, sizes) for call in part.calls)]
+            choices_with_features = [(sizes, features) for sizes in affordable for features in (False, True)]
+            scaled_parts = [_resize_part(part, sizes, features) for sizes, features in choices_with_features]
+            accepted = next(
+                (
+                    scaled_part
+                    for scaled_part in scaled_parts
+                    if _is_small(scaled_part, session) and accepts(scaled_part, session)
+                ),
+                None,
+            )
             if accepted is not None:
                 yield accepted
 
 
 def _widths(part: Part) -> list[int]:
-    """Return the last dimensions of floating inputs that an argument of the constructor also has."""
-    given = set(_sizes(part).values())
-    wide = [tensor for call in part.calls for tensor in tensors(call) if _is_wide(tensor)]
-    widths = dict.fromkeys(dim for tensor in wide for dim in (tensor.shape[-1], tensor.shape[1]))
-    return [width for width in widths if width in given and width >= tiny.NARROWEST][:_WIDTHS]
+    """Return the last and second dimensions of floating point inputs that an argument of the constructor also has."""
+    argument_sizes = set(_integer_arguments(part).values())
+    feature_tensors = [tensor for call in part.calls for tensor in tensors(call) if _has_features(tensor)]
+    widths = dict.fromkeys(dim for tensor in feature_tensors for dim in (tensor.shape[-1], tensor.shape[1]))
+    return [width for width in widths if width in argument_sizes and width >= tiny.NARROWEST][:_WIDTHS]
 
 
-def _widths_of_results(part: Part, session: Session) -> list[int]:
-    """Return the last dimensions of what the original of a part returns; none where it does not run."""
+def _result_widths(part: Part, session: Session) -> list[int]:
+    """Return the last dimensions of the results of a part's original; [] where it does not run."""
     try:
-        model = in_mode(seeded(0, part.build, session.original), False)
+        model = in_mode(build_seeded(0, part.build, session.original), False)
         outcome = execute(Target(model), part.calls[-1], Plan(gradients=False))
     except Exception:  # noqa: BLE001 - arbitrary constructors; then it has no results
         return []
-    tensors = [value for value in outcome.outputs.values() if _is_wide(value)]
+    tensors = [value for value in outcome.outputs.values() if _has_features(value)]
     return list(dict.fromkeys(tensor.shape[-1] for tensor in tensors if tensor.shape[-1] > 0))[:_WIDTHS]
 
 
-def _is_wide(tensor: Any) -> bool:
+def _has_features(tensor: Any) -> bool:
+    """Return whether a tensor of real numbers has two dimensions or more and is no mask."""
     return bool(tensor.is_floating_point() and tensor.dim() > 1 and not is_mask(tensor))
 
 
-def _sizes(part: Part) -> dict[str, int]:
-    """Return the whole numbers among the arguments of a part's constructor, fields of configurations included."""
-    found: dict[str, int] = {}
+def _integer_arguments(part: Part) -> dict[str, int]:
+    """Return by name the integers among the arguments of a part's constructor, fields of configurations included."""
+    integer_by_name: dict[str, int] = {}
     for name, value in part.arguments.items():
         fields = fields_of(value) if is_config(value) else {name: value}
-        found.update((key, number) for key, number in fields.items() if type(number) is int)
-    return found
+        integer_by_name.update((field, number) for field, number in fields.items() if type(number) is int)
+    return integer_by_name
 
 
-def _proportional(part: Part, width: int, target: int) -> dict[int, int]:
-    """Return the new sizes of whatever is as wide, or a multiple or fraction of that."""
-    named = {number for name, number in _sizes(part).items() if tiny.is_size(name) and number >= tiny.NARROWEST}
-    related = {number for number in named if number % width == 0 or width % number == 0}
-    return {number: number * target // width for number in related | {width} if number * target % width == 0}
+def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
+    """Return the new sizes, by old size, of the width and of the sizes that are a multiple or a fraction of it."""
+    named_sizes = {
+        number for name, number in _integer_arguments(part).items() if tiny.is_size(name) and number >= tiny.NARROWEST
+    }
+    related_sizes = {number for number in named_sizes if number % width == 0 or width % number == 0}
+    return {number: number * target // width for number in related_sizes | {width} if number * target % width == 0}
 
 
-def _with_sizes(part: Part, sizes: dict[int, int], features: bool) -> Part:
-    arguments = {name: _resized(name, value, sizes) for name, value in part.arguments.items()}
+def _resize_part(part: Part, sizes: dict[int, int], features: bool) -> Part:
+    """Return a part with other sizes in its constructor's arguments and its calls."""
+    arguments = {name: _resize_argument(name, value, sizes) for name, value in part.arguments.items()}
     return with_calls(replace(part, arguments=arguments), lambda call: with_sizes(call, sizes, features=features))
 
 
-def _resized(name: str, value: Any, sizes: dict[int, int]) -> Any:
+def _resize_argument(name: str, value: Any, sizes: dict[int, int]) -> Any:
+    """Return an argument with other sizes, in the fields of a configuration too."""
     if is_config(value):
-        fields = {key: number for key, number in fields_of(value).items() if type(number) is int and number in sizes}
-        return with_fields(value, {key: sizes[number] for key, number in fields.items()})
+        fields = {
+            field: number for field, number in fields_of(value).items() if type(number) is int and number in sizes
+        }
+        return with_fields(value, {field: sizes[number] for field, number in fields.items()})
     return sizes.get(value, value) if type(value) is int else value
 
 
 def _is_small(part: Part, session: Session) -> bool:
-    """Whether the original of a part has not too many parameters; they are counted without being allocated."""
+    """Return whether the original of a part has at most _LARGEST parameters, counted without allocating them."""
     try:
         with torch.device("meta"):
             model = part.build(session.original)

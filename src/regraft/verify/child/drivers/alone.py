@@ -1,4 +1,4 @@
-"""Build a class of the file by itself: from what a model gives its constructor, or from other values."""
+"""Build a class of the file by itself: from the arguments that a model gives its constructor, or from other values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from torch import nn
 
 from regraft.verify.child import tree
 from regraft.verify.child.drivers.base import Subject
-from regraft.verify.child.load import plain
+from regraft.verify.child.load import plain_module_name
 from regraft.verify.child.record import recording
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, in_mode, seeded
-from regraft.verify.child.tree import Call, ModuleRef, at_home, map_leaves
+from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.tree import Call, ModuleRef, adopt_classes, map_leaves
 
-PARTS = 2  # instances of one definition that are built by themselves
+PARTS = 2  # the most instances of one definition that are built by themselves
 Arguments = Mapping[str, Any]
 
 
@@ -37,15 +37,16 @@ class Part:
     calls: tuple[Call, ...]
 
     def build(self, module: ModuleType) -> Any:
-        given = {name: _own(copy.deepcopy(value), module) for name, value in self.arguments.items()}
-        return getattr(module, self.cls)(**given)
+        """Build the instance from the classes of one version of the file."""
+        arguments = {name: _in_version(copy.deepcopy(value), module) for name, value in self.arguments.items()}
+        return getattr(module, self.cls)(**arguments)
 
-    def subject(self, what: str) -> Subject:
-        """Return the part as a model that is compared once."""
+    def subject(self, description: str) -> Subject:
+        """Return the part as a model that is compared once; `description` becomes part of its name."""
         calls = self.calls
         return Subject(
-            f"{self.cls} alone, {what}", "alone", self.build, lambda seed: calls, _recipe(self.cls, self.arguments),
-            light=True, once=True,
+            f"{self.cls} alone, {description}", "alone", self.build, lambda seed: calls,
+            _recipe(self.cls, self.arguments), light=True, once=True,
         )  # fmt: skip
 
 
@@ -58,36 +59,36 @@ class Parts:
 
 
 def parts_of(subject: Subject, session: Session) -> Parts:
-    """Build a subject's original model and run it, and note how instances of changed classes are built and called."""
-    found = Parts()
-    owners = _changed_classes(session)
-    if not owners:
-        return found
-    noted: dict[int, tuple[Any, Arguments]] = {}
+    """Build a subject's original model and run it; return how instances of changed classes are built and called."""
+    parts = Parts()
+    names_by_class = _changed_classes(session)
+    if not names_by_class:
+        return parts
+    construction_by_id: dict[int, tuple[Any, Arguments]] = {}
     with ExitStack() as stack:
-        for cls in owners:
-            stack.enter_context(mock.patch.object(cls, "__init__", _noting(cls, noted)))
-        model = in_mode(seeded(0, subject.build, session.original), False)
+        for cls in names_by_class:
+            stack.enter_context(mock.patch.object(cls, "__init__", _noting_constructor(cls, construction_by_id)))
+        model = in_mode(build_seeded(0, subject.build, session.original), False)
     calls = _calls_by_path(model, subject, session)
-    seen: set[str] = set()
+    keys: set[str] = set()
     for path, module in model.named_modules():
-        known, arguments = noted.get(id(module), (None, {}))
-        if known is not module:
+        instance, arguments = construction_by_id.get(id(module), (None, {}))
+        if instance is not module:
             continue
-        for definition in owners[type(module)]:
-            found.built.append((definition, arguments))
-            key = f"{definition} {type(module).__name__} {sorted(arguments)} {_shown(arguments)}"
-            mine = [part for part in found.parts if part.definition == definition]
-            if calls.get(path) and key not in seen and len(mine) < PARTS and _may_be_copied(arguments):
-                seen.add(key)
-                found.parts.append(Part(definition, type(module).__name__, arguments, tuple(calls[path])))
-    return found
+        for definition in names_by_class[type(module)]:
+            parts.built.append((definition, arguments))
+            key = f"{definition} {type(module).__name__} {sorted(arguments)} {_show_arguments(arguments)}"
+            parts_of_definition = [part for part in parts.parts if part.definition == definition]
+            if calls.get(path) and key not in keys and len(parts_of_definition) < PARTS and _can_be_copied(arguments):
+                keys.add(key)
+                parts.parts.append(Part(definition, type(module).__name__, arguments, tuple(calls[path])))
+    return parts
 
 
 def accepts(part: Part, session: Session) -> bool:
-    """Whether the original of a part is built, and runs on all its calls in evaluation and in training."""
+    """Return whether the original of a part is built, and runs on all its calls in evaluation and in training."""
     try:
-        model = seeded(0, part.build, session.original)
+        model = build_seeded(0, part.build, session.original)
         targets = [(Target(in_mode(model, training)), call) for training in (True, False) for call in part.calls]
         return all(execute(target, call, Plan(gradients=False)).error is None for target, call in targets)
     except Exception:  # noqa: BLE001 - arbitrary constructors with values that nobody chose; they refuse them
@@ -95,7 +96,7 @@ def accepts(part: Part, session: Session) -> bool:
 
 
 def is_config(value: Any) -> bool:
-    """Whether an argument holds the fields of a configuration."""
+    """Return whether an argument holds the fields of a configuration."""
     return isinstance(value, SimpleNamespace) or (hasattr(value, "to_dict") and not isinstance(value, type))
 
 
@@ -105,55 +106,65 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 
 def with_fields(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other fields, those of nested configurations included."""
+    """Return a copy of a configuration with other values of fields, those of nested configurations included."""
     changed = copy.deepcopy(config)
     for name, value in override.items():
-        inner, new = getattr(changed, name, None), value
-        if isinstance(value, Mapping) and inner is not None and is_config(inner):
-            before = fields_of(inner)
-            new = with_fields(inner, {key: other for key, other in value.items() if other != before.get(key)})
+        nested, new_value = getattr(changed, name, None), value
+        if isinstance(value, Mapping) and nested is not None and is_config(nested):
+            old_fields = fields_of(nested)
+            new_value = with_fields(
+                nested,
+                {
+                    nested_name: nested_value
+                    for nested_name, nested_value in value.items()
+                    if nested_value != old_fields.get(nested_name)
+                },
+            )
         try:
-            setattr(changed, name, new)
+            setattr(changed, name, new_value)
         except Exception:  # noqa: BLE001 - a configuration that checks what it is given; the class may take more
-            vars(changed)[name] = new
+            vars(changed)[name] = new_value
     return changed
 
 
 def with_calls(part: Part, change: Callable[[Call], Call]) -> Part:
+    """Return the part with each of its calls changed."""
     return replace(part, calls=tuple(map(change, part.calls)))
 
 
 def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
-    """Return the classes of the file that are changed or inherit from a changed one, with the names of these."""
-    own = {name: getattr(session.original, name, None) for name in session.ledger.open()}
-    changed = {name: cls for name, cls in own.items() if isinstance(cls, type) and issubclass(cls, nn.Module)}
-    found: dict[type, tuple[str, ...]] = {}
+    """Return the file's classes that are changed or inherit from changed ones, with the names of the changed ones."""
+    values = {name: getattr(session.original, name, None) for name in session.ledger.open()}
+    changed = {name: cls for name, cls in values.items() if isinstance(cls, type) and issubclass(cls, nn.Module)}
+    names_by_class: dict[type, tuple[str, ...]] = {}
     for cls in tuple(vars(session.original).values()):
         if isinstance(cls, type) and cls.__module__ == session.original.__name__:
             names = tuple(name for name, base in changed.items() if issubclass(cls, base))
             if names:
-                found[cls] = names
-    return found
+                names_by_class[cls] = names
+    return names_by_class
 
 
-def _noting(cls: type, noted: dict[int, tuple[Any, Arguments]]) -> Any:
-    """Return a constructor that notes the arguments of the instances of that very class."""
+def _noting_constructor(cls: type, construction_by_id: dict[int, tuple[Any, Arguments]]) -> Any:
+    """Return a constructor that notes, by id, the instances of exactly that class and their arguments."""
     init: Any = vars(cls).get("__init__", getattr(cls, "__init__"))  # noqa: B009 - mypy: unsound on an instance
     signature = inspect.signature(init)
 
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         if type(self) is cls:
-            given = _bound(signature, self, args, kwargs)
-            if given is not None:
-                noted[id(self)] = self, given
+            arguments = _bound_arguments(signature, self, args, kwargs)
+            if arguments is not None:
+                construction_by_id[id(self)] = self, arguments
         init(self, *args, **kwargs)
 
     return __init__
 
 
-def _bound(signature: inspect.Signature, owner: Any, args: tuple[Any, ...], kwargs: Arguments) -> Arguments | None:
-    """Return copies of arguments by name, defaults included; None where some have no name."""
+def _bound_arguments(
+    signature: inspect.Signature, owner: Any, args: tuple[Any, ...], kwargs: Arguments
+) -> Arguments | None:
+    """Return copies of arguments by name, defaults included; None where they do not bind or some have no name."""
     try:
         bound = signature.bind(owner, *args, **kwargs)
     except TypeError:
@@ -168,47 +179,58 @@ def _bound(signature: inspect.Signature, owner: Any, args: tuple[Any, ...], kwar
     return {name: tree.duplicate(value) for name, value in values.items()}
 
 
-def _may_be_copied(arguments: Arguments) -> bool:
-    """Whether the arguments hold no part of a model: such a part would be of one version only."""
+def _can_be_copied(arguments: Arguments) -> bool:
+    """Return whether the arguments contain no module or tensor, which would belong to one version only."""
     return not any(isinstance(value, nn.Module | torch.Tensor) for value in _leaves(dict(arguments)))
 
 
 def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, list[Call]]:
+    """Return the calls that the parts of a model get in its last call, by path."""
     calls: dict[str, list[Call]] = {}
     with recording(session.original, session.ledger.open(), model) as recorder:
         for call in subject.calls(0)[-1:]:
             with session.ledger.step("original", "", f"run {subject.name}"):
                 execute(Target(model, scope=session.original), call, Plan(gradients=False))
-    for entry in recorder.found:
-        if entry.path is not None and not _refers(entry.call):
+    for entry in recorder.calls:
+        if entry.path is not None and not _has_module_reference(entry.call):
             calls.setdefault(entry.path, []).append(entry.call)
     return calls
 
 
-def _refers(call: Call) -> bool:
+def _has_module_reference(call: Call) -> bool:
+    """Return whether a call refers to modules of the model."""
     return any(isinstance(leaf, ModuleRef) for leaf in _leaves((call.args, dict(call.kwargs))))
 
 
 def _leaves(value: Any) -> list[Any]:
+    """Return the leaves of a nested structure in order."""
     leaves: list[Any] = []
     map_leaves(value, leaves.append)
     return leaves
 
 
-def _own(value: Any, module: ModuleType) -> Any:
-    """Return an argument for the version of the file that `module` is: its own classes and functions."""
+def _in_version(value: Any, module: ModuleType) -> Any:
+    """Return an argument with the classes and functions of one version of the file in the place of the other's."""
     if isinstance(value, type | FunctionType):
-        mine = getattr(module, value.__name__, None)
-        return mine if mine is not None and plain(value.__module__) == plain(module.__name__) else value
-    return at_home(value, module)
+        own_value = getattr(module, value.__name__, None)
+        return (
+            own_value
+            if own_value is not None and plain_module_name(value.__module__) == plain_module_name(module.__name__)
+            else value
+        )
+    return adopt_classes(value, module)
 
 
-def _shown(arguments: Arguments) -> str:
+def _show_arguments(arguments: Arguments) -> str:
+    """Return a text that is the same for equal arguments."""
     return " ".join(str(fields_of(value)) if is_config(value) else repr(value) for value in arguments.values())
 
 
 def _recipe(cls: str, arguments: Arguments) -> dict[str, Any]:
-    """How a reproducer builds the class: plain values, configurations, and classes and functions by their place."""
+    """Return the description from which a reproducer builds the class.
+
+    It has plain values, configurations, and classes and functions by module and name.
+    """
     configs = {name: value for name, value in arguments.items() if is_config(value)}
     named = {name: value for name, value in arguments.items() if isinstance(value, type | FunctionType)}
     return {
@@ -221,6 +243,7 @@ def _recipe(cls: str, arguments: Arguments) -> dict[str, Any]:
 
 
 def _config_recipe(config: Any) -> list[Any]:
+    """Return the module, the class name and the fields of a configuration."""
     if isinstance(config, SimpleNamespace):
         return ["types", "SimpleNamespace", vars(config)]
     return [type(config).__module__, type(config).__name__, config.to_dict()]

@@ -1,4 +1,4 @@
-"""What every driver hands over: one way to bring changed definitions to life."""
+"""The subject that every driver yields: a model with calls, which brings changed definitions to life."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Subject:
     """A model that either version of the file can build, and calls for it, smallest first.
 
     `recipe` says in JSON how a reproducer builds the same model. `light` subjects are compared without perturbed
-    inputs: they are run for the lines that they reach. What is compared `once` takes one seed and so many number
-    formats as `formats` says.
-    `varied(session, words)` yields the subject built with other values, named `fields`, where `words` name them.
+    inputs: they are run for the lines that they reach. A subject that is compared `once` takes one seed and as many
+    number formats as `formats` says. `varied(session, words)` yields the subject built with other values of the fields
+    whose names are in `words`; the names of those fields are the `fields` of the yielded subject.
     """
 
     name: str
@@ -35,8 +35,8 @@ class Subject:
     fields: tuple[str, ...] = ()
 
 
-def guarded(candidates: Iterator[T], ledger: Ledger, name: str) -> Iterator[T]:
-    """Pass candidates on; what raises ends these candidates, with its reason recorded, and not those after them."""
+def yield_until_error(candidates: Iterator[T], ledger: Ledger, name: str) -> Iterator[T]:
+    """Yield candidates until one raises; the error is recorded as a reason to skip, and the caller goes on."""
     while True:
         try:
             candidate = next(candidates)

@@ -17,22 +17,24 @@ import torch
 from regraft.verify.child.drivers import fit, inputs, repair, tiny, vary
 from regraft.verify.child.drivers.slots import Spec
 from regraft.verify.child.drivers.where import statements
-from regraft.verify.child.replay import bare
-from regraft.verify.child.session import Session, in_mode, seeded
-from regraft.verify.child.tree import at_home
+from regraft.verify.child.replay import drop_traceback
+from regraft.verify.child.session import Session, build_seeded, in_mode
+from regraft.verify.child.tree import adopt_classes
 
 REPAIR_SECONDS = 12.0
 LARGEST = 26_000_000
 EAGER = "eager"
 _SET = re.compile(r"\s*self\.(\w+) = ")
-BUILDING, TOO_LARGE, RUNNING, DONE = 1, 2, 3, 4  # stages of a trial; 0 is the configuration itself
+BUILDING, TOO_LARGE, RUNNING, DONE = 1, 2, 3, 4  # stages of a trial; 0 is the construction of the configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A configuration, how far it led (too large, building, running; then a measure), and the error at its end.
+    """A configuration, the progress that it led to (a stage, then a measure within it), and the error at its end.
 
-    `searched` says that a model which takes no inputs was searched for them.
+    `values` is the configuration as a dictionary. `config`, `model` and `accepted`, the inputs that were found,
+    are None where the trial ended before. `searched` tells that a search for the inputs was made, not only a few
+    guesses.
     """
 
     values: Mapping[str, Any]
@@ -41,116 +43,131 @@ class Trial:
     error: BaseException | None
     config: Any = None
     model: Any = None
-    found: inputs.Found | None = None
+    accepted: inputs.AcceptedInputs | None = None
     searched: bool = False
 
     @property
     def furthest(self) -> repair.Attempt | None:
-        """The run of a model that takes no inputs which came furthest."""
+        """The attempt that came furthest of a model that takes no inputs; None for other trials."""
         return self.error.furthest if isinstance(self.error, inputs.NoInputs) else None
 
 
 def attempt(
-    what: str, cls: str, config_class: Any, values: Mapping[str, Any], session: Session, *, attention: str = EAGER,
-    seconds: float = 0.0, first: Spec | None = None,
+    description: str, cls: str, config_class: Any, values: Mapping[str, Any], session: Session, *,
+    attention: str = EAGER, seconds: float = 0.0, first_spec: Spec | None = None,
 ) -> Trial:  # fmt: skip
-    """Build the original from a configuration and look for inputs; what fails on the way is the trial's error."""
-    if what in session.ledger.avoided:
-        return Trial(values, attention, (0, 0), RuntimeError(f"{what}: left out, it ended the process before"))
+    """Build the original from a configuration and look for inputs; an error on the way is stored in the trial.
+
+    `first_spec` is tried before all other inputs; with 0 `seconds` only a few guesses of inputs are tried.
+    """
+    if description in session.ledger.avoided:
+        return Trial(values, attention, (0, 0), RuntimeError(f"{description}: left out, it ended the process before"))
     stage, counter = 0, repair.Counter()
     config = model = None
-    with session.ledger.step("original", "", what):
+    with session.ledger.step("original", "", description):
         try:
             with counter:
                 config = make_config(config_class, values, attention)
                 stage = BUILDING
                 refuse_large(builder(cls, config), session.original)
-                model = in_mode(seeded(0, builder(cls, config), session.original), False)
-            found = inputs.find(model, seconds=seconds, first=first)
+                model = in_mode(build_seeded(0, builder(cls, config), session.original), False)
+            accepted = inputs.find(model, seconds=seconds, first_spec=first_spec)
         except inputs.NoInputs as error:
             progress = (RUNNING, error.furthest.progress)
-            return Trial(values, attention, progress, bare(error), config, model, searched=seconds > 0)
+            return Trial(values, attention, progress, drop_traceback(error), config, model, searched=seconds > 0)
         except _TooLarge as error:
-            return Trial(values, attention, (TOO_LARGE, -error.count), bare(error), config)
+            return Trial(values, attention, (TOO_LARGE, -error.count), drop_traceback(error), config)
         except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
-            return Trial(values, attention, (stage, counter.count), bare(error), config)
-        return Trial(values, attention, (DONE, 0), None, config, model, found)
+            return Trial(values, attention, (stage, counter.count), drop_traceback(error), config)
+        return Trial(values, attention, (DONE, 0), None, config, model, accepted)
 
 
-def quickly(cls: str, config_class: Any, original: Mapping[str, Any], session: Session) -> Trial:
+def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session: Session) -> Trial:
     """Try the configuration shrunk by each scale; return the first trial that works, or the one that came furthest."""
     best = None
     for scale in tiny.SCALES:
         trial = attempt(f"bring up {cls}", cls, config_class, tiny.shrink(original, scale), session)
         if trial.error is None:
             return trial
-        worth = _much_further if scale.image == tiny.WIDEST else _further
-        best = trial if best is None or worth(trial, best) else best
+        is_better = _is_much_further if scale.image == tiny.WIDEST else _is_further
+        best = trial if best is None or is_better(trial, best) else best
     assert best is not None
     return best
 
 
-def _further(trial: Trial, best: Trial) -> bool:
-    """Whether a trial came further; one that is too large leads nowhere while smaller ones can be repaired."""
+def _is_further(trial: Trial, best: Trial) -> bool:
+    """Return whether a trial came further; too large a model is no progress while smaller ones can be repaired."""
     return trial.progress > best.progress and trial.progress[0] != TOO_LARGE
 
 
-def _much_further(trial: Trial, best: Trial) -> bool:
-    """Whether inputs of full size are worth it: a few operations more before the same error are not."""
+def _is_much_further(trial: Trial, best: Trial) -> bool:
+    """Return whether inputs of full size pay off: a few more operations before the same error do not count."""
     (stage, count), (best_stage, best_count) = trial.progress, best.progress
-    return _further(trial, best) and (stage > best_stage or count > best_count + best_count // 5)
+    return _is_further(trial, best) and (stage > best_stage or count > best_count + best_count // 5)
 
 
-def repaired(
+def repair_trial(
     cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session, choices: vary.Choices
 ) -> Trial:
-    """Repair a configuration, or the inputs for it, as long as each repair leads further."""
+    """Repair a configuration, or the inputs for it, as long as each repair leads further; return the last trial."""
     deadline = session.ledger.share(REPAIR_SECONDS)
     while best.error is not None and time.process_time() < deadline and not session.ledger.late():
-        last = best.furthest.error if best.furthest is not None else best.error
-        assert last is not None
-        line = raising(last, session.original, config_class)
-        repairs = fit.repairs(original, best.values, brief(last, 2000), line, choices)
-        better = next(_better(cls, config_class, best, repairs, session, deadline), None)
-        if better is None:
+        error = best.furthest.error if best.furthest is not None else best.error
+        assert error is not None
+        line = raising_statements(error, session.original, config_class)
+        repairs = fit.repairs(original, best.values, brief(error, 2000), line, choices)
+        better_trial = next(_better_trials(cls, config_class, best, repairs, session, deadline), None)
+        if better_trial is None:
             return best
-        best = better
+        best = better_trial
     return best
 
 
-def _better(
+def _better_trials(
     cls: str, config_class: Any, best: Trial, repairs: Iterator[dict[str, Any]], session: Session, deadline: float
 ) -> Iterator[Trial]:
-    """Yield trials that lead further than the best so far: with inputs searched for, then with other values."""
+    """Yield trials that lead further than the best so far: with inputs searched for, and with other values."""
     search = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING and not best.searched else []
-    others = ((values, 0.0) for values in repairs)
-    first = best.furthest.spec if best.furthest is not None else None
+    changes = ((values, 0.0) for values in repairs)
+    first_spec = best.furthest.spec if best.furthest is not None else None
     # other inputs do not help where the error says so, or where layers do not fit each other
-    blamed = "config" in str(best.error) or (best.furthest is not None and repair.unlike_layers(best.furthest))
-    for values, seconds in itertools.chain(others, search) if blamed else itertools.chain(search, others):
+    is_values_fault = "config" in str(best.error) or (
+        best.furthest is not None and repair.unlike_layers(best.furthest)
+    )
+    for values, seconds in itertools.chain(changes, search) if is_values_fault else itertools.chain(search, changes):
         if time.process_time() > deadline:
             return
-        trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds, first=first)
+        trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds, first_spec=first_spec)
         if trial.progress > best.progress:
             yield trial
 
 
-def raising(error: BaseException, module: ModuleType, config_class: Any = None) -> str:
-    """The innermost statement of a file that an error came through, "" where it came through none of it.
+def raising_statements(error: BaseException, module: ModuleType, config_class: Any = None) -> str:
+    """Return the innermost statement of a file that an error came through, "" where it came through none of it.
 
-    With it come the statements that set the attributes it reads, and the names that a configuration has for others.
+    The statements that set the attributes which it reads are added, and the names that the configuration has for
+    attributes which are aliases.
     """
     text = next((text for filename, text in statements(error, conditions=True) if filename == module.__file__), "")
-    read = set(re.findall(r"self\.(\w+)", text))
+    attributes = set(re.findall(r"self\.(\w+)", text))
     lines = linecache.getlines(module.__file__ or "")
-    text = "".join([text, *(one for one in lines if (found := _SET.match(one)) and found[1] in read)])
-    kinds = (config_class, *getattr(config_class, "sub_configs", {}).values())
-    aliases = [pair for kind in kinds for pair in getattr(kind, "attribute_map", {}).items()]
+    text = "".join(
+        [
+            text,
+            *(
+                source_line
+                for source_line in lines
+                if (assignment := _SET.match(source_line)) and assignment[1] in attributes
+            ),
+        ]
+    )
+    classes = (config_class, *getattr(config_class, "sub_configs", {}).values())
+    aliases = [pair for cls in classes for pair in getattr(cls, "attribute_map", {}).items()]
     return " ".join([text, *(name for alias, name in aliases if re.search(rf"\b{alias}\b", text))])
 
 
 class _TooLarge(ValueError):
-    """The model would not be small."""
+    """The error for a model that has too many parameters."""
 
     def __init__(self, count: int) -> None:
         super().__init__(f"it still has {count:,} parameters when its configuration is shrunk")
@@ -158,11 +175,12 @@ class _TooLarge(ValueError):
 
 
 def brief(error: BaseException | None, length: int = 200) -> str:
+    """Return an error's class and the beginning of its message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:length]}"
 
 
 def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None:
-    """Raise _TooLarge for a model that would not be small; it is counted without being allocated."""
+    """Raise _TooLarge for a model of more than LARGEST parameters; they are counted without being allocated."""
     try:
         with torch.device("meta"):
             model = build(module)
@@ -174,10 +192,12 @@ def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None
 
 
 def builder(cls: str, config: Any) -> Callable[[ModuleType], Any]:
-    return lambda module: getattr(module, cls)(at_home(copy.deepcopy(config), module))
+    """Return a function that builds a class of either version from a copy of a configuration."""
+    return lambda module: getattr(module, cls)(adopt_classes(copy.deepcopy(config), module))
 
 
 def make_config(config_class: Any, values: Mapping[str, Any], attention: str) -> Any:
+    """Return a configuration of a class with some values and an attention implementation."""
     config = config_class.from_dict(copy.deepcopy(dict(values)))
     config._attn_implementation = attention
     config._experts_implementation = EAGER  # so that the code of the file runs

@@ -1,7 +1,8 @@
-"""What the functions of a file that build its models give the classes: `def resnet18(**kwargs) -> ResNet`.
+"""Find functions of a file that build its models, and the values that they give the classes.
 
-Such a function is called while the constructor of the class only notes its arguments. So nothing is built, and what
-is known of the class are values that somebody chose for it, instead of guesses from names.
+Such a function, as `def resnet18(**kwargs) -> ResNet`, is called while the constructor of the class only notes
+its arguments. So nothing is built, and the values for the class are ones that somebody chose for it, instead of
+guesses from names.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from unittest import mock
 
 from torch import nn
 
-from regraft.verify.child.drivers.base import guarded
+from regraft.verify.child.drivers.base import yield_until_error
 from regraft.verify.child.ledger import Ledger
 
-# Functions of one class that are tried: a file may have a hundred, which differ in sizes.
+# The most functions of one class that are tried: a file may have a hundred, which differ in sizes.
 EACH = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """A function of the file, the class that it builds, and the plain ones among what it gives its constructor.
+    """A function of the file, the class that it builds, and the plain values that it gives the constructor.
 
-    `takes` are the keywords that the function has; None where it takes any.
+    `takes` are the keywords that the function accepts; None where it accepts any.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Builder:
     takes: frozenset[str] | None
 
     def overrides(self, small: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function has to be given so that the constructor gets these values."""
+        """Return the arguments that the function needs so that the constructor gets the values of `small`."""
         return {
             key: value
             for key, value in small.items()
@@ -47,7 +48,7 @@ class Builder:
 
 
 class _Noted(BaseException):
-    """Ends a function where it builds its class; not an Exception, which it might handle."""
+    """Raised to end a function where it builds its class; it is no Exception, since the function might handle one."""
 
     def __init__(self, cls: type, values: dict[str, Any]) -> None:
         super().__init__()
@@ -56,53 +57,71 @@ class _Noted(BaseException):
 
 def builders(module: ModuleType, ledger: Ledger) -> Iterator[Builder]:
     """Yield the functions that need no argument and return a model of the file, a few for each class."""
-    every = dict(vars(module))
-    own = {name: value for name, value in every.items() if _is_own(value, type, module)}
-    classes = {name: value for name, value in own.items() if issubclass(value, nn.Module)}
-    count: dict[type, int] = {}
-    for name, function in every.items():
+    attributes = dict(vars(module))
+    own_classes = {name: value for name, value in attributes.items() if _is_own(value, type, module)}
+    classes = {name: value for name, value in own_classes.items() if issubclass(value, nn.Module)}
+    count_by_class: dict[type, int] = {}
+    for name, function in attributes.items():
         if _is_own(function, FunctionType, module):
-            yield from guarded(_builders_of(name, function, classes, count), ledger, f"{name} (builders)")
+            yield from yield_until_error(
+                _builders_of(name, function, classes, count_by_class), ledger, f"{name} (builders)"
+            )
 
 
 def _builders_of(
-    name: str, function: FunctionType, classes: Mapping[str, type], count: dict[type, int]
+    name: str, function: FunctionType, classes: Mapping[str, type], count_by_class: dict[type, int]
 ) -> Iterator[Builder]:
-    """Yield a function that builds a model of one of the classes, unless `count` has enough of that class."""
-    if not _needs_nothing(function):
+    """Yield a function that builds a model of one of the classes, unless there are enough functions of that class."""
+    if not _has_all_defaults(function):
         return
-    returned = _returned(function, frozenset())
-    wanted = [value for one, value in classes.items() if one in returned]
-    wanted += [value for value in classes.values() if issubclass(value, tuple(wanted)) and value not in wanted]
-    if not wanted or all(count.get(one, 0) >= EACH for one in wanted):
+    returned_names = _returned_names(function, frozenset())
+    built_classes = [value for class_name, value in classes.items() if class_name in returned_names]
+    built_classes += [
+        value for value in classes.values() if issubclass(value, tuple(built_classes)) and value not in built_classes
+    ]
+    if not built_classes or all(count_by_class.get(cls, 0) >= EACH for cls in built_classes):
         return
-    noted = _given(function, wanted)
-    if noted is not None and count.get(noted.cls, 0) < EACH:
-        count[noted.cls] = count.get(noted.cls, 0) + 1
+    construction = _first_construction(function, built_classes)
+    if construction is not None and count_by_class.get(construction.cls, 0) < EACH:
+        count_by_class[construction.cls] = count_by_class.get(construction.cls, 0) + 1
         keywords = inspect.signature(function).parameters.values()
-        some = any(one.kind is one.VAR_KEYWORD for one in keywords)
-        yield Builder(name, noted.cls, noted.values, None if some else frozenset(one.name for one in keywords))
+        takes_any = any(keyword.kind is keyword.VAR_KEYWORD for keyword in keywords)
+        yield Builder(
+            name,
+            construction.cls,
+            construction.values,
+            None if takes_any else frozenset(keyword.name for keyword in keywords),
+        )
 
 
 def _is_own(value: Any, kind: type, module: ModuleType) -> bool:
+    """Return whether a value is of a kind and defined in a module."""
     return isinstance(value, kind) and getattr(value, "__module__", "") == module.__name__
 
 
-def _needs_nothing(function: FunctionType) -> bool:
-    """Whether it can be called without arguments."""
-    named = (one for one in inspect.signature(function).parameters.values() if one.kind < one.VAR_KEYWORD)
-    return all(one.default is not one.empty or one.kind is one.VAR_POSITIONAL for one in named)
+def _has_all_defaults(function: FunctionType) -> bool:
+    """Return whether a function can be called without arguments."""
+    parameters = (
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind < parameter.VAR_KEYWORD
+    )
+    return all(
+        parameter.default is not parameter.empty or parameter.kind is parameter.VAR_POSITIONAL
+        for parameter in parameters
+    )
 
 
-def _returned(function: FunctionType, visited: frozenset[str]) -> set[str]:
-    """Return the names of the classes that a function says it returns, or else of what its results are made with.
+def _returned_names(function: FunctionType, visited: frozenset[str]) -> set[str]:
+    """Return the names of the classes that a function is annotated to return, or else of what builds its results.
 
-    That is: what it calls for a result, what such a call is given by its name (`build(Model, ...)`), and what other
-    functions of the file return that are called for it; `visited` are those whose results are asked for already.
+    These are the functions and classes that it calls for a result, the names that such a call gets as arguments
+    (`build(Model, ...)`), and the names that other functions of the file return which are called for a result;
+    `visited` are the functions that were already looked up.
     """
-    note = function.__annotations__.get("return")
-    if note is not None:
-        return {note.rpartition(".")[2] if isinstance(note, str) else getattr(note, "__name__", "")}
+    annotation = function.__annotations__.get("return")
+    if annotation is not None:
+        return {annotation.rpartition(".")[2] if isinstance(annotation, str) else getattr(annotation, "__name__", "")}
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError):
@@ -120,15 +139,18 @@ def _returned(function: FunctionType, visited: frozenset[str]) -> set[str]:
     for name in names - visited:
         helper = function.__globals__.get(name)
         if isinstance(helper, FunctionType) and helper.__module__ == function.__module__:
-            names = names | _returned(helper, visited | names)
+            names = names | _returned_names(helper, visited | names)
     return names
 
 
-def _given(function: FunctionType, classes: list[type]) -> _Noted | None:
-    """What the function gives the constructor of the first of the classes that it builds, defaults included."""
+def _first_construction(function: FunctionType, classes: list[type]) -> _Noted | None:
+    """Return the first of some classes that the function builds, and the plain values for its constructor.
+
+    None where it builds none of them or fails before.
+    """
     with ExitStack() as stack:
         for cls in classes:
-            stack.enter_context(mock.patch.object(cls, "__init__", _noting(cls)))
+            stack.enter_context(mock.patch.object(cls, "__init__", _noting_constructor(cls)))
         try:
             function()
         except _Noted as noted:
@@ -138,26 +160,28 @@ def _given(function: FunctionType, classes: list[type]) -> _Noted | None:
     return None
 
 
-def _noting(cls: type) -> Any:
+def _noting_constructor(cls: type) -> Any:
+    """Return a constructor for a class that raises _Noted with its plain arguments, defaults included."""
     signature = inspect.signature(cls)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
-        values = dict(given.arguments)
-        for key, one in signature.parameters.items():
-            if one.kind is one.VAR_KEYWORD:
-                values.update(values.pop(key, {}))
-            elif one.kind is one.VAR_POSITIONAL:
-                values.pop(key, None)
-        raise _Noted(type(self), {key: value for key, value in values.items() if _is_plain(value)})
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                values.update(values.pop(name, {}))
+            elif parameter.kind is parameter.VAR_POSITIONAL:
+                values.pop(name, None)
+        raise _Noted(type(self), {name: value for name, value in values.items() if _is_plain(value)})
 
     return __init__
 
 
 def _is_plain(value: Any) -> bool:
+    """Return whether a value consists of numbers, strings, None, and lists, tuples and dictionaries of these."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
+        return all(isinstance(key, str) and _is_plain(element) for key, element in value.items())
     return value is None or isinstance(value, bool | int | float | str)

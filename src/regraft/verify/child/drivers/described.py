@@ -1,4 +1,4 @@
-"""Shapes that documentation and messages give in words: `(batch_size, num_channels, height, width)`."""
+"""Read shapes that documentation and messages state in words, such as `(batch_size, num_channels, height, width)`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot, sized
+from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot, dimension_of
 
 _DOCUMENTED = re.compile(r"^\s*(\w+)\s*\(`?([\w.]*Tensor)`?,? of shape `?\(([^()]+)\)", re.MULTILINE)
 _SHAPE = re.compile(r"shape\W*\((\w+,[\w ,]*)\)")
@@ -19,36 +19,40 @@ _WORDS = (
 )  # fmt: skip
 
 
-def documented(function: Any, sizes: Sizes) -> dict[str, Slot]:
-    """Slots of parameters whose shape the documentation gives, as in `x (torch.LongTensor of shape (batch_size,))`."""
-    found = {}
+def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
+    """Return slots of parameters whose shape the docstring gives: `x (torch.LongTensor of shape (batch_size,))`."""
+    slots = {}
     for name, kind, shape in _DOCUMENTED.findall(inspect.getdoc(function) or ""):
-        dims = [dim for word in _split(shape) if (dim := _dimension(word, sizes)) is not None]
-        if len(dims) == len(_split(shape)):
+        dims = [dim for word in _split_words(shape) if (dim := _dimension_of_word(word, sizes)) is not None]
+        if len(dims) == len(_split_words(shape)):
             kinds = {"LongTensor": "ids", "IntTensor": "ids", "BoolTensor": "bool"}
-            found[name] = Slot(kinds.get(kind.rpartition(".")[2], "normal"), tuple(dims), 2)
-    return found
+            slots[name] = Slot(kinds.get(kind.rpartition(".")[2], "normal"), tuple(dims), 2)
+    return slots
 
 
-def asked(text: str, slot: Slot) -> Iterator[Slot]:
-    """The slot with each shape that a message gives; words stand for the sizes that it has, in their order."""
+def slots_from_message(text: str, slot: Slot) -> Iterator[Slot]:
+    """Yield the slot with each shape that an error message gives.
+
+    A word without a fixed meaning stands for the next of the slot's dimensions that are neither batch nor length.
+    """
     for shape in _SHAPE.findall(text):
-        words = _split(shape)
-        rest = iter([dim for dim in slot.dims if dim not in (BATCH, LENGTH)])
-        dims = [dim for word in words if (dim := _dimension(word) or next(rest, None)) is not None]
+        words = _split_words(shape)
+        fixed_dims = iter([dim for dim in slot.dims if dim not in (BATCH, LENGTH)])
+        dims = [dim for word in words if (dim := _dimension_of_word(word) or next(fixed_dims, None)) is not None]
         if len(dims) == len(words) and not all(word.isdigit() for word in words):
             yield replace(slot, dims=tuple(dims))
 
 
-def _split(shape: str) -> list[str]:
+def _split_words(shape: str) -> list[str]:
+    """Return the words of a shape that is written as words between commas."""
     return [word.strip() for word in shape.split(",") if word.strip()]
 
 
-def _dimension(word: str, sizes: Sizes | None = None) -> Dim | None:
-    """What a word stands for; without `sizes`, None for all but numbers, batches and lengths."""
+def _dimension_of_word(word: str, sizes: Sizes | None = None) -> Dim | None:
+    """Return the dimension that a word stands for; without `sizes`, None for all but numbers, batches and lengths."""
     if word.isdigit():
         return Dim(int(word))
-    meaning = next((one for pattern, one in _WORDS if re.search(pattern, word)), None)
+    meaning = next((dimension for pattern, dimension in _WORDS if re.search(pattern, word)), None)
     if isinstance(meaning, str):
-        return sized(meaning, sizes) if sizes is not None else None
+        return dimension_of(meaning, sizes) if sizes is not None else None
     return meaning

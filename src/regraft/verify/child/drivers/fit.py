@@ -1,4 +1,4 @@
-"""Change a shrunk configuration after the error that it leads to, until it builds a model that runs."""
+"""Change a shrunk configuration in response to the error that it leads to, until it builds a model that runs."""
 
 from __future__ import annotations
 
@@ -51,23 +51,24 @@ def repairs(
 ) -> Iterator[dict[str, Any]]:
     """Yield changes of a shrunk configuration that `text`, the error it leads to, suggests; likely ones first.
 
-    Fields that the error or the `line` that raised it names get their old value back or, where they are unset, a value
-    (`choices` are the strings that the file compares it with); shrunk fields that have one of the sizes in the error
-    get the others; then every other shrunk field in turn gets its old value back. A model that is too large is cut
-    down further. Each kind of change is tried in the nested configurations too before the next.
+    Fields that the error or the `line` that raised it names get their old value back or, where they are unset, a
+    value (`choices` are the strings that the file compares it with); shrunk fields that have one of the sizes in
+    the error get the other sizes; then every other shrunk field in turn gets its old value back. A model that is
+    too large is cut down further. Each kind of change is tried in the nested configurations too before the next
+    kind.
     """
     fault = _Fault(text, line, choices or {})
     for kind in _TOO_LARGE if "parameters when" in text else _UNFIT:
-        yield from _everywhere(kind, original, small, fault)
-    yield {**small, **_derived(original)}
+        yield from _nested_repairs(kind, original, small, fault)
+    yield {**small, **_derived_fields(original)}
 
 
 def named_repairs(
     original: Mapping[str, Any], small: Mapping[str, Any], text: str, line: str, choices: Choices
 ) -> Iterator[dict[str, Any]]:
-    """Yield the changes of shrunk values of a constructor that an error, or the `line` that raised it, names."""
+    """Yield changes of a constructor's shrunk values that an error, or the `line` that raised it, names."""
     fault = _Fault(text, line, choices)
-    for kind in (_fitted, _named, _joined, _exchanged):
+    for kind in (_match_sizes, _change_named_fields, _adjust_part_sizes, _exchange_sizes):
         yield from kind(original, small, fault)
 
 
@@ -81,172 +82,221 @@ class _Fault:
 
     @property
     def sizes(self) -> list[int]:
-        """The numbers in the error; small ones are batches, channels and ranks, no sizes of a layer."""
+        """The numbers in the error that may be sizes of a layer; smaller ones are batches, channels and ranks."""
         numbers = map(int, dict.fromkeys(re.findall(r"\b\d+\b", self.text)))
         return [number for number in numbers if NARROWEST <= number <= WIDEST]
 
     @property
     def unlike(self) -> tuple[int, int] | None:
-        """The two sizes that had to be equal, where the error says so."""
-        found = next((one for pattern in _UNLIKE if (one := re.search(pattern, self.text))), None)
-        return (int(found[1]), int(found[2])) if found else None
+        """The two sizes that had to be equal, where the error says so; otherwise None."""
+        mismatch = next((match_ for pattern in _UNLIKE if (match_ := re.search(pattern, self.text))), None)
+        return (int(mismatch[1]), int(mismatch[2])) if mismatch else None
 
 
 _Repair = Callable[[Mapping[str, Any], Mapping[str, Any], _Fault], Iterator[dict[str, Any]]]
 
 
-def _everywhere(
+def _nested_repairs(
     kind: _Repair, original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault
 ) -> Iterator[dict[str, Any]]:
-    """Yield the repairs of one kind, of a configuration and of those inside."""
+    """Yield the repairs of one kind, for a configuration and for those nested in it."""
     yield from kind(original, small, fault)
     for name, value in small.items():
         if is_config(name, value) and value and original.get(name):
-            yield from ({**small, name: changed} for changed in _everywhere(kind, original[name], value, fault))
+            yield from ({**small, name: repaired} for repaired in _nested_repairs(kind, original[name], value, fault))
 
 
-def _named(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+def _change_named_fields(
+    original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault
+) -> Iterator[dict[str, Any]]:
+    """Yield other values for fields that the error or its line names.
+
+    Unset fields that only make sense together, by their names, get values together; a list of strings has one
+    string for each layer.
+    """
     wants_list = bool(_WANTS_LIST.search(fault.text))
     for text in (fault.text, fault.line):
-        named = [name for name in small if re.search(rf"\b{re.escape(name)}\b", text)]
-        for name in sorted(named, key=lambda name: (small[name] is not None, -len(name))):
-            others = _others(name, small[name], original.get(name))
+        named_fields = [name for name in small if re.search(rf"\b{re.escape(name)}\b", text)]
+        for name in sorted(named_fields, key=lambda name: (small[name] is not None, -len(name))):
+            alternatives = _alternatives(name, small[name], original.get(name))
             lists: tuple[Any, ...] = ([8], [2], [8, 8])
             if small[name] is None and wants_list:
-                others = ([], *lists, *others)
+                alternatives = ([], *lists, *alternatives)
             elif small[name] is None and name.endswith("s"):
-                others = (*others, *lists)
+                alternatives = (*alternatives, *lists)
             elif small[name] is None:
-                others = (*others, *_listed_names(small))
-            yield from ({**small, name: value} for value in others)
-        unset = [name for name in named if small[name] is None]
+                alternatives = (*alternatives, *_listed_names(small))
+            yield from ({**small, name: value} for value in alternatives)
+        unset = [name for name in named_fields if small[name] is None]
         stems = {name.partition("_")[0] for name in unset}
         related = [name for name, value in small.items() if value is None and name.partition("_")[0] in stems]
-        for group in (unset, related):  # what only makes sense together
+        for group in (unset, related):  # fields that only make sense together
             if len(group) > 1:
                 yield {**small, **{name: _first_value(name, wants_list) for name in group}}
     counts = [value for name, value in small.items() if is_layers(name) and isinstance(value, int)]
     for name, value in small.items():
         strings = fault.choices.get(name, ())
-        if value is None and strings and counts and f"{name}[" in fault.line:  # one for each layer
+        if value is None and strings and counts and f"{name}[" in fault.line:  # one string for each layer
             yield {**small, name: list(itertools.islice(itertools.cycle(strings), max(counts)))}
 
 
 def _listed_names(small: Mapping[str, Any]) -> tuple[str, ...]:
-    """The first name of each list of names, of which an unset field may be one."""
+    """Return the first name of each list of names, since an unset field may be one of them."""
     lists = (value for value in small.values() if isinstance(value, list) and value)
-    return tuple(value[0] for value in lists if all(isinstance(one, str) for one in value))
+    return tuple(value[0] for value in lists if all(isinstance(element, str) for element in value))
 
 
 def _first_value(name: str, wants_list: bool) -> Any:
-    """A value for a field that is not set."""
+    """Return the first value to try for an unset field; a list where the error wants one and the name is a plural."""
     value = 8 if _SIZE.search(name) else 1 if "kv_" in name else 2
     return [value] if wants_list and name.endswith("s") else value
 
 
-def _unknown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
-    found = re.search(r"Config' object has no attribute '(\w+)'|`(\w+)` argument in the config", fault.text)
-    name = found and (found[1] or found[2])
+def _add_missing_attribute(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield values for an attribute that the error says the configuration lacks."""
+    missing = re.search(r"Config' object has no attribute '(\w+)'|`(\w+)` argument in the config", fault.text)
+    name = missing and (missing[1] or missing[2])
     if name and small.get(name) is None:
         yield from ({**small, name: value} for value in (0.02, 1, HIDDEN, False, WINDOW))
 
 
-def _listed(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
-    """Where a list of so many numbers is asked for, which are those of layers, give it and as many layers."""
-    found = re.search(r"(\w+)\W+to be a list of (?:exactly )?(\d) integers", fault.text)
-    if found and found[1] in original:
-        count = int(found[2])
-        kept = {name: value for name, value in small.items() if name not in DERIVED}
+def _give_wanted_list(
+    original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault
+) -> Iterator[dict[str, Any]]:
+    """Yield a list of as many numbers as the error asks for, with at least as many layers.
+
+    The numbers are those of layers, from 1 on.
+    """
+    demand = re.search(r"(\w+)\W+to be a list of (?:exactly )?(\d) integers", fault.text)
+    if demand and demand[1] in original:
+        count = int(demand[2])
+        fields = {name: value for name, value in small.items() if name not in DERIVED}
         layers = {
-            name: max(count, value) for name, value in kept.items() if is_layers(name) and isinstance(value, int)
+            name: max(count, value) for name, value in fields.items() if is_layers(name) and isinstance(value, int)
         }
-        yield {**kept, **layers, found[1]: list(range(1, count + 1))}
+        yield {**fields, **layers, demand[1]: list(range(1, count + 1))}
 
 
-def _stages(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
-    """Give a backbone that returns several stages all its stages back."""
+def _restore_stages(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield the configuration with all its stages, for a backbone that returns several of them."""
     if len(original.get("out_features") or ()) > 1:
-        lists = {n: original[n] for n, v in small.items() if n in original and (isinstance(v, list) or is_layers(n))}
-        yield {**small, **lists, **_derived(original)}
+        lists = {
+            name: original[name]
+            for name, value in small.items()
+            if name in original and (isinstance(value, list) or is_layers(name))
+        }
+        yield {**small, **lists, **_derived_fields(original)}
 
 
-def _fitted(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
-    """Where a layer was given another size than it takes, let what has one of them have the other."""
+def _match_sizes(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield changes of one field so that a layer takes the size that it was given.
+
+    The error names two sizes that had to be equal; a field that has one of them gets the other.
+    """
     for old, new in (fault.unlike[::-1], fault.unlike) if fault.unlike else ():
         names = [name for name, value in small.items() if value == old and is_size(name)]
         yield from ({**small, name: new} for name in names)
 
 
-def _joined(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
-    """Where a layer was given what is concatenated, let what has one part of it change by the difference."""
+def _adjust_part_sizes(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield changes of one field by the difference of the two sizes that had to be equal.
+
+    A layer may take a concatenation of which the field is the size of one part.
+    """
     if fault.unlike:
-        taken, given = fault.unlike
+        expected, actual = fault.unlike
         sizes = [(name, value) for name, value in small.items() if type(value) is int and is_size(name)]
-        for more in (given - taken, taken - given):
-            yield from ({**small, name: value + more} for name, value in sizes if 0 < value + more <= WIDEST)
+        for difference in (actual - expected, expected - actual):
+            yield from (
+                {**small, name: value + difference} for name, value in sizes if 0 < value + difference <= WIDEST
+            )
 
 
-def _alike(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
-    """Sizes that were equal in several configurations, and were shrunk by different parts, are equal again."""
-    found: dict[int, list[int]] = {}
+def _equalise_sizes(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield configurations in which sizes are equal again.
 
-    def note(old: int, now: int) -> int:
-        found.setdefault(old, []).append(now)
-        return now
+    They were equal in several configurations, and were shrunk by different factors.
+    """
+    new_sizes_by_old: dict[int, list[int]] = {}
 
-    _resized(original, small, note)
-    for place in (0, -1):
-        chosen = {old: now[place] for old, now in found.items() if old >= SIZED and len(set(now)) > 1}
-        if chosen:
-            yield _resized(original, small, functools.partial(_chosen, chosen))
+    def record_size(old: int, new: int) -> int:
+        new_sizes_by_old.setdefault(old, []).append(new)
+        return new
+
+    _map_sizes(original, small, record_size)
+    for index in (0, -1):
+        new_size_by_old = {
+            old: new[index] for old, new in new_sizes_by_old.items() if old >= SIZED and len(set(new)) > 1
+        }
+        if new_size_by_old:
+            yield _map_sizes(original, small, functools.partial(_new_size_or_same, new_size_by_old))
 
 
-def _chosen(chosen: Mapping[int, int], old: int, now: int) -> int:
-    return chosen.get(old, now)
+def _new_size_or_same(new_size_by_old: Mapping[int, int], old: int, new: int) -> int:
+    """Return the size that is chosen for an old size; the present one where none is."""
+    return new_size_by_old.get(old, new)
 
 
-def _resized(
+def _map_sizes(
     original: Mapping[str, Any], small: Mapping[str, Any], change: Callable[[int, int], int]
 ) -> dict[str, Any]:
-    """Replace the sizes of layers, those in lists and in the configurations inside too, by what they were and are."""
+    """Return a configuration with each size of a layer replaced by `change(original size, present size)`.
+
+    Sizes in lists and in nested configurations are replaced too.
+    """
     changed = dict(small)
-    for name, now in small.items():
+    for name, present in small.items():
         old = original.get(name)
-        if is_config(name, now) and isinstance(old, Mapping):
-            changed[name] = _resized(old, now, change)
-        elif is_size(name) and type(now) is type(old) is int:
-            changed[name] = change(old, now)
-        elif is_size(name) and isinstance(old, list) and isinstance(now, list):
-            pairs = list(zip(old, now, strict=False))
-            changed[name] = [change(*pair) for pair in pairs] if all(type(n) is int for n in sum(pairs, ())) else now
+        if is_config(name, present) and isinstance(old, Mapping):
+            changed[name] = _map_sizes(old, present, change)
+        elif is_size(name) and type(present) is type(old) is int:
+            changed[name] = change(old, present)
+        elif is_size(name) and isinstance(old, list) and isinstance(present, list):
+            pairs = list(zip(old, present, strict=False))
+            changed[name] = (
+                [change(*pair) for pair in pairs] if all(type(number) is int for number in sum(pairs, ())) else present
+            )
     return changed
 
 
-def _exchanged(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+def _exchange_sizes(original: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield changes of one field: a shrunk one that has a size of the error gets the error's other sizes."""
     for name, value in small.items():
         if value in fault.sizes and original.get(name) != value and not isinstance(value, bool):
             yield from ({**small, name: size} for size in fault.sizes if size != value)
 
 
-def _outgrown(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
-    """Enlarge what an index, written into the code perhaps, lies beyond."""
-    found = re.search(r"index (\d+) is out of bounds for dimension \d+ with size (\d+)", fault.text)
-    if found:
-        index, size = int(found[1]), int(found[2])
-        yield from ({**small, n: index + 1} for n, v in small.items() if v == size and not isinstance(v, bool))
+def _enlarge_fields(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield changes that enlarge fields with the size that an index, perhaps written into the code, lies beyond."""
+    mismatch = re.search(r"index (\d+) is out of bounds for dimension \d+ with size (\d+)", fault.text)
+    if mismatch:
+        index, size = int(mismatch[1]), int(mismatch[2])
+        yield from (
+            {**small, name: index + 1}
+            for name, value in small.items()
+            if value == size and not isinstance(value, bool)
+        )
 
 
-def _cut_to_sections(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
-    """Where a head, or its half, is cut into sections whose sizes the code has, let heads be as wide."""
-    found = re.search(r"sum exactly to (\d+) .*split_sizes=\[([\d, ]+)\]", fault.text)
-    given, wanted = (int(found[1]), sum(map(int, found[2].split(",")))) if found else (0, 0)
-    for is_wide in (is_head_size, is_hidden) if given else ():
-        wide = {name: value * wanted // given for name, value in small.items() if is_wide(name) and type(value) is int}
-        if wide:
-            yield {**small, **wide}
+def _widen_heads(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield wider heads where a head, or half of it, is cut into sections whose sizes the code contains."""
+    mismatch = re.search(r"sum exactly to (\d+) .*split_sizes=\[([\d, ]+)\]", fault.text)
+    width, wanted_width = (int(mismatch[1]), sum(map(int, mismatch[2].split(",")))) if mismatch else (0, 0)
+    for is_wide in (is_head_size, is_hidden) if width else ():
+        wider_sizes = {
+            name: value * wanted_width // width
+            for name, value in small.items()
+            if is_wide(name) and type(value) is int
+        }
+        if wider_sizes:
+            yield {**small, **wider_sizes}
 
 
-def _filled(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+def _fill_fields(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield values for unset and empty fields, and inverted flags, as the error suggests.
+
+    An ImportError also suggests a backbone that needs no other package.
+    """
     if "ImportError" in fault.text:
         yield from ({**small, name: not value} for name, value in small.items() if isinstance(value, bool))
         for name in small if "backbone" in fault.text.lower() else ():
@@ -267,60 +317,77 @@ def _filled(_: Mapping[str, Any], small: Mapping[str, Any], fault: _Fault) -> It
         yield from ({**small, name: not small[name]} for name in flags if "has no attribute" in fault.text)
 
 
-def _doubled(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
-    """Sizes that have to multiply to another may have been shrunk by different parts."""
-    for name in _shrunken(original, small):
+def _double_sizes(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield changes that double one shrunk size.
+
+    Sizes of which one is a product of others may have been shrunk by different factors.
+    """
+    for name in _shrunk_names(original, small):
         if isinstance(small[name], int) and not is_layers(name) and "vocab" not in name:
             yield {**small, name: 2 * small[name]}
 
 
-def _restored(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
-    for name in sorted(_shrunken(original, small), key=lambda n: not (is_layers(n) or isinstance(small[n], list))):
+def _restore_fields(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield changes that give one shrunk field its old value back; lists and numbers of layers come first."""
+    for name in sorted(_shrunk_names(original, small), key=lambda n: not (is_layers(n) or isinstance(small[n], list))):
         yield {**small, name: original[name]}
 
 
-def _restored_together(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
-    shrunk = _shrunken(original, small)
+def _restore_groups(original: Mapping[str, Any], small: Mapping[str, Any], _: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield changes that give groups of shrunk fields their old values back: lists, layers, heads, all."""
+    shrunk = _shrunk_names(original, small)
     for group in (lambda n: isinstance(small[n], list), is_layers, lambda n: "head" in n, lambda n: True):
         yield {**small, **{n: original[n] for n in shrunk if group(n)}}
 
 
-def _shrunken(original: Mapping[str, Any], small: Mapping[str, Any]) -> list[str]:
-    return [n for n, v in small.items() if n in original and original[n] != v and not isinstance(v, Mapping)]
+def _shrunk_names(original: Mapping[str, Any], small: Mapping[str, Any]) -> list[str]:
+    """Return the names of the fields that differ from the original's and are no mappings."""
+    return [
+        name
+        for name, value in small.items()
+        if name in original and original[name] != value and not isinstance(value, Mapping)
+    ]
 
 
-def _cut_down(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Iterator[dict[str, Any]]:
-    yield {**small, **{name: _cut(value) for name, value in small.items() if isinstance(value, float)}}
-    yield {**small, **{name: _cut(value) for name, value in small.items() if isinstance(value, list)}}
-    yield from ({**small, name: _cut(value)} for name, value in small.items() if _cut(value) != value)
+def _cut_fields(_: Mapping[str, Any], small: Mapping[str, Any], __: _Fault) -> Iterator[dict[str, Any]]:
+    """Yield smaller versions: all floats cut, all lists cut, then one field cut."""
+    yield {**small, **{name: _cut_value(value) for name, value in small.items() if isinstance(value, float)}}
+    yield {**small, **{name: _cut_value(value) for name, value in small.items() if isinstance(value, list)}}
+    yield from ({**small, name: _cut_value(value)} for name, value in small.items() if _cut_value(value) != value)
 
 
-_TOO_LARGE: tuple[_Repair, ...] = (_named, _cut_down, _restored)
+_TOO_LARGE: tuple[_Repair, ...] = (_change_named_fields, _cut_fields, _restore_fields)
 _UNFIT: tuple[_Repair, ...] = (
-    _listed, _cut_to_sections, _fitted, _named, _unknown, _alike, _stages, _joined, _exchanged, _outgrown, _filled,
-    _restored, _doubled, _restored_together,
+    _give_wanted_list, _widen_heads, _match_sizes, _change_named_fields, _add_missing_attribute, _equalise_sizes,
+    _restore_stages, _adjust_part_sizes, _exchange_sizes, _enlarge_fields, _fill_fields, _restore_fields,
+    _double_sizes, _restore_groups,
 )  # fmt: skip
 
 
-def _derived(original: Mapping[str, Any]) -> dict[str, Any]:
+def _derived_fields(original: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a configuration that it computes from others."""
     return {name: original[name] for name in sorted(DERIVED & set(original)) if not name.startswith("_")}
 
 
-def _others(name: str, value: Any, original: Any) -> tuple[Any, ...]:
+def _alternatives(name: str, value: Any, original: Any) -> tuple[Any, ...]:
+    """Return values to try for a field instead of `value`; `original` is its value before it was shrunk."""
     if isinstance(value, bool):
         return (not value,)
     if value is None or value == 0:
         return (8, 2, 1, True) if _SIZE.search(name) else (2, 1, 8, True)
     if isinstance(value, int):
-        return tuple(dict.fromkeys(one for one in (original, 1, 2, 2 * value, value // 2) if one not in (value, 0)))
+        return tuple(
+            dict.fromkeys(number for number in (original, 1, 2, 2 * value, value // 2) if number not in (value, 0))
+        )
     return (original,) if original != value else ()
 
 
-def _cut(value: Any) -> Any:
+def _cut_value(value: Any) -> Any:
+    """Return a value with its large numbers divided by four, those in lists too."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
         return value // 4 if value >= 16 else value
     if isinstance(value, float):
         return value / 4 if value >= 1 else value
-    return [_cut(item) for item in value] if isinstance(value, list) else value
+    return [_cut_value(element) for element in value] if isinstance(value, list) else value

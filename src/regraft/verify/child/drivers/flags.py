@@ -1,4 +1,4 @@
-"""Flags that modules keep as attributes and that no argument may set, as `self.fused_attn`."""
+"""Boolean flags that modules store as attributes and that no argument sets, such as `self.fused_attn`."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from typing import Any
 
 
 def flags(model: Any, module: ModuleType, text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the truths that the model's parts of this file hold and a text reads from `self`, with their opposites."""
-    found = {
+    """Yield flags with their opposite values.
+
+    Flags are boolean attributes of the model's modules of this file that `text` reads from `self`.
+    """
+    flag_values = {
         name: value
-        for part in _own(model, module)
+        for part in _modules_of_file(model, module)
         for name, value in vars(part).items()
         if type(value) is bool and name != "training" and re.search(rf"\bself\.{name}\b", text)
     }
-    yield from ((name, not value) for name, value in found.items())
+    yield from ((name, not value) for name, value in flag_values.items())
 
 
-def flagged(build: Callable[[ModuleType], Any], chosen: Mapping[str, bool]) -> Callable[[ModuleType], Any]:
-    """Build the same model with other flags."""
+def with_flags(build: Callable[[ModuleType], Any], chosen: Mapping[str, bool]) -> Callable[[ModuleType], Any]:
+    """Return a function that builds the same model with the `chosen` values of flags in its modules of the file."""
     if not chosen:
         return build
 
-    def other(module: ModuleType) -> Any:
+    def build_with_flags(module: ModuleType) -> Any:
         model = build(module)
-        for part in _own(model, module):
+        for part in _modules_of_file(model, module):
             vars(part).update({name: value for name, value in chosen.items() if type(vars(part).get(name)) is bool})
         return model
 
-    return other
+    return build_with_flags
 
 
-def _own(model: Any, module: ModuleType) -> Iterator[Any]:
+def _modules_of_file(model: Any, module: ModuleType) -> Iterator[Any]:
+    """Return the submodules whose class the file defines."""
     return (part for part in model.modules() if type(part).__module__ == module.__name__)

@@ -1,4 +1,4 @@
-"""Guess small values for parameters and attributes from their names: what a size, a rate or a flag is called."""
+"""Guess small values for parameters and attributes from usual names of sizes, rates and flags."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ _BY_TYPE = {"int": HIDDEN, "float": 0.5, "bool": False, "str": "gelu"}
 
 
 def value_for(name: str, annotation: str = "", default: Any = _MISSING) -> Any:
-    """Return a value for a constructor parameter or a configuration attribute; raises LookupError where none fits."""
+    """Return a value for a constructor parameter or a configuration attribute: the default, or a guess from the name.
+
+    Raises LookupError where no guess fits.
+    """
     if default is not _MISSING:
         return default
     if annotation == "bool" or re.search(r"^(use|is|has|add|with|do|output)_(?!.*(dim|size|channels)$)|bias$", name):

@@ -15,170 +15,210 @@ from typing import Any
 from torch import nn
 
 from regraft.verify.child.drivers import bringup, inputs, parts, vary
-from regraft.verify.child.drivers.base import Subject, guarded
+from regraft.verify.child.drivers.base import Subject, yield_until_error
 from regraft.verify.child.drivers.bringup import Trial, builder
-from regraft.verify.child.drivers.reach import held, reach
+from regraft.verify.child.drivers.reach import class_names_in, reach
 from regraft.verify.child.drivers.slots import Spec
-from regraft.verify.child.session import Session, in_mode, seeded
+from regraft.verify.child.session import Session, build_seeded, in_mode
 
 ATTENTIONS = (bringup.EAGER, "sdpa")
 
-# How many models, and for how long, other configurations and calls are tried where lines have not run yet.
+# The number of models, and the seconds, for trying other configurations and calls where lines have not run yet.
 SEARCHED = 3
 SEARCH_SECONDS = 20.0
 
-# How long the models that a shrunk configuration does not bring to life are repaired, all together.
+# Seconds for repairing all models that a shrunk configuration does not bring to life.
 REPAIR_SECONDS = 30.0
-# How long models with other values of their configurations are brought up, all together.
+# Seconds for bringing up all models with other values of their configurations.
 SECOND_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model class with a configuration that builds it and calls that it accepts."""
+    """A model class with a configuration that builds it and calls that it accepts.
+
+    `values` is the configuration as a dictionary, `accepted` the inputs that were found for it, `used` the names
+    of the file's classes that the model has instances of, `size` its number of parameters.
+    """
 
     cls: str
     config: Any
     values: Mapping[str, Any]
     attention: str
-    found: inputs.Found
+    accepted: inputs.AcceptedInputs
     calls: inputs.Calls
     used: frozenset[str]
     size: int
 
 
 def applies(module: ModuleType) -> bool:
-    """Whether the file defines models that name their configuration class."""
+    """Return whether the file defines models that name their configuration class."""
     return bool(_model_classes(module))
 
 
 def _model_classes(module: ModuleType) -> tuple[str, ...]:
-    found = []
+    """Return the names of the file's modules that have a configuration class and define `forward` in the file."""
+    names = []
     for name, value in vars(module).items():
-        own = isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module.__name__
-        if own and hasattr(getattr(value, "config_class", None), "from_dict") and "forward" in _own_names(value):
-            found.append(name)
-    return tuple(found)
+        is_own_module = (
+            isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module.__name__
+        )
+        if (
+            is_own_module
+            and hasattr(getattr(value, "config_class", None), "from_dict")
+            and "forward" in _names_in_file(value)
+        ):
+            names.append(name)
+    return tuple(names)
 
 
-def _own_names(cls: Any) -> set[str]:
-    inherited = (c for c in cls.__mro__ if c.__module__ == cls.__module__)
-    return {name for c in inherited for name in vars(c)}
+def _names_in_file(cls: Any) -> set[str]:
+    """Return the names of the attributes that a class gets from classes of its own file."""
+    bases = (base for base in cls.__mro__ if base.__module__ == cls.__module__)
+    return {name for base in bases for name in vars(base)}
 
 
 def subjects(session: Session, text: str, source: str, configs: list[Any]) -> Iterator[Subject]:
-    """Yield models until every change was compared, every changed line and every relative ran.
+    """Yield models until every change was compared and every changed line and every relative ran.
 
-    `text` is the source of the changed definitions, `source` that of the original file. The configurations that build
-    models are added to `configs`, at the end those that do not: their parts may be small all the same.
+    `text` is the source of the changed definitions, `source` that of the original file. Configurations that
+    build models are appended to `configs`, and at the end those that do not: the parts of such models may be
+    small all the same.
     """
-    failed: dict[str, Trial] = {}
-    ready: list[Candidate] = []
+    failed_trials: dict[str, Trial] = {}
+    candidates: list[Candidate] = []
     hints = vary.hints(text, source)
-    quick = sorted(_quick(session, failed), key=lambda c: (-_use(c, session), c.size, c.cls))
-    for candidate in itertools.chain(quick, _mended(session, failed, ready, hints.choices)):
-        ready.append(candidate)
+    quick_candidates = sorted(
+        _quick_candidates(session, failed_trials), key=lambda c: (-_wanted_count(c, session), c.size, c.cls)
+    )
+    for candidate in itertools.chain(
+        quick_candidates, _repaired_candidates(session, failed_trials, candidates, hints.choices)
+    ):
+        candidates.append(candidate)
         configs.append(candidate.config)
         if session.done():
             return
-        if _use(candidate, session) or (not session.covered() and reach(_subject(candidate), session).news):
+        if _wanted_count(candidate, session) or (not session.covered() and reach(_subject(candidate), session).news):
             yield _subject(candidate)
-    for cls, trial in failed.items():
+    for cls, trial in failed_trials.items():
         session.ledger.skip(f"{cls} (huggingface): {bringup.brief(trial.error)}")
     ledger = session.ledger
     if not session.done():
-        yield from guarded(_borrowing(ready, failed, session), ledger, "models that others call (huggingface)")
-        yield from guarded(
-            parts.subjects(_wholes(ready, failed, session), session), ledger, "parts of models (huggingface)"
+        yield from yield_until_error(
+            _borrowing_subjects(candidates, failed_trials, session), ledger, "models that others call (huggingface)"
         )
-    for candidate in guarded(_explored(ready, session, hints, source), ledger, "variations of models (huggingface)"):
+        yield from yield_until_error(
+            parts.subjects(_whole_models(candidates, failed_trials, session), session),
+            ledger,
+            "parts of models (huggingface)",
+        )
+    for candidate in yield_until_error(
+        _explore(candidates, session, hints, source), ledger, "variations of models (huggingface)"
+    ):
         configs.append(candidate.config)
         yield replace(_subject(candidate), light=True)
     if not session.covered():
-        wholes = tuple(_wholes(ready, failed, session))
-        varied = parts.of_variations(_varied_wholes(wholes, session, hints), session)
-        yield from guarded(varied, ledger, "parts of variations (huggingface)")
-    configs.extend(trial.config or _config_class(cls, session)() for cls, trial in failed.items())
+        whole_models = tuple(_whole_models(candidates, failed_trials, session))
+        varied_parts = parts.parts_of_variations(_varied_whole_models(whole_models, session, hints), session)
+        yield from yield_until_error(varied_parts, ledger, "parts of variations (huggingface)")
+    configs.extend(trial.config or _config_class(cls, session)() for cls, trial in failed_trials.items())
 
 
-def _use(candidate: Candidate, session: Session) -> int:
+def _wanted_count(candidate: Candidate, session: Session) -> int:
+    """Return how many of the definitions that are still wanted a candidate has instances of."""
     return len(candidate.used & session.wanted())
 
 
-def _quick(session: Session, failed: dict[str, Trial]) -> Iterator[Candidate]:
-    """Yield the model classes that a shrunk configuration builds; the others are noted in `failed`."""
+def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
+    """Yield the model classes that a shrunk configuration builds; note the trials of the others in `failed_trials`."""
     for cls in _model_classes(session.original):
         if session.ledger.late():
             return
-        yield from guarded(_quick_candidate(cls, session, failed), session.ledger, f"{cls} (huggingface)")
+        yield from yield_until_error(
+            _quick_candidate(cls, session, failed_trials), session.ledger, f"{cls} (huggingface)"
+        )
 
 
-def _quick_candidate(cls: str, session: Session, failed: dict[str, Trial]) -> Iterator[Candidate]:
-    """Yield a model class if a shrunk configuration builds it; otherwise it is noted in `failed`."""
+def _quick_candidate(cls: str, session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
+    """Yield a model class if a shrunk configuration builds it; otherwise note its trial in `failed_trials`."""
     defaults = _defaults(cls, session)
     if defaults is not None:
-        trial = bringup.quickly(cls, _config_class(cls, session), defaults, session)
+        trial = bringup.try_scales(cls, _config_class(cls, session), defaults, session)
         if trial.error is None:
             yield _candidate(cls, trial, session)
         else:
-            failed[cls] = trial
+            failed_trials[cls] = trial
 
 
-def _mended(
-    session: Session, failed: dict[str, Trial], ready: list[Candidate], choices: vary.Choices
+def _repaired_candidates(
+    session: Session, failed_trials: dict[str, Trial], candidates: list[Candidate], choices: vary.Choices
 ) -> Iterator[Candidate]:
-    """Yield the models among `failed` that repairs bring to life; what works for one is tried for the next."""
-    known = {candidate.values.get("model_type"): candidate.values for candidate in ready}
+    """Yield the models among `failed_trials` that repairs bring to life.
+
+    Values that work for one model are tried for the next.
+    """
+    working_values = {candidate.values.get("model_type"): candidate.values for candidate in candidates}
     deadline = session.ledger.share(REPAIR_SECONDS)
-    for cls, first in sorted(failed.items(), key=lambda item: -_hope(item[1], session)):
+    for cls, first_trial in sorted(
+        failed_trials.items(), key=lambda name_and_trial: -_wanted_in_failed(name_and_trial[1], session)
+    ):
         defaults = _defaults(cls, session)
-        if defaults is None or not _hope(first, session):
+        if defaults is None or not _wanted_in_failed(first_trial, session):
             continue
         if session.done() or session.ledger.late() or time.process_time() > deadline:
             return
-        mended = _mended_candidate(cls, defaults, session, failed, known, choices)
-        yield from guarded(mended, session.ledger, f"{cls} (huggingface)")
+        repaired = _repaired_candidate(cls, defaults, session, failed_trials, working_values, choices)
+        yield from yield_until_error(repaired, session.ledger, f"{cls} (huggingface)")
 
 
-def _mended_candidate(
-    cls: str, defaults: Mapping[str, Any], session: Session, failed: dict[str, Trial],
-    known: dict[Any, Mapping[str, Any]], choices: vary.Choices,
+def _repaired_candidate(
+    cls: str, defaults: Mapping[str, Any], session: Session, failed_trials: dict[str, Trial],
+    working_values: dict[Any, Mapping[str, Any]], choices: vary.Choices,
 ) -> Iterator[Candidate]:  # fmt: skip
-    """Yield a model class among `failed` if a repair brings it to life; `known` are values that work for others."""
-    first, config_class = failed[cls], _config_class(cls, session)
-    tried = [first]
-    values = _with_known(first.values, known)
-    if values != first.values:
-        tried.append(bringup.attempt(f"bring up {cls}", cls, config_class, values, session))
-    best = max(tried, key=lambda trial: trial.progress)
-    trial = bringup.repaired(cls, config_class, defaults, best, session, choices)
+    """Yield a model class among `failed_trials` if a repair brings it to life.
+
+    `working_values` are the values, by model type, with which other models run.
+    """
+    first_trial, config_class = failed_trials[cls], _config_class(cls, session)
+    trials = [first_trial]
+    values = _with_working_values(first_trial.values, working_values)
+    if values != first_trial.values:
+        trials.append(bringup.attempt(f"bring up {cls}", cls, config_class, values, session))
+    best = max(trials, key=lambda trial: trial.progress)
+    trial = bringup.repair_trial(cls, config_class, defaults, best, session, choices)
     if trial.error is None:
-        del failed[cls]
-        known[trial.values.get("model_type")] = trial.values
+        del failed_trials[cls]
+        working_values[trial.values.get("model_type")] = trial.values
         yield _candidate(cls, trial, session)
     else:
-        failed[cls] = trial
+        failed_trials[cls] = trial
 
 
-def _with_known(values: Mapping[str, Any], known: Mapping[Any, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """A configuration, or those inside it, as they are in models that run."""
-    kind = values.get("model_type")
-    if kind and kind in known:
-        return known[kind]
-    return {key: _with_known(value, known) if isinstance(value, Mapping) else value for key, value in values.items()}
+def _with_working_values(
+    values: Mapping[str, Any], working_values: Mapping[Any, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return a configuration with its values, or those of configurations inside it, taken from models that run."""
+    model_type = values.get("model_type")
+    if model_type and model_type in working_values:
+        return working_values[model_type]
+    return {
+        key: _with_working_values(value, working_values) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+    }
 
 
-def _hope(trial: Trial, session: Session) -> int:
-    """How many of the definitions still wanted a failed trial's model holds; 1 where it is not known."""
-    return 1 if trial.model is None else len(held(trial.model, session) & session.wanted())
+def _wanted_in_failed(trial: Trial, session: Session) -> int:
+    """Return how many of the still wanted definitions a failed trial's model has instances of; 1 without a model."""
+    return 1 if trial.model is None else len(class_names_in(trial.model, session) & session.wanted())
 
 
 def _config_class(cls: str, session: Session) -> Any:
+    """Return the configuration class that a model class of the file names."""
     return getattr(session.original, cls).config_class
 
 
 def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
-    """The configuration that a model class has by default, or None where there is none."""
+    """Return the configuration that a model class has by default, or None where there is none."""
     try:
         values: dict[str, Any] = _config_class(cls, session)().to_dict()
     except Exception as error:  # noqa: BLE001 - a configuration without defaults; recorded as the reason to skip
@@ -188,14 +228,16 @@ def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
 
 
 def _candidate(cls: str, trial: Trial, session: Session) -> Candidate:
-    assert trial.found is not None
+    """Return the candidate of a trial that succeeded."""
+    assert trial.accepted is not None
     size = sum(parameter.numel() for parameter in trial.model.parameters())
-    calls = trial.found.calls(trial.model)
-    used = held(trial.model, session)
-    return Candidate(cls, trial.config, trial.values, trial.attention, trial.found, calls, used, size)
+    calls = trial.accepted.calls(trial.model)
+    used = class_names_in(trial.model, session)
+    return Candidate(cls, trial.config, trial.values, trial.attention, trial.accepted, calls, used, size)
 
 
 def _subject(candidate: Candidate) -> Subject:
+    """Return the subject of a candidate; its `varied` yields the model with other values of its configuration."""
     build = builder(candidate.cls, candidate.config)
 
     def varied(session: Session, words: frozenset[str]) -> Iterator[Subject]:
@@ -209,188 +251,223 @@ def _subject(candidate: Candidate) -> Subject:
 def _with_second_values(candidate: Candidate, session: Session, words: frozenset[str]) -> Iterator[Subject]:
     """Yield the model with another value of each field of its configuration that `words` name."""
     deadline = session.ledger.share(SECOND_SECONDS)
-    done: set[tuple[str, ...]] = set()
+    tried_paths: set[tuple[str, ...]] = set()
     choices = vary.compared_strings(inspect.getsource(session.original))
     for override in vary.second_values(candidate.values, words, choices):
         path = vary.path_of(override, candidate.values)
-        if path in done:
+        if path in tried_paths:
             continue
         if time.process_time() > deadline:
             return
-        other = next(_varied(candidate, [(candidate.attention, override)], session), None)
-        if other is not None:
-            done.add(path)
+        variant = next(_built_variants(candidate, [(candidate.attention, override)], session), None)
+        if variant is not None:
+            tried_paths.add(path)
             value = ".".join(path)
-            before = time.process_time()
-            yield replace(_subject(other), name=f"{candidate.cls} with another {value}", fields=(path[-1],))
-            deadline += time.process_time() - before  # comparing it is no search
+            started = time.process_time()
+            yield replace(_subject(variant), name=f"{candidate.cls} with another {value}", fields=(path[-1],))
+            deadline += time.process_time() - started  # comparing it is no search
 
 
-def _recipe(cls: str, made: Candidate | Trial) -> dict[str, Any]:
-    """How a reproducer builds a model."""
-    config_class = type(made.config)
+def _recipe(cls: str, candidate: Candidate | Trial) -> dict[str, Any]:
+    """Return the description from which a reproducer builds a model."""
+    config_class = type(candidate.config)
     return {
         "kind": "huggingface",
         "class": cls,
         "config_module": config_class.__module__,
         "config_class": config_class.__name__,
-        "config": dict(made.values),
-        "attention": made.attention,
+        "config": dict(candidate.values),
+        "attention": candidate.attention,
     }
 
 
-def _whole(cls: str, made: Candidate | Trial, spec: Spec | None) -> parts.Whole:
-    return parts.Whole(cls, builder(cls, made.config), _recipe(cls, made), spec)
+def _whole_model(cls: str, candidate: Candidate | Trial, spec: Spec | None) -> parts.WholeModel:
+    """Return a built model whose parts may be run, with the inputs that it takes or came furthest with."""
+    return parts.WholeModel(cls, builder(cls, candidate.config), _recipe(cls, candidate), spec)
 
 
-def _wholes(ready: list[Candidate], failed: Mapping[str, Trial], session: Session) -> Iterator[parts.Whole]:
-    """Every model that is built: those that do not run to their end, with what they came furthest with, first."""
-    for cls, trial in failed.items():
+def _whole_models(
+    candidates: list[Candidate], failed_trials: Mapping[str, Trial], session: Session
+) -> Iterator[parts.WholeModel]:
+    """Yield every model that is built.
+
+    Those that do not run to their end come first, with the inputs that they came furthest with.
+    """
+    for cls, trial in failed_trials.items():
         if trial.model is not None:
-            yield _whole(cls, trial, trial.furthest.spec if trial.furthest is not None else None)
-    for one in ready:
-        yield _whole(one.cls, one, one.found.spec if one.cls in session.halting else None)
+            yield _whole_model(cls, trial, trial.furthest.spec if trial.furthest is not None else None)
+    for candidate in candidates:
+        yield _whole_model(
+            candidate.cls, candidate, candidate.accepted.spec if candidate.cls in session.halting else None
+        )
 
 
-def _borrowing(ready: list[Candidate], failed: dict[str, Trial], session: Session) -> Iterator[Subject]:
-    """Yield models that take no inputs of ours, called as another model calls them."""
-    for one in ready:
-        whole = _whole(one.cls, one, one.found.spec)
-        for part, calls in parts.borrowed(whole, failed, session) if failed else ():
+def _borrowing_subjects(
+    candidates: list[Candidate], failed_trials: dict[str, Trial], session: Session
+) -> Iterator[Subject]:
+    """Yield models that take no generated inputs, with the calls that another model makes of them.
+
+    They are removed from `failed_trials`.
+    """
+    for caller in candidates:
+        whole_model = _whole_model(caller.cls, caller, caller.accepted.spec)
+        for part, calls in parts.borrow_calls(whole_model, failed_trials, session) if failed_trials else ():
             cls = type(part).__name__
-            made = replace(one, cls=cls, config=part.config, values=part.config.to_dict(), calls=calls)
-            subject = _subject(made)
-            del failed[cls]
+            callee = replace(caller, cls=cls, config=part.config, values=part.config.to_dict(), calls=calls)
+            subject = _subject(callee)
+            del failed_trials[cls]
             if reach(subject, session).news or cls in session.wanted():
                 yield subject
 
 
-def _varied_wholes(wholes: tuple[parts.Whole, ...], session: Session, hints: vary.Hints) -> Iterator[parts.Whole]:
-    """Other configurations of the models that do not run to their end."""
+def _varied_whole_models(
+    whole_models: tuple[parts.WholeModel, ...], session: Session, hints: vary.Hints
+) -> Iterator[parts.WholeModel]:
+    """Yield models that do not run to their end with other configurations."""
     deadline = session.ledger.share(SEARCH_SECONDS)
-    for whole in wholes:
-        values, attention = whole.recipe["config"], whole.recipe["attention"]
-        for other, override in _overrides(values, attention, hints) if whole.spec is not None else ():
+    for whole_model in whole_models:
+        values, attention = whole_model.recipe["config"], whole_model.recipe["attention"]
+        for other_attention, override in _overrides(values, attention, hints) if whole_model.spec is not None else ():
             if session.covered() or time.process_time() > deadline:
                 return
             trial = bringup.attempt(
-                f"vary {whole.name}: {dict(override) or other}", whole.name, _config_class(whole.name, session),
-                {**values, **override}, session, attention=other, first=whole.spec,
+                f"vary {whole_model.name}: {dict(override) or other_attention}", whole_model.name,
+                _config_class(whole_model.name, session), {**values, **override}, session,
+                attention=other_attention, first_spec=whole_model.spec,
             )  # fmt: skip
             if trial.model is not None:
-                yield _whole(whole.name, trial, whole.spec)
+                yield _whole_model(whole_model.name, trial, whole_model.spec)
 
 
-def _explored(ready: list[Candidate], session: Session, hints: vary.Hints, source: str) -> Iterator[Candidate]:
-    """Yield other configurations and calls that reach what has not run yet, and variations of these in turn.
+def _explore(candidates: list[Candidate], session: Session, hints: vary.Hints, source: str) -> Iterator[Candidate]:
+    """Yield other configurations and calls that reach lines which have not run yet, and variations of these.
 
-    The models take turns. A field may do nothing without another: what runs new lines of the file is varied further at
-    once, in the fields that the text mentions. Models that hold nothing of what is still missing, and lead to nothing
-    of it, wait for the others.
+    The models take turns. A field may have no effect without another: a variation that runs new lines of the
+    file is varied further at once, in the fields that the text mentions. Models that neither contain nor lead to
+    a missing definition wait until the other models are exhausted.
     """
     if session.done():
         return
     deadline = session.ledger.share(SEARCH_SECONDS)
     leading_to = functools.cache(lambda names: vary.leading_to(names, source))
 
-    def lacking() -> frozenset[str]:
+    def missing_names() -> frozenset[str]:
         return frozenset(change.definition for change in session.missing()) | session.wanted()
 
-    hints = replace(hints, text=hints.text + _around(session.wanted(), source))
+    hints = replace(hints, text=hints.text + _lines_around(session.wanted(), source))
 
-    first = lacking()
+    initially_missing = missing_names()
 
-    def promise(one: Candidate) -> tuple[Any, ...]:
-        return -_use(one, session), one.cls not in leading_to(first), -len(one.used & first), one.size, one.cls
+    def sort_key(model: Candidate) -> tuple[Any, ...]:
+        return (
+            -_wanted_count(model, session),
+            model.cls not in leading_to(initially_missing),
+            -len(model.used & initially_missing),
+            model.size,
+            model.cls,
+        )
 
-    def waits(one: Candidate) -> bool:
-        names = lacking()
-        return not (one.used & names or one.cls in leading_to(names))
+    def can_wait(model: Candidate) -> bool:
+        names = missing_names()
+        return not (model.used & names or model.cls in leading_to(names))
 
-    best = sorted(ready, key=promise)[:SEARCHED]
-    seen = {line for candidate in best for line in reach(_subject(candidate), session).lines}
-    pool = deque((one, [(one, _others(one, session, hints))]) for one in best)
-    put_off: deque[tuple[Candidate, list[tuple[Candidate, Iterator[Candidate]]]]] = deque()
-    last = False
-    while pool or put_off:
-        if not pool:
-            pool, put_off, last = put_off, pool, True
-        candidate, waiting = pool.popleft()
-        while waiting:
-            if not last and waits(candidate):
-                put_off.append((candidate, waiting))
+    searched = sorted(candidates, key=sort_key)[:SEARCHED]
+    reached_lines = {line for candidate in searched for line in reach(_subject(candidate), session).lines}
+    queue = deque((model, [(model, _variants(model, session, hints))]) for model in searched)
+    postponed: deque[tuple[Candidate, list[tuple[Candidate, Iterator[Candidate]]]]] = deque()
+    postponed_only = False
+    while queue or postponed:
+        if not queue:
+            queue, postponed, postponed_only = postponed, queue, True
+        candidate, searches = queue.popleft()
+        while searches:
+            if not postponed_only and can_wait(candidate):
+                postponed.append((candidate, searches))
                 break
-            begin, others = waiting[-1]
-            other = next(others, None)
+            start, variants = searches[-1]
+            variant = next(variants, None)
             if session.done() or time.process_time() > deadline:
                 return
-            if other is None:
-                waiting.pop()
+            if variant is None:
+                searches.pop()
                 continue
-            found = reach(_subject(other), session)
-            if (other.used - begin.used) & session.wanted() or found.news:
-                before = time.process_time()
-                yield other
-                deadline += time.process_time() - before  # comparing it is no search
-            if not found.lines - seen:
-                pool.append((candidate, waiting))  # the other models' turn
+            reached = reach(_subject(variant), session)
+            if (variant.used - start.used) & session.wanted() or reached.news:
+                started = time.process_time()
+                yield variant
+                deadline += time.process_time() - started  # comparing it is no search
+            if not reached.lines - reached_lines:
+                queue.append((candidate, searches))  # the other models' turn
                 break
-            seen |= found.lines  # a step on the way, even where it reaches no changed line
-            pool.append((other, [(other, _others(other, session, hints))]))
-            waiting.append((other, _near(other, session, hints)))
+            reached_lines |= reached.lines  # a step on the way, even where it reaches no changed line
+            queue.append((variant, [(variant, _variants(variant, session, hints))]))
+            searches.append((variant, _mentioned_variants(variant, session, hints)))
 
 
-def _around(names: frozenset[str], source: str) -> str:
-    """The lines of a source that have one of some names, each with those before it: what they are chosen by."""
+def _lines_around(names: frozenset[str], source: str) -> str:
+    """Return the lines of a source that contain one of some names, each with the three lines before it.
+
+    The lines before may hold the condition that chooses it.
+    """
     lines = source.splitlines()
-    here = [number for number, line in enumerate(lines) if any(name in line for name in names)]
-    return "\n".join(line for number in here for line in lines[max(0, number - 3) : number + 1])
+    line_numbers = [number for number, line in enumerate(lines) if any(name in line for name in names)]
+    return "\n".join(line for number in line_numbers for line in lines[max(0, number - 3) : number + 1])
 
 
-def _others(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
+def _variants(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
     """Yield other configurations, other calls, and longer inputs, in turn."""
-    varied = _varied(candidate, _overrides(candidate.values, candidate.attention, hints), session)
-    calls = inputs.more_calls(_built(candidate, session), candidate.found, hints.text)
-    called = (replace(candidate, calls=more) for more in calls)
-    for several in itertools.zip_longest(varied, called, _longer(candidate, session, hints)):
-        yield from (one for one in several if one is not None)
+    reconfigured = _built_variants(candidate, _overrides(candidate.values, candidate.attention, hints), session)
+    calls = inputs.more_calls(_build_original(candidate, session), candidate.accepted, hints.text)
+    called_otherwise = (replace(candidate, calls=variant_calls) for variant_calls in calls)
+    for variants in itertools.zip_longest(
+        reconfigured, called_otherwise, _with_longer_inputs(candidate, session, hints)
+    ):
+        yield from (variant for variant in variants if variant is not None)
 
 
-def _longer(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
-    """Yield longer inputs, also with shorter blocks of them."""
-    shorter = ((candidate.attention, override) for override in vary.shorter_blocks(candidate.values, hints))
-    for one in itertools.chain([candidate], _varied(candidate, shorter, session)):
-        yield from (replace(one, calls=calls) for calls in inputs.longer(_built(one, session), one.found))
+def _with_longer_inputs(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
+    """Yield a candidate with longer inputs, also with its inputs divided into shorter blocks."""
+    block_overrides = ((candidate.attention, override) for override in vary.shorter_blocks(candidate.values, hints))
+    for variant in itertools.chain([candidate], _built_variants(candidate, block_overrides, session)):
+        yield from (
+            replace(variant, calls=calls)
+            for calls in inputs.longer_calls(_build_original(variant, session), variant.accepted)
+        )
 
 
-def _near(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
-    """Yield the variations in what the text mentions."""
-    mentioned = ((candidate.attention, override) for override in vary.mentioned(candidate.values, hints))
-    yield from _varied(candidate, mentioned, session)
+def _mentioned_variants(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
+    """Yield the variations of fields that the text mentions."""
+    overrides = ((candidate.attention, override) for override in vary.mentioned_variations(candidate.values, hints))
+    yield from _built_variants(candidate, overrides, session)
 
 
-def _built(candidate: Candidate, session: Session) -> Any:
-    """The original's model, in evaluation."""
-    return in_mode(seeded(0, _subject(candidate).build, session.original), False)
+def _build_original(candidate: Candidate, session: Session) -> Any:
+    """Return the original's model of a candidate, in evaluation mode."""
+    return in_mode(build_seeded(0, _subject(candidate).build, session.original), False)
 
 
 def _overrides(
     values: Mapping[str, Any], attention: str, hints: vary.Hints
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from ((other, {}) for other in ATTENTIONS if other != attention and hints.dispatches)
+    """Yield pairs of an attention implementation and overrides of fields, of which one differs from what is given."""
+    yield from (
+        (other_attention, {}) for other_attention in ATTENTIONS if other_attention != attention and hints.dispatches
+    )
     yield from ((attention, override) for override in vary.variations(values, hints))
 
 
-def _varied(
+def _built_variants(
     candidate: Candidate, overrides: Iterable[tuple[str, Mapping[str, Any]]], session: Session
 ) -> Iterator[Candidate]:
-    """Yield the variations that the original can be; the failure of others is expected, and says nothing about the
-    change."""
+    """Yield the candidates with those overrides that the original can be built and run with.
+
+    Failures of the others are expected, and say nothing about the change.
+    """
     for attention, override in overrides:
         values = {**candidate.values, **override}
         trial = bringup.attempt(
             f"vary {candidate.cls}: {dict(override) or attention}", candidate.cls, type(candidate.config), values,
-            session, attention=attention, first=candidate.found.spec,
+            session, attention=attention, first_spec=candidate.accepted.spec,
         )  # fmt: skip
         if trial.error is None:
             yield _candidate(candidate.cls, trial, session)

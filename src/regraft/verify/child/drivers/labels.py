@@ -16,66 +16,79 @@ OBJECTS = 2  # in each image
 _Maker = Callable[[Call, Any, tuple[int, int], int], dict[str, Any]]
 
 
-def labelled(call: Call, model: Any, size: tuple[int, int], kind: str, seed: int) -> Call:
+def add_labels(call: Call, model: Any, size: tuple[int, int], kind: str, seed: int) -> Call:
     """Add labels of one of `KINDS` to a call of a model with `size`, which is (batch, length)."""
     return Call(call.args, {**call.kwargs, **KINDS[kind](call, model, size, seed)}, f"{call.label}, labels")
 
 
-def _classes(model: Any, shape: tuple[int, ...], seed: int) -> torch.Tensor:
+def _random_classes(model: Any, shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Return random classes below the model's `num_labels` in one shape."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, int(getattr(model.config, "num_labels", 2)), shape, generator=generator)
 
 
-def _words(call: Call, model: Any, size: tuple[int, int], seed: int) -> torch.Tensor:
-    """(batch, length): classes for a model of tokens, else words; the second of each row does not count."""
+def _token_labels(call: Call, model: Any, size: tuple[int, int], seed: int) -> torch.Tensor:
+    """Return labels (batch, length): classes for a model of tokens, otherwise token ids.
+
+    The first label of each row is ignored (-100).
+    """
     shape = tuple(getattr(call.kwargs.get("input_ids"), "shape", size))
     slot = replace(slot_for("input_ids", "", Sizes(model.config)), dims=tuple(map(Dim, shape)))
     tokens: torch.Tensor = make({"tokens": slot}, size, seed).kwargs["tokens"]
-    wide = _classes(model, size, seed) if "Token" in type(model).__name__ else tokens
-    return wide.masked_fill(torch.zeros_like(wide, dtype=torch.bool).index_fill(1, torch.tensor([0]), True), -100)
+    targets = _random_classes(model, size, seed) if "Token" in type(model).__name__ else tokens
+    return targets.masked_fill(
+        torch.zeros_like(targets, dtype=torch.bool).index_fill(1, torch.tensor([0]), True), -100
+    )
 
 
-def _rows(model: Any, size: tuple[int, int], seed: int) -> torch.Tensor:
-    return _classes(model, size, seed)[:, 0].clone()
+def _row_labels(model: Any, size: tuple[int, int], seed: int) -> torch.Tensor:
+    """Return one random class for each row, (batch,)."""
+    return _random_classes(model, size, seed)[:, 0].clone()
 
 
-def _span(_: Call, model: Any, size: tuple[int, int], seed: int) -> dict[str, Any]:
-    start = _rows(model, size, seed)
+def _span_labels(_: Call, model: Any, size: tuple[int, int], seed: int) -> dict[str, Any]:
+    """Return start and end positions of a span in each row, each (batch,)."""
+    start = _row_labels(model, size, seed)
     return {"start_positions": start, "end_positions": start + 1}
 
 
-def _image(call: Call) -> tuple[int, int, int]:
-    """The batch, height and width of the images of a call; of a call without images (0, 0, 0)."""
-    found = [value for value in call.kwargs.values() if isinstance(value, torch.Tensor) and value.dim() == 4]
-    return (found[0].shape[0], *found[0].shape[-2:]) if found else (0, 0, 0)
+def _image_shape(call: Call) -> tuple[int, int, int]:
+    """Return the batch, height and width of the images of a call; (0, 0, 0) for a call without images."""
+    images = [value for value in call.kwargs.values() if isinstance(value, torch.Tensor) and value.dim() == 4]
+    return (images[0].shape[0], *images[0].shape[-2:]) if images else (0, 0, 0)
 
 
-def _boxes(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
-    """For each image classes, and boxes as centre and size in parts of it."""
+def _box_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
+    """Return for each image classes, and boxes as centre and size in fractions of the image."""
     generator = torch.Generator().manual_seed(seed)
-    batch = _image(call)[0]
+    batch = _image_shape(call)[0]
     boxes = 0.3 + 0.4 * torch.rand(batch, OBJECTS, 4, generator=generator)
-    classes = _classes(model, (batch, OBJECTS), seed)
-    return {"labels": [{"class_labels": one, "boxes": box} for one, box in zip(classes, boxes, strict=True)]}
+    classes = _random_classes(model, (batch, OBJECTS), seed)
+    return {
+        "labels": [
+            {"class_labels": image_classes, "boxes": image_boxes}
+            for image_classes, image_boxes in zip(classes, boxes, strict=True)
+        ]
+    }
 
 
-def _masks(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
-    """For each image classes, and which pixels are of each of its objects."""
+def _mask_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[str, Any]:
+    """Return for each image classes and, for each of its objects, a mask of its pixels."""
     generator = torch.Generator().manual_seed(seed)
-    batch, height, width = _image(call)
+    batch, height, width = _image_shape(call)
     masks = torch.rand(batch, OBJECTS, height, width, generator=generator) > 0.5
-    return {"mask_labels": list(masks.float()), "class_labels": list(_classes(model, (batch, OBJECTS), seed))}
+    return {"mask_labels": list(masks.float()), "class_labels": list(_random_classes(model, (batch, OBJECTS), seed))}
 
 
 KINDS: dict[str, _Maker] = {
-    "tokens": lambda call, model, size, seed: {"labels": _words(call, model, size, seed)},
-    "classes": lambda _, model, size, seed: {"labels": _rows(model, size, seed)},
-    "span": _span,
+    "tokens": lambda call, model, size, seed: {"labels": _token_labels(call, model, size, seed)},
+    "classes": lambda _, model, size, seed: {"labels": _row_labels(model, size, seed)},
+    "span": _span_labels,
     "both": lambda call, model, size, seed: {
-        "labels": _words(call, model, size, seed),
-        "next_sentence_label": _rows(model, size, seed),
+        "labels": _token_labels(call, model, size, seed),
+        "next_sentence_label": _row_labels(model, size, seed),
     },
-    "pixels": lambda call, model, _, seed: {"labels": _classes(model, _image(call), seed)},
-    "boxes": _boxes,
-    "masks": _masks,
+    "pixels": lambda call, model, _, seed: {"labels": _random_classes(model, _image_shape(call), seed)},
+    "boxes": _box_labels,
+    "masks": _mask_labels,
 }

@@ -1,4 +1,4 @@
-"""Call what `forward` does not: `forward_intermediates` of a backbone, `get_image_features` of a model of two."""
+"""Call methods that `forward` does not call: `forward_intermediates` or `get_image_features`, for example."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import nn
 
 from regraft.verify.changes import Change
 from regraft.verify.child.drivers import inputs
-from regraft.verify.child.drivers.base import Subject, guarded
+from regraft.verify.child.drivers.base import Subject, yield_until_error
 from regraft.verify.child.drivers.reach import reach
-from regraft.verify.child.session import Session, in_mode, seeded
+from regraft.verify.child.session import Session, build_seeded, in_mode
 
 MODELS = 3  # that are tried for each method
 SECONDS = 5.0  # of search for the inputs of a method of one model
 
 
 class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """Lets a method of a model be run, recorded and compared as a model."""
+    """A module whose `forward` is a method of a model, so that the method can be compared as a model is."""
 
     def __init__(self, model: Any, name: str) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     @property
     def signed(self) -> Any:
-        """What has the signature of `forward`."""
+        """The method whose signature `forward` has."""
         return getattr(self.model, self.called)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -42,19 +42,19 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
 def subjects(model: Subject, session: Session, text: str, tried: Counter[tuple[str, str]]) -> Iterator[Subject]:
     """Yield changed methods of a model that were never entered, where inputs are found for them.
 
-    `text` is the source of the changed definitions, `tried` counts how often a class's method was tried.
+    `text` is the source of the changed definitions; `tried` counts the attempts for each pair of a class and a method.
     """
     for change in session.uncovered():
         cls = getattr(session.original, change.definition, None)
         if isinstance(cls, type) and issubclass(cls, nn.Module):
-            for name in _never_entered(change, session):
+            for name in _uncalled_methods(change, session):
                 if tried[change.definition, name] < MODELS and not session.ledger.late():
-                    called = _called(cls, name, model, session, text, tried)
-                    yield from guarded(called, session.ledger, f"{name} of {model.name} (methods)")
+                    candidates = _method_subjects(cls, name, model, session, text, tried)
+                    yield from yield_until_error(candidates, session.ledger, f"{name} of {model.name} (methods)")
 
 
-def _never_entered(change: Change, session: Session) -> Iterator[str]:
-    """Names of methods of the changed class with lines that never ran, and that were not called at all."""
+def _uncalled_methods(change: Change, session: Session) -> Iterator[str]:
+    """Yield the names of methods of the changed class that have lines which never ran, and that were never called."""
     gaps = {line for line, _ in session.tracer.gaps(change)}
     for name, value in tuple(vars(getattr(session.changed, change.definition)).items()):
         method = inspect.unwrap(value) if isinstance(value, FunctionType) else None
@@ -64,36 +64,42 @@ def _never_entered(change: Change, session: Session) -> Iterator[str]:
                 yield name
 
 
-def _called(
-    cls: type, name: str, whole: Subject, session: Session, text: str, tried: Counter[tuple[str, str]]
+def _method_subjects(
+    cls: type, name: str, owner: Subject, session: Session, text: str, tried: Counter[tuple[str, str]]
 ) -> Iterator[Subject]:
-    model = in_mode(seeded(0, whole.build, session.original), False)
+    """Yield a method of the first part of a model that is of `cls`, with inputs found for it.
+
+    Further calls follow that reach new lines.
+    """
+    model = in_mode(build_seeded(0, owner.build, session.original), False)
     path = next((path for path, part in model.named_modules() if isinstance(part, cls)), None)
     if path is None:
         return
     tried[cls.__name__, name] += 1
-    what = f"{name} of {f'{path} of ' if path else ''}{whole.name}"
+    description = f"{name} of {f'{path} of ' if path else ''}{owner.name}"
     method = Method(model.get_submodule(path), name)
     try:
-        with session.ledger.step("original", "", f"look for inputs of {what}"):
-            found = inputs.find(method, inner=bool(path), width=inputs.width_of(method), seconds=SECONDS)
+        with session.ledger.step("original", "", f"look for inputs of {description}"):
+            accepted = inputs.find(method, inner=bool(path), width=inputs.width_of(method), seconds=SECONDS)
     except (inputs.NoInputs, LookupError) as error:
-        session.ledger.skip(f"{what} (methods): {error}")
+        session.ledger.skip(f"{description} (methods): {error}")
         return
-    first = _subject(whole, path, name, what, found.calls(method))
-    if reach(first, session).news:
-        yield first
-    for calls in inputs.more_calls(method, found, text, inputs.width_of(method)):
-        other = replace(first, calls=calls, light=True)
+    first_subject = _subject(owner, path, name, description, accepted.calls(method))
+    if reach(first_subject, session).news:
+        yield first_subject
+    for calls in inputs.more_calls(method, accepted, text, inputs.width_of(method)):
+        variant = replace(first_subject, calls=calls, light=True)
         if session.covered():
             return
-        if reach(other, session).news:
-            yield other
+        if reach(variant, session).news:
+            yield variant
 
 
-def _subject(whole: Subject, path: str, name: str, what: str, calls: inputs.Calls) -> Subject:
+def _subject(owner: Subject, path: str, name: str, description: str, calls: inputs.Calls) -> Subject:
+    """Return the method `name` of the submodule at `path` as a subject."""
+
     def build(module: ModuleType) -> Any:
-        return Method(whole.build(module).get_submodule(path), name)
+        return Method(owner.build(module).get_submodule(path), name)
 
-    place = ".".join(filter(None, (whole.recipe.get("part", ""), path)))
-    return Subject(what, "methods", build, calls, {**whole.recipe, "part": place, "method": name})
+    place = ".".join(filter(None, (owner.recipe.get("part", ""), path)))
+    return Subject(description, "methods", build, calls, {**owner.recipe, "part": place, "method": name})

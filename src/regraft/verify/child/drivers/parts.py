@@ -1,7 +1,7 @@
-"""Bring parts of models to life where the whole takes no inputs, or never calls them.
+"""Bring parts of models to life where the model takes no inputs, or never calls the parts.
 
-A model that is built but fails half way, or in training only, has run some of its parts already: these are run again
-on what they were given. Other parts get inputs of their own, as any layer does.
+A model that is built but fails half way, or in training only, has run some of its parts already: these are run
+again on the inputs that they got. Other parts get inputs of their own, as any layer does.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import nn
 
 from regraft.verify.child import tree
 from regraft.verify.child.drivers import inputs
-from regraft.verify.child.drivers.base import Subject, guarded
-from regraft.verify.child.drivers.reach import held, reach
+from regraft.verify.child.drivers.base import Subject, yield_until_error
+from regraft.verify.child.drivers.reach import class_names_in, reach
 from regraft.verify.child.drivers.slots import Spec, make
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, in_mode, seeded
+from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import Call
 
-SIZES = ((3, 8), (1, 5), (3, 7))  # the last is the one that inputs are searched at
+SIZES = ((3, 8), (1, 5), (3, 7))  # (batch, length); inputs are searched for at the last
 CALLS = 2  # of a part, and of each class in one run
 SECONDS = 3.0  # of search for the inputs of one part
 Build = Callable[[ModuleType], Any]
@@ -32,8 +32,11 @@ _Part = tuple[Any, Subject]  # the original's module, and what either version bu
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A model that either version builds; `spec` is what it takes, or came furthest with where it takes no inputs."""
+class WholeModel:
+    """A model that either version builds.
+
+    `spec` are the inputs that it takes, or that it came furthest with where it takes none.
+    """
 
     name: str
     build: Build
@@ -41,114 +44,128 @@ class Whole:
     spec: Spec | None = None
 
 
-def subjects(wholes: Iterable[Whole], session: Session) -> Iterator[Subject]:
-    """Yield parts that still unmet definitions need: first those that ran, then those that inputs are found for."""
-    built: list[_Built] = []
-    for whole in wholes:
+def subjects(models: Iterable[WholeModel], session: Session) -> Iterator[Subject]:
+    """Yield parts that definitions still need: first those that ran, then those that inputs are found for."""
+    built_models: list[_BuiltModel] = []
+    for model in models:
         if session.done():
             return
-        yield from guarded(_completed(whole, built, session), session.ledger, f"{whole.name} (parts)")
-    for one in built:
-        alone = _useful(_called_alone(one.whole, one.model, session), session)
-        yield from guarded(alone, session.ledger, f"{one.whole.name} (parts)")
+        yield from yield_until_error(
+            _completed_parts(model, built_models, session), session.ledger, f"{model.name} (parts)"
+        )
+    for built_model in built_models:
+        part_subjects = _useful_subjects(_parts_with_inputs(built_model.source, built_model.model, session), session)
+        yield from yield_until_error(part_subjects, session.ledger, f"{built_model.source.name} (parts)")
 
 
-def _completed(whole: Whole, built: list[_Built], session: Session) -> Iterator[Subject]:
-    """Yield the useful parts of a model that ran; the model is added to `built`."""
-    built.append(_Built(whole, session))
-    yield from _useful(built[-1].completed(), session)
+def _completed_parts(model: WholeModel, built_models: list[_BuiltModel], session: Session) -> Iterator[Subject]:
+    """Yield the useful parts of a model that ran to their end; the model is added to `built_models`."""
+    built_models.append(_BuiltModel(model, session))
+    yield from _useful_subjects(built_models[-1].completed_parts(), session)
 
 
-def of_variations(wholes: Iterable[Whole], session: Session) -> Iterator[Subject]:
-    """Yield the parts that ran of models which are built to reach lines that have not run yet."""
-    for whole in wholes:
-        for subject in guarded(_completed(whole, [], session), session.ledger, f"{whole.name} (parts)"):
+def parts_of_variations(models: Iterable[WholeModel], session: Session) -> Iterator[Subject]:
+    """Yield the parts that ran of models that are built to reach lines which have not run yet."""
+    for model in models:
+        for subject in yield_until_error(
+            _completed_parts(model, [], session), session.ledger, f"{model.name} (parts)"
+        ):
             yield replace(subject, light=True)
 
 
-def borrowed(whole: Whole, names: Collection[str], session: Session) -> Iterator[tuple[Any, inputs.Calls]]:
-    """Yield the first part of each of the named classes that a model calls, with what it is called with.
+def borrow_calls(model: WholeModel, names: Collection[str], session: Session) -> Iterator[tuple[Any, inputs.Calls]]:
+    """Yield the first part of each of the named classes that a model calls, with the calls that it gets.
 
-    A model that is built by its name in a registry holds the original's classes in both versions: what it calls them
-    with is what they take.
+    A model that is built by its name in a registry holds the original's classes in both versions: these classes
+    take the inputs with which it calls them.
     """
-    built = _Built(whole, session)
-    for path, part in built.model.named_modules():
+    built_model = _BuiltModel(model, session)
+    for path, part in built_model.model.named_modules():
         if path and type(part).__name__ in names:
-            calls = built.calls_of(path)
+            calls = built_model.calls_of(path)
             if calls is not None:
                 names = set(names) - {type(part).__name__}
                 yield part, calls
 
 
-def _useful(found: Iterable[_Part], session: Session) -> Iterator[Subject]:
-    for part, subject in found:
+def _useful_subjects(candidates: Iterable[_Part], session: Session) -> Iterator[Subject]:
+    """Yield the subjects of parts that contain wanted definitions or reach new lines, until nothing is missing."""
+    for part, subject in candidates:
         if session.done():
             return
-        if held(part, session) & session.wanted() or reach(subject, session).news:
+        if class_names_in(part, session) & session.wanted() or reach(subject, session).news:
             yield subject
 
 
-def _subject(whole: Whole, path: str, calls: inputs.Calls) -> Subject:
-    def build(module: ModuleType) -> Any:
-        return whole.build(module).get_submodule(path)
+def _subject(model: WholeModel, path: str, calls: inputs.Calls) -> Subject:
+    """Return the part of a model at `path` as a subject."""
 
-    return Subject(f"{path} of {whole.name}", "parts", build, calls, {**whole.recipe, "part": path})
+    def build(module: ModuleType) -> Any:
+        return model.build(module).get_submodule(path)
+
+    return Subject(f"{path} of {model.name}", "parts", build, calls, {**model.recipe, "part": path})
 
 
 @dataclass(slots=True)
 class _Run:
-    """The parts that were called in a run, with the first calls of each class; whether they came to their end."""
+    """The first calls of parts in a run by path, the number of calls by class, and the paths that came to their
+    end.
+    """
 
-    given: dict[str, Call] = field(default_factory=dict)
+    calls: dict[str, Call] = field(default_factory=dict)
     counts: dict[type, int] = field(default_factory=dict)
     ended: dict[str, None] = field(default_factory=dict)
 
 
-class _Built:
-    """The original of a whole model, and what its parts are given where it runs."""
+class _BuiltModel:
+    """The original of a model, and the calls that its parts get where it runs."""
 
-    def __init__(self, whole: Whole, session: Session) -> None:
-        self.whole, self._session = whole, session
-        with session.ledger.step("original", "", f"build {whole.name} for its parts"):
-            self.model = in_mode(seeded(0, whole.build, session.original), False)
-        self._runs: dict[tuple[tuple[int, int], int], _Run] = {}
+    def __init__(self, source: WholeModel, session: Session) -> None:
+        self.source, self._session = source, session
+        with session.ledger.step("original", "", f"build {source.name} for its parts"):
+            self.model = in_mode(build_seeded(0, source.build, session.original), False)
+        self._run_by_size_and_seed: dict[tuple[tuple[int, int], int], _Run] = {}
 
-    def completed(self) -> Iterator[_Part]:
-        """Yield the outermost parts that came to their end, with what they were given."""
-        for path in dict.fromkeys(path for size in SIZES for path in _outermost(self._run(size, 0))):
+    def completed_parts(self) -> Iterator[_Part]:
+        """Yield the outermost parts that came to their end, with the calls that they got."""
+        for path in dict.fromkeys(path for size in SIZES for path in _outermost_parts(self._run_model(size, 0))):
             calls = self.calls_of(path)
             if calls is not None:
-                yield self.model.get_submodule(path), _subject(self.whole, path, calls)
+                yield self.model.get_submodule(path), _subject(self.source, path, calls)
 
     def calls_of(self, path: str) -> inputs.Calls | None:
-        """What a part is given, at the sizes at which it runs by itself; None where there are none."""
-        sizes = tuple(size for size in SIZES if _lives(self.model.get_submodule(path), self._given(path, size, 0)))
+        """Return a function that makes the calls a part gets, at sizes at which it runs alone; None for no size."""
+        sizes = tuple(
+            size
+            for size in SIZES
+            if _runs_in_both_modes(self.model.get_submodule(path), self._call_in_run(path, size, 0))
+        )
 
-        def calls(seed: int) -> tuple[Call, ...]:
-            found = (self._given(path, size, seed) for size in sizes[:CALLS])
-            return tuple(call for call in found if call is not None)
+        def make_calls(seed: int) -> tuple[Call, ...]:
+            part_calls = (self._call_in_run(path, size, seed) for size in sizes[:CALLS])
+            return tuple(call for call in part_calls if call is not None)
 
-        return calls if sizes else None
+        return make_calls if sizes else None
 
-    def _given(self, path: str, size: tuple[int, int], seed: int) -> Call | None:
-        call = self._run(size, seed).given.get(path)
+    def _call_in_run(self, path: str, size: tuple[int, int], seed: int) -> Call | None:
+        """Return the call that a part gets in a run of the model; None where it is not called."""
+        call = self._run_model(size, seed).calls.get(path)
         return replace(call, label=f"as within, batch {size[0]}, length {size[1]}") if call is not None else None
 
-    def _run(self, size: tuple[int, int], seed: int) -> _Run:
-        """One run of the whole until it fails or ends."""
-        run = self._runs.setdefault((size, seed), _Run())
-        if not run.given and self.whole.spec is not None:
+    def _run_model(self, size: tuple[int, int], seed: int) -> _Run:
+        """Run the model until it fails or ends, once for each size and seed; return what ran."""
+        run = self._run_by_size_and_seed.setdefault((size, seed), _Run())
+        if not run.calls and self.source.spec is not None:
             with (
-                self._session.ledger.step("original", "", f"run {self.whole.name} until it fails"),
-                _watching(self.model, run, self._session),
+                self._session.ledger.step("original", "", f"run {self.source.name} until it fails"),
+                _record_run(self.model, run, self._session),
             ):
-                execute(Target(self.model), make(self.whole.spec, size, seed), Plan(gradients=False))
+                execute(Target(self.model), make(self.source.spec, size, seed), Plan(gradients=False))
         return run
 
 
-def _lives(part: Any, call: Call | None) -> bool:
-    """Whether a part runs on a call in both modes."""
+def _runs_in_both_modes(part: Any, call: Call | None) -> bool:
+    """Return whether a part runs on a call in both modes; a call of None does not run."""
     if call is None:
         return False
     try:
@@ -160,18 +177,25 @@ def _lives(part: Any, call: Call | None) -> bool:
         part.eval()
 
 
-def _outermost(run: _Run) -> list[str]:
-    """Paths of what came to its end inside something that did not, or inside the whole."""
-    return [p for p in run.given if p in run.ended and not any(p.startswith(f"{other}.") for other in run.ended)]
+def _outermost_parts(run: _Run) -> list[str]:
+    """Return the paths of parts that came to their end, but for those inside another such part."""
+    return [
+        path
+        for path in run.calls
+        if path in run.ended and not any(path.startswith(f"{outer_path}.") for outer_path in run.ended)
+    ]
 
 
 @contextmanager
-def _watching(model: Any, run: _Run, session: Session) -> Iterator[None]:
+def _record_run(model: Any, run: _Run, session: Session) -> Iterator[None]:
+    """Record in `run` which parts of the file's classes are called and which end, within the context."""
     handles = []
     for path, part in model.named_modules():
         if path and type(part).__module__ == session.original.__name__:
-            handles.append(part.register_forward_pre_hook(functools.partial(_before, run, path), with_kwargs=True))
-            handles.append(part.register_forward_hook(functools.partial(_after, run, path)))
+            handles.append(
+                part.register_forward_pre_hook(functools.partial(_record_call, run, path), with_kwargs=True)
+            )
+            handles.append(part.register_forward_hook(functools.partial(_record_end, run, path)))
     try:
         yield
     finally:
@@ -179,35 +203,39 @@ def _watching(model: Any, run: _Run, session: Session) -> Iterator[None]:
             handle.remove()
 
 
-def _before(run: _Run, path: str, part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_call(run: _Run, path: str, part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Record a part's call unless the path or enough parts of its class are recorded."""
     count = run.counts.get(type(part), 0)
-    if path not in run.given and count < CALLS:
+    if path not in run.calls and count < CALLS:
         run.counts[type(part)] = count + 1
-        run.given[path] = tree.snapshot(args, kwargs, part)
+        run.calls[path] = tree.snapshot(args, kwargs, part)
 
 
-def _after(run: _Run, path: str, *_: Any) -> None:
+def _record_end(run: _Run, path: str, *_: Any) -> None:
+    """Record that a part came to its end."""
     run.ended[path] = None
 
 
-def _called_alone(whole: Whole, model: Any, session: Session) -> Iterator[_Part]:
-    """Yield a part of each class that is still unmet, or that calls an unmet function, with inputs found for it."""
-    tried = set()
+def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iterator[_Part]:
+    """Yield a part of each class that is still wanted, or that calls a wanted function, with inputs found for it."""
+    tried_classes = set()
     for path, part in model.named_modules():
         cls = type(part)
-        callable_ = cls.forward is not nn.Module.forward
-        own = path and callable_ and cls.__module__ == session.original.__name__ and cls not in tried
-        if own and (cls.__name__ in session.wanted() or global_names(cls) & session.wanted()):
-            tried.add(cls)
+        has_forward = cls.forward is not nn.Module.forward
+        is_own_part = path and has_forward and cls.__module__ == session.original.__name__ and cls not in tried_classes
+        if is_own_part and (cls.__name__ in session.wanted() or global_names(cls) & session.wanted()):
+            tried_classes.add(cls)
             try:
-                with session.ledger.step("original", "", f"look for inputs of {path} of {whole.name}"):
-                    found = inputs.find(part, inner=True, width=inputs.width_of(part), seconds=SECONDS)
+                with session.ledger.step("original", "", f"look for inputs of {path} of {source.name}"):
+                    accepted = inputs.find(part, inner=True, width=inputs.width_of(part), seconds=SECONDS)
             except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded, the next part is tried
-                session.ledger.skip(f"{path} of {whole.name} (parts): {type(error).__name__}: {error}")
+                session.ledger.skip(f"{path} of {source.name} (parts): {type(error).__name__}: {error}")
                 continue
-            yield part, _subject(whole, path, found.calls(part))
+            yield part, _subject(source, path, accepted.calls(part))
 
 
 def global_names(cls: type) -> set[str]:
-    """The global names that the methods of a class read."""
-    return {name for one in vars(cls).values() if isinstance(one, FunctionType) for name in one.__code__.co_names}
+    """Return the global names that the methods of a class read."""
+    return {
+        name for method in vars(cls).values() if isinstance(method, FunctionType) for name in method.__code__.co_names
+    }

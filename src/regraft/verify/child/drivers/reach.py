@@ -1,4 +1,4 @@
-"""See what a subject holds and which changed lines it would reach, without comparing anything yet."""
+"""Find out which classes a subject contains and which changed lines it would reach, without comparing anything yet."""
 
 from __future__ import annotations
 
@@ -9,44 +9,46 @@ from typing import Any
 from regraft.verify.child import weights
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.replay import Plan, Target, execute
-from regraft.verify.child.session import Session, in_mode, seeded
+from regraft.verify.child.session import Session, build_seeded, in_mode
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a subject runs: whether changed lines ran for the first time, and all lines of the file."""
+    """The lines of the file that ran of a subject; `news` tells that changed lines ran for the first time."""
 
     news: bool = False
     lines: frozenset[int] = frozenset()
 
 
 def reach(subject: Subject, session: Session) -> Reach:
-    """Run both versions once in each mode.
+    """Run both versions once in each mode and return the lines that ran.
 
-    A subject of which only the changed version fails is news: the comparison finds out why, and blames.
+    A subject of which only the changed version fails counts as news: the comparison then finds and reports the cause.
     """
     older, newer = session.probes()
     with session.ledger.step("original", "probe", subject.name), older:
-        if _failure(subject, session.original) is not None:
+        if _run_error(subject, session.original) is not None:
             return Reach()
     with session.ledger.step("changed", "probe", subject.name), newer:
-        failed = _failure(subject, session.changed) is not None
-    return Reach(failed or session.reached_by(older, newer), frozenset(newer.lines))
+        has_failed = _run_error(subject, session.changed) is not None
+    return Reach(has_failed or session.reached_by(older, newer), frozenset(newer.lines))
 
 
-def held(model: Any, session: Session) -> frozenset[str]:
-    """Names of the changed classes and of the others of the file that a model has instances of."""
-    named = (getattr(session.original, change.definition, None) for change in session.changes)
-    classes = [value for value in named if isinstance(value, type)]
+def class_names_in(model: Any, session: Session) -> frozenset[str]:
+    """Return the names of the changed classes, and of the file's other classes, that a model has instances of."""
+    values = (getattr(session.original, change.definition, None) for change in session.changes)
+    changed_classes = [value for value in values if isinstance(value, type)]
     parts = tuple(model.modules())
-    own = {type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__}
-    return frozenset(c.__name__ for c in classes if any(isinstance(part, c) for part in parts)) | own
+    own_names = {type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__}
+    return (
+        frozenset(cls.__name__ for cls in changed_classes if any(isinstance(part, cls) for part in parts)) | own_names
+    )
 
 
-def _failure(subject: Subject, module: ModuleType) -> BaseException | None:
-    """Build and run the last call in evaluation and in training; return the error that ended it."""
+def _run_error(subject: Subject, module: ModuleType) -> BaseException | None:
+    """Build a subject, run its last call in evaluation and in training; return the error that ended it, or None."""
     try:
-        model = seeded(0, subject.build, module)
+        model = build_seeded(0, subject.build, module)
         for training in (False, True):
             with weights.dropout_rate(model, weights.RATE):
                 for call in subject.calls(0)[-1:]:

@@ -1,7 +1,8 @@
-"""Find inputs that a model accepts: guess, run, read the error, guess better.
+"""Find inputs that a model accepts, in a loop: guess, run, read the error, change the guess.
 
-The search keeps the guess that came furthest, counted in operations of torch before the error, and tries what the
-error message suggests: other sizes where it names two, other ranks, arguments that were missing, other types.
+The search keeps the guess that came furthest, counted in operations of torch before the error, and tries what
+the error message suggests: other sizes where it names two, other ranks, arguments that were missing, other
+types.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec, m
 from regraft.verify.child.drivers.where import statements
 from regraft.verify.child.replay import Plan, Target, execute
 
-SIZE = (3, 7)  # told apart from each other and from common sizes in an error message
+SIZE = (3, 7)  # (batch, length), which differ from each other and from common sizes in an error message
 RUNS = 120
 SECONDS = 6.0
-_LARGEST = 4096  # dimension
-_LONGEST = 256  # that a model alone takes
-_ELEMENTS = 1 << 24  # of all inputs together; a search of the largest would take the memory
+_LARGEST = 4096  # the largest dimension of an input
+_LONGEST = 256  # the longest fixed length that a model may demand
+_ELEMENTS = 1 << 24  # the most elements of all inputs together; larger inputs would exhaust the memory
 _RANK = re.compile(
     r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out of bounds|permute|"
     r"tuple index|is invalid for input of size|must have shape|\dd[- ]tensor|rank|einsum|subscript",
@@ -41,7 +42,7 @@ _ATTRIBUTE = re.compile(r"'types.SimpleNamespace' object has no attribute '(\w+)
 
 
 class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
-    """Counts the operations of torch that run inside it: how far something came."""
+    """Counts the operations of torch that run inside the context, as a measure of progress."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +58,10 @@ class Counter(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One run: how many operations it did, the error that ended it, the size of its inputs, and its seconds."""
+    """One run of a model.
+
+    `progress` is the number of operations before `error`, which is None for a whole run; `took` is in seconds.
+    """
 
     spec: Spec
     progress: int
@@ -67,12 +71,15 @@ class Attempt:
 
     @property
     def text(self) -> str:
+        """The error's class and message on one line."""
         return f"{type(self.error).__name__}: {' '.join(str(self.error).split())}"
 
     @property
     def rank(self) -> tuple[int, int]:
-        """How far it came: an operation that likes the types of its arguments came further than one that does not, and
-        what only misses an attribute of an object further than either.
+        """The progress, then the kind of the error.
+
+        With equal progress, an operation that accepts the types of its arguments came further than one that does
+        not, and a run that only misses an attribute of an object came further than either.
         """
         return self.progress, 2 if _ATTRIBUTE.search(self.text) else int(not _TYPE.search(self.text))
 
@@ -81,287 +88,343 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once on what a specification gives at one size."""
     start = time.process_time()
     with Counter() as counter:
-        began = model.register_forward_pre_hook(counter.reset)  # what copies the arguments is no progress
+        handle = model.register_forward_pre_hook(counter.reset)  # what copies the arguments is no progress
         try:
             error = execute(Target(model), make(spec, size, 0), Plan(gradients=False)).error
         finally:
-            began.remove()
+            handle.remove()
     return Attempt(spec, counter.count, error, size, time.process_time() - start)
 
 
 def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) -> Attempt:
     """Return the first attempt without error, or the one that came furthest.
 
-    `optional` are parameters that may be given where the model misses something. Larger inputs are left alone that
-    would take a quarter of the time, if it grows with their square.
+    `optional` are parameters that may be given where the model misses something. Larger inputs are skipped that
+    would take a quarter of the time if the time grows with the square of their size.
     """
     deadline = time.process_time() + seconds
     order = itertools.count()
     best = attempt(model, start)
-    heap = [(_last(best), next(order), best)]
-    seen, runs = {_key(start)}, 0
+    heap = [(_heap_key(best), next(order), best)]
+    tried_keys, runs = {_spec_key(start)}, 0
     while heap and best.error is not None:
         _, _, node = heapq.heappop(heap)
-        again = False
+        is_timed_again = False
         for spec in _suggestions(node, optional):
             elements = _elements(spec)
             growth = elements / max(_elements(node.spec), 1)
-            long = growth > 1 and node.took * growth**2 > seconds / 4
-            if long and not again:  # what runs first is slow for once
-                again = True
+            is_slow = growth > 1 and node.took * growth**2 > seconds / 4
+            if is_slow and not is_timed_again:  # what runs first is slow for once
+                is_timed_again = True
                 node = replace(node, took=min(node.took, attempt(model, node.spec).took))
-                long = node.took * growth**2 > seconds / 4
-            if long or elements > _ELEMENTS or _key(spec) in seen:
+                is_slow = node.took * growth**2 > seconds / 4
+            if is_slow or elements > _ELEMENTS or _spec_key(spec) in tried_keys:
                 continue
             if runs >= RUNS or time.process_time() > deadline:
                 return best
-            seen.add(_key(spec))
+            tried_keys.add(_spec_key(spec))
             runs += 1
-            tried = attempt(model, spec)
-            if tried.error is None:
-                return tried
-            best = max(best, tried, key=lambda one: one.rank)
-            heapq.heappush(heap, (_last(tried), next(order), tried))
-            if tried.rank > node.rank:
-                heapq.heappush(heap, (_last(node), next(order), node))  # the rest of its suggestions, later
+            outcome = attempt(model, spec)
+            if outcome.error is None:
+                return outcome
+            best = max(best, outcome, key=lambda candidate: candidate.rank)
+            heapq.heappush(heap, (_heap_key(outcome), next(order), outcome))
+            if outcome.rank > node.rank:
+                heapq.heappush(heap, (_heap_key(node), next(order), node))  # the rest of its suggestions, later
                 break
     return best
 
 
-def _last(one: Attempt) -> tuple[int, int]:
-    """A key that puts what came furthest first."""
-    progress, fit = one.rank
-    return -progress, -fit
+def _heap_key(candidate: Attempt) -> tuple[int, int]:
+    """Return a key that puts the attempt which came furthest first."""
+    progress, error_rank = candidate.rank
+    return -progress, -error_rank
 
 
-def mended(failed: Attempt, known: Spec, config: Any) -> Spec | None:
-    """Where the error says what is missing exactly, an argument or tokens, return inputs that have it.
+def complete_spec(failed: Attempt, optional: Spec, config: Any) -> Spec | None:
+    """Return inputs with the argument or tokens that the error says are missing; None where it says none.
 
-    So it may be for an attribute of an object, and for the length that alone fills a shape. Tokens that stand for
-    images, sound or videos have to be as many as there are features. Source: the checks of models that put features in
-    the place of tokens.
+    The same is done for an attribute of an object, and for the one length that fills a shape. Tokens that stand
+    for images, sound or videos have to be as many as there are features. Source: the checks of models that put
+    features in the place of tokens.
     """
     spec, text = failed.spec, failed.text
-    asked = re.search(r"`(\w+)` is missing", text)
-    if asked and asked[1] in known and asked[1] not in spec:
-        marks = "input_ids" in spec and asked[1].endswith("type_ids")
-        return {**spec, asked[1]: replace(spec["input_ids"], kind="marks") if marks else known[asked[1]]}
-    lacking = _ATTRIBUTE.search(text)
-    if lacking:
-        return _with_attribute(spec, lacking[1])
-    longer = _of_length(failed) or _dividable(failed)
-    if longer is not None:
-        return longer
-    found = re.search(r"(\w+) features and \w+ tokens do not match\D*(\d+)\D*(\d+)", text)
-    names = (f"{found[1].lower()}_token_{end}" for end in ("id", "index")) if found else ()
-    token = next((value for name in names if isinstance(value := getattr(config, name, None), int)), None)
-    if not found or token is None or "input_ids" not in spec:
+    missing_argument = re.search(r"`(\w+)` is missing", text)
+    if missing_argument and missing_argument[1] in optional and missing_argument[1] not in spec:
+        are_marks = "input_ids" in spec and missing_argument[1].endswith("type_ids")
+        return {
+            **spec,
+            missing_argument[1]: replace(spec["input_ids"], kind="marks")
+            if are_marks
+            else optional[missing_argument[1]],
+        }
+    missing_attribute = _ATTRIBUTE.search(text)
+    if missing_attribute:
+        return _with_attribute(spec, missing_attribute[1])
+    resized = _with_filling_length(failed) or _with_divisible_length(failed)
+    if resized is not None:
+        return resized
+    mismatch = re.search(r"(\w+) features and \w+ tokens do not match\D*(\d+)\D*(\d+)", text)
+    token_fields = (f"{mismatch[1].lower()}_token_{end}" for end in ("id", "index")) if mismatch else ()
+    token = next((value for name in token_fields if isinstance(value := getattr(config, name, None), int)), None)
+    if not mismatch or token is None or "input_ids" not in spec:
         return None
-    there, wanted = int(found[2]), int(found[3])
-    if there == wanted:  # what is counted are the numbers of all features
-        wanted //= getattr(getattr(config, "text_config", config), "hidden_size", 1)
-    elif there:
+    token_count, feature_count = int(mismatch[2]), int(mismatch[3])
+    if token_count == feature_count:  # what is counted are the numbers of all features
+        feature_count //= getattr(getattr(config, "text_config", config), "hidden_size", 1)
+    elif token_count:
         return None
-    count, rest = divmod(wanted, failed.size[0])
-    return with_places(spec, token, count) if not rest and 0 < count <= _LARGEST else None
+    count, remainder = divmod(feature_count, failed.size[0])
+    return with_places(spec, token, count) if not remainder and 0 < count <= _LARGEST else None
 
 
-def _of_length(failed: Attempt) -> Spec | None:
-    """Where each sample is given a shape with other elements than it has, let the length be the one that fills it."""
+def _with_filling_length(failed: Attempt) -> Spec | None:
+    """Return inputs of the length that fills a shape which the error gives; None where no length does.
+
+    The error is that the shape of each sample has another number of elements than the sample.
+    """
     batch, length = failed.size
-    found = re.search(rf"shape '\[(?:-1|{batch}), ([\d, ]+)\]' is invalid for input of size (\d+)", failed.text)
-    if not found or not int(found[2]):
+    mismatch = re.search(rf"shape '\[(?:-1|{batch}), ([\d, ]+)\]' is invalid for input of size (\d+)", failed.text)
+    if not mismatch or not int(mismatch[2]):
         return None
-    fixed, rest = divmod(math.prod(map(int, found[1].split(","))) * batch * length, int(found[2]))
-    if rest or fixed == length or not 0 < fixed <= _LONGEST:
+    new_length, remainder = divmod(math.prod(map(int, mismatch[1].split(","))) * batch * length, int(mismatch[2]))
+    if remainder or new_length == length or not 0 < new_length <= _LONGEST:
         return None
     return {
-        name: replace(slot, dims=tuple(Dim(d.factor * fixed) if d.of == "length" else d for d in slot.dims))
+        name: replace(
+            slot, dims=tuple(Dim(dim.factor * new_length) if dim.of == "length" else dim for dim in slot.dims)
+        )
         for name, slot in failed.spec.items()
     }
 
 
-def _dividable(failed: Attempt) -> Spec | None:
-    """Where a length was divided down to nothing, let it be four times as long."""
+def _with_divisible_length(failed: Attempt) -> Spec | None:
+    """Return inputs four times as long where a length was divided down to nothing; otherwise None."""
     if not re.search(r"shape '\[(?:-?\d+, )*0\b", failed.text):
         return None
     lengths = {slot.dims[1] for slot in failed.spec.values() if len(slot.dims) > 2}
-    longer = {dim: Dim(4 * dim.factor, dim.of) for dim in lengths if 4 * dim.at(failed.size) <= _LONGEST}
-    if not longer:
+    longer_dims = {dim: Dim(4 * dim.factor, dim.of) for dim in lengths if 4 * dim.at(failed.size) <= _LONGEST}
+    if not longer_dims:
         return None
     return {
-        name: replace(slot, dims=tuple(longer.get(dim, dim) for dim in slot.dims))
+        name: replace(slot, dims=tuple(longer_dims.get(dim, dim) for dim in slot.dims))
         for name, slot in failed.spec.items()
     }
 
 
 def _with_attribute(spec: Spec, attribute: str) -> Spec | None:
-    """Give the objects of a specification an attribute with a value that its name suggests."""
+    """Give the objects of a specification an attribute with a value that its name suggests; None where no value is."""
     try:
-        more = {attribute: value_for(attribute)}
+        attribute_value = {attribute: value_for(attribute)}
     except LookupError:
         return None
     objects = {name: vars(slot.value) for name, slot in spec.items() if isinstance(slot.value, SimpleNamespace)}
-    return {**spec, **{name: Slot("plain", value=SimpleNamespace(**had, **more)) for name, had in objects.items()}}
+    return {
+        **spec,
+        **{
+            name: Slot("plain", value=SimpleNamespace(**attributes, **attribute_value))
+            for name, attributes in objects.items()
+        },
+    }
 
 
 def unlike_layers(failed: Attempt) -> bool:
-    """Whether a layer was given another width than it takes, which is not that of any input."""
-    found = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and \d+x\d+\)", failed.text)
+    """Return whether a layer was given a width that it does not take and that no input has."""
+    mismatch = re.search(r"shapes cannot be multiplied \(\d+x(\d+) and \d+x\d+\)", failed.text)
     widths = {dim.at(failed.size) for slot in failed.spec.values() for dim in slot.dims}
-    return found is not None and int(found[1]) not in widths
+    return mismatch is not None and int(mismatch[1]) not in widths
 
 
 def by_batch(spec: Spec) -> Iterator[Spec]:
-    """Where a dimension is a multiple of the batch at the size of the search, let it follow the batch."""
+    """Yield specifications in which one dimension follows the batch.
+
+    The dimension is fixed, and a multiple of the batch at the size of the search.
+    """
     for name, slot in spec.items():
         for axis, dim in enumerate(slot.dims):
-            times, rest = divmod(dim.factor, SIZE[0])
-            if not (dim.of or rest) and times > 1:
-                yield _with(spec, name, dims=(*slot.dims[:axis], Dim(times, "batch"), *slot.dims[axis + 1 :]))
+            times, remainder = divmod(dim.factor, SIZE[0])
+            if not (dim.of or remainder) and times > 1:
+                yield _with_changed_slot(
+                    spec, name, dims=(*slot.dims[:axis], Dim(times, "batch"), *slot.dims[axis + 1 :])
+                )
 
 
 def _elements(spec: Spec) -> int:
+    """Return the number of elements of all inputs at the size of the search."""
     return sum(math.prod(dim.at(SIZE) for dim in slot.dims) for slot in spec.values())
 
 
-def _key(spec: Spec) -> str:
+def _spec_key(spec: Spec) -> str:
+    """Return a text that is the same for equal specifications."""
     return repr(sorted(spec.items()))
 
 
 def _suggestions(failed: Attempt, optional: Spec) -> Iterator[Spec]:
+    """Yield changes of a failed attempt's inputs that its error suggests, likely ones first."""
     spec, text = failed.spec, failed.text
-    exact = mended(failed, optional, None)
-    if exact is not None:
-        yield exact
-    named = [name for name in re.findall(r"\w+", text) if name in optional and name not in spec]
-    if named and "unexpected" not in text:
+    completed = complete_spec(failed, optional, None)
+    if completed is not None:
+        yield completed
+    named_parameters = [name for name in re.findall(r"\w+", text) if name in optional and name not in spec]
+    if named_parameters and "unexpected" not in text:
         if "missing" in text:
-            yield {**spec, **{name: optional[name] for name in named}}
-        yield from ({**spec, name: optional[name]} for name in dict.fromkeys(named))
-    missing = re.search("None|UnboundLocal|missing|specify", text)
-    if missing and failed.error is not None:
-        yield from ({**spec, name: optional[name]} for name in _read(failed.error) if name in {*optional} - {*spec})
-    yield from _of_width(failed, optional)
+            yield {**spec, **{name: optional[name] for name in named_parameters}}
+        yield from ({**spec, name: optional[name]} for name in dict.fromkeys(named_parameters))
+    has_missing = re.search("None|UnboundLocal|missing|specify", text)
+    if has_missing and failed.error is not None:
+        yield from (
+            {**spec, name: optional[name]}
+            for name in _words_of_statements(failed.error)
+            if name in {*optional} - {*spec}
+        )
+    yield from _with_optional_of_width(failed, optional)
     for name, slot in spec.items():
-        yield from ({**spec, name: other} for other in described.asked(text, slot))
-    yield from _resized(spec, text)
+        yield from ({**spec, name: reshaped} for reshaped in described.slots_from_message(text, slot))
+    yield from _resized_specs(spec, text)
     if _TYPE.search(text):
-        yield from _retyped(spec)
+        yield from _retyped_specs(spec)
     if "out of range" in text:
         yield from (
-            _with(spec, name, value=1) for name, slot in spec.items() if type(slot.value) is int and slot.value > 1
+            _with_changed_slot(spec, name, value=1)
+            for name, slot in spec.items()
+            if type(slot.value) is int and slot.value > 1
         )
     if "out of range in self" in text or "index out of" in text:
-        yield from (_with(spec, name, limit=2) for name, slot in spec.items() if slot.kind == "ids" and slot.limit > 2)
+        yield from (
+            _with_changed_slot(spec, name, limit=2)
+            for name, slot in spec.items()
+            if slot.kind == "ids" and slot.limit > 2
+        )
     if _RANK.search(text):
-        yield from _unpacked(spec, text)
-        yield from _reranked(spec)
-    if missing:
+        yield from _unpacked_specs(spec, text)
+        yield from _reranked_specs(spec)
+    if has_missing:
         yield from ({**spec, name: slot} for name, slot in optional.items() if name not in spec)
-    mentioned = [name for name in spec if re.search(rf"\b{name}\b", text)]
-    yield from ({key: slot for key, slot in spec.items() if key != name} for name in mentioned if name in optional)
-    yield from _stretched(spec)
-    yield from _reranked(spec)
+    mentioned_parameters = [name for name in spec if re.search(rf"\b{name}\b", text)]
+    yield from (
+        {key: slot for key, slot in spec.items() if key != name} for name in mentioned_parameters if name in optional
+    )
+    yield from _stretched_specs(spec)
+    yield from _reranked_specs(spec)
 
 
-def _of_width(failed: Attempt, optional: Spec) -> Iterator[Spec]:
-    """Where a layer takes another width than it was given, yield what the caller left out, in that width.
+def _with_optional_of_width(failed: Attempt, optional: Spec) -> Iterator[Spec]:
+    """Yield the inputs with an optional one of the width that a layer takes, where it was given another width.
 
     Cross-attention without the states of an encoder attends to its own, which may have another width.
     """
-    found = re.search(r"shapes cannot be multiplied \(\d+x\d+ and (\d+)x\d+\)", failed.text)
-    if found and failed.error is not None:
-        for name in _read(failed.error):
+    mismatch = re.search(r"shapes cannot be multiplied \(\d+x\d+ and (\d+)x\d+\)", failed.text)
+    if mismatch and failed.error is not None:
+        for name in _words_of_statements(failed.error):
             if name in {*optional} - {*failed.spec} and optional[name].dims:
                 slot = optional[name]
-                yield {**failed.spec, name: replace(slot, dims=(*slot.dims[:-1], Dim(int(found[1]))))}
+                yield {**failed.spec, name: replace(slot, dims=(*slot.dims[:-1], Dim(int(mismatch[1]))))}
 
 
-def _read(error: BaseException) -> Iterator[str]:
+def _words_of_statements(error: BaseException) -> Iterator[str]:
     """Yield the words of the statements that an error came through, innermost first."""
     for _, text in statements(error):
         yield from dict.fromkeys(re.findall(r"\w+", text))
 
 
-def _with(spec: Spec, name: str, **changes: Any) -> Spec:
+def _with_changed_slot(spec: Spec, name: str, **changes: Any) -> Spec:
+    """Return a specification with changed fields of one slot."""
     return {**spec, name: replace(spec[name], **changes)}
 
 
-def _symbol(number: int) -> Dim:
-    """The dimension that a number of an error message means, at the size of the search."""
+def _dim_of_number(number: int) -> Dim:
+    """Return the dimension that a number in an error message stands for, at the size of the search."""
     return {SIZE[0]: BATCH, SIZE[1]: LENGTH}.get(number, Dim(number))
 
 
-def _resized(spec: Spec, text: str) -> Iterator[Spec]:
-    """Where a dimension is one of the numbers of the message, yield the others in its place."""
-    shapes = [tuple(map(int, re.findall(r"\d+", one))) for one in re.findall(r"[(\[]((?:\d+,? ?)+)[)\]]", text)]
+def _resized_specs(spec: Spec, text: str) -> Iterator[Spec]:
+    """Yield specifications with another shape that the message names, or with one of its numbers for another."""
+    shapes = [
+        tuple(map(int, re.findall(r"\d+", shape_text))) for shape_text in re.findall(r"[(\[]((?:\d+,? ?)+)[)\]]", text)
+    ]
     for name, slot in spec.items():
-        now = tuple(dim.at(SIZE) for dim in slot.dims)
-        for shape in shapes if now and now in shapes else ():
-            if len(shape) > len(now):  # a mask and what it selects from
-                yield _with(spec, name, dims=tuple(map(_symbol, shape[: len(now)])))
-            if shape != now:
-                yield _with(spec, name, dims=tuple(map(_symbol, shape)))
-    yield from _refilled(spec, text)
+        own_shape = tuple(dim.at(SIZE) for dim in slot.dims)
+        for shape in shapes if own_shape and own_shape in shapes else ():
+            if len(shape) > len(own_shape):  # a mask and what it selects from
+                yield _with_changed_slot(spec, name, dims=tuple(map(_dim_of_number, shape[: len(own_shape)])))
+            if shape != own_shape:
+                yield _with_changed_slot(spec, name, dims=tuple(map(_dim_of_number, shape)))
+    yield from _refilled_specs(spec, text)
     numbers = [n for n in dict.fromkeys(map(int, re.findall(r"\d+", text))) if 0 < n <= _LARGEST]
     for number in numbers:
         for name, slot in spec.items():
-            here = [axis for axis, dim in enumerate(slot.dims) if dim.at(SIZE) == number]
-            for other in (n for n in numbers if n != number) if here else ():
-                for axes in {tuple(here), *((axis,) for axis in here)}:
-                    dims = [_symbol(other) if axis in axes else dim for axis, dim in enumerate(slot.dims)]
-                    yield _with(spec, name, dims=tuple(dims))
+            matching_axes = [axis for axis, dim in enumerate(slot.dims) if dim.at(SIZE) == number]
+            for replacement in (n for n in numbers if n != number) if matching_axes else ():
+                for axes in {tuple(matching_axes), *((axis,) for axis in matching_axes)}:
+                    dims = [_dim_of_number(replacement) if axis in axes else dim for axis, dim in enumerate(slot.dims)]
+                    yield _with_changed_slot(spec, name, dims=tuple(dims))
 
 
-def _refilled(spec: Spec, text: str) -> Iterator[Spec]:
-    """Where the message names a shape and a number of elements that does not fill it, yield arguments that do."""
-    found = re.search(r"shape '\[([\d, ]+)\]' is invalid for input of size (\d+)", text)
-    if not found:
+def _refilled_specs(spec: Spec, text: str) -> Iterator[Spec]:
+    """Yield specifications whose arguments fill a shape.
+
+    The message names the shape and a number of elements that does not fill it.
+    """
+    mismatch = re.search(r"shape '\[([\d, ]+)\]' is invalid for input of size (\d+)", text)
+    if not mismatch:
         return
-    wanted, given = math.prod(map(int, found[1].split(","))), int(found[2])
+    wanted_count, element_count = math.prod(map(int, mismatch[1].split(","))), int(mismatch[2])
     for name, slot in spec.items():
         shape = [dim.at(SIZE) for dim in slot.dims]
-        for axis in reversed(range(len(shape))) if math.prod(shape) == given else ():
-            rest = given // shape[axis]
-            if wanted and wanted % rest == 0:
-                yield _with(spec, name, dims=(*slot.dims[:axis], _symbol(wanted // rest), *slot.dims[axis + 1 :]))
+        for axis in reversed(range(len(shape))) if math.prod(shape) == element_count else ():
+            row_elements = element_count // shape[axis]
+            if wanted_count and wanted_count % row_elements == 0:
+                yield _with_changed_slot(
+                    spec,
+                    name,
+                    dims=(*slot.dims[:axis], _dim_of_number(wanted_count // row_elements), *slot.dims[axis + 1 :]),
+                )
 
 
-def _retyped(spec: Spec) -> Iterator[Spec]:
+def _retyped_specs(spec: Spec) -> Iterator[Spec]:
+    """Yield specifications with a tensor of another kind: token ids, real numbers or booleans."""
     for name, slot in spec.items():
         for kind in ("ids", "normal", "bool") if slot.kind != "plain" else ():
             if kind != slot.kind:
-                yield _with(spec, name, kind=kind, limit=slot.limit or 2)
+                yield _with_changed_slot(spec, name, kind=kind, limit=slot.limit or 2)
 
 
-def _unpacked(spec: Spec, text: str) -> Iterator[Spec]:
-    """Where a shape lacks two sizes or more, let an argument that has as many have the others behind the batch."""
-    found = re.search(r"not enough values to unpack \(expected (\d), got (\d)\)", text)
-    wanted, given = (int(found[1]), int(found[2])) if found else (0, 0)
+def _unpacked_specs(spec: Spec, text: str) -> Iterator[Spec]:
+    """Yield specifications with an argument that has the missing dimensions, of size 1, behind the batch.
+
+    They are missing where a shape is unpacked and lacks two sizes or more.
+    """
+    mismatch = re.search(r"not enough values to unpack \(expected (\d), got (\d)\)", text)
+    expected_rank, rank = (int(mismatch[1]), int(mismatch[2])) if mismatch else (0, 0)
     for name, slot in spec.items():
-        if wanted - given > 1 and len(slot.dims) == given:
-            yield _with(spec, name, dims=(*slot.dims[:1], *[Dim(1)] * (wanted - given), *slot.dims[1:]))
+        if expected_rank - rank > 1 and len(slot.dims) == rank:
+            yield _with_changed_slot(
+                spec, name, dims=(*slot.dims[:1], *[Dim(1)] * (expected_rank - rank), *slot.dims[1:])
+            )
 
 
-def _reranked(spec: Spec) -> Iterator[Spec]:
-    alike: dict[tuple[Dim, ...], list[str]] = {}
+def _reranked_specs(spec: Spec) -> Iterator[Spec]:
+    """Yield specifications with other shapes, first for all arguments of one shape together, then for each.
+
+    Masks also become additive ones.
+    """
+    names_by_dims: dict[tuple[Dim, ...], list[str]] = {}
     for name, slot in spec.items():
         if slot.kind == "normal":
-            alike.setdefault(slot.dims, []).append(name)
-    for names in alike.values():  # as queries, keys and values are
-        for dims in _ranks(spec[names[0]]) if len(names) > 1 else ():
+            names_by_dims.setdefault(slot.dims, []).append(name)
+    for names in names_by_dims.values():  # as queries, keys and values are
+        for dims in _common_shapes(spec[names[0]]) if len(names) > 1 else ():
             yield {**spec, **{name: replace(spec[name], dims=dims) for name in names}}
     for name, slot in spec.items():
-        for dims in _ranks(slot):
+        for dims in _common_shapes(slot):
             if dims != slot.dims:
-                yield _with(spec, name, dims=dims)
+                yield _with_changed_slot(spec, name, dims=dims)
         if slot.kind == "mask":
             yield {**spec, name: Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))}
 
 
-def _ranks(slot: Slot) -> Iterator[tuple[Dim, ...]]:
-    """Other shapes that an argument of its kind often has."""
+def _common_shapes(slot: Slot) -> Iterator[tuple[Dim, ...]]:
+    """Yield other shapes that an argument of its kind often has."""
     dims = slot.dims
     if not dims or slot.kind in ("grid", "bounds"):
         return
@@ -385,8 +448,8 @@ def _ranks(slot: Slot) -> Iterator[tuple[Dim, ...]]:
     yield (LENGTH, width)
 
 
-def _stretched(spec: Spec) -> Iterator[Spec]:
-    """Lengths and fixed sizes of all arguments together, a few times larger or smaller."""
+def _stretched_specs(spec: Spec) -> Iterator[Spec]:
+    """Yield specifications with lengths a few times larger, then with fixed sizes twice or half as large."""
     for factor in (2, 4, 16):
         longer = {
             name: replace(slot, dims=tuple(Dim(factor * d.factor, d.of) if d.of == "length" else d for d in slot.dims))
@@ -396,6 +459,6 @@ def _stretched(spec: Spec) -> Iterator[Spec]:
             yield longer
     for name, slot in spec.items():
         for axis, dim in enumerate(slot.dims):
-            for other in (2 * dim.factor, dim.factor // 2) if not dim.of and 8 <= dim.factor <= 512 else ():
-                same = [Dim(other) if (d == dim and i >= axis) else d for i, d in enumerate(slot.dims)]
-                yield _with(spec, name, dims=tuple(same))
+            for new_factor in (2 * dim.factor, dim.factor // 2) if not dim.of and 8 <= dim.factor <= 512 else ():
+                new_dims = [Dim(new_factor) if (d == dim and i >= axis) else d for i, d in enumerate(slot.dims)]
+                yield _with_changed_slot(spec, name, dims=tuple(new_dims))

@@ -1,4 +1,4 @@
-"""What each argument of a call holds, and how its shape follows from the batch size and the length."""
+"""Describe the value of each argument of a call, and how its shape follows from the batch size and the length."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ from regraft.verify.child.tree import Call
 
 
 class Dim(NamedTuple):
-    """A dimension: `factor` times the `of` of a call ("batch" or "length"), or `factor` alone, and `more`."""
+    """A dimension: `factor` times a size of the call, plus `extra`.
+
+    `of` names that size, "batch" or "length"; it is "" for a fixed dimension.
+    """
 
     factor: int
     of: str = ""
-    more: int = 0
+    extra: int = 0
 
     def at(self, size: tuple[int, int]) -> int:
-        return self.factor * {"": 1, "batch": size[0], "length": size[1]}[self.of] + self.more
+        """Return the dimension at a size, which is (batch, length)."""
+        return self.factor * {"": 1, "batch": size[0], "length": size[1]}[self.of] + self.extra
 
 
 BATCH, LENGTH = Dim(1, "batch"), Dim(1, "length")
 _BY_ANNOTATION = {"dtype": torch.float32, "device": torch.device("cpu")}
-_SPECIAL = 3  # token ids, the first ones, that often stand for no word
+_SPECIAL = 3  # the number of first token ids, which often stand for no word
 GRID = 4  # rows and columns of an image's patches where they come with a grid
 
 
@@ -36,13 +40,14 @@ GRID = 4  # rows and columns of an image's patches where they come with a grid
 class Slot:
     """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
 
-    Kinds: normal (random numbers), ids (integers from `lowest` on, below `limit`; first those of `places`, pairs of a
-    token and how often it stands there, which then stand nowhere else), marks (1 where the first of the `places` is, 2
-    for the next, 0 elsewhere), mask (ones, then zeros in the second row), additive (zeros), ones, zeros, bool, every
-    other (true, false, true, ... in the last dimension), boxes (corners in the last dimension), patches (as normal, in
-    the last dimension after a row and a column), range (0, 1, 2, ... in the last dimension), pair (a tuple of two like
-    normal: keys and values), grid (rows and columns of patches, frames before them where there are three), bounds
-    (where the only sequence of a row begins and ends).
+    Kinds: normal (random numbers), ids (integers from `lowest` on, below `limit`; first those of `places`, pairs
+    of a token and the number of times it stands there, which then occur nowhere else), marks (1 at the positions
+    of the first of the `places`, 2 at those of the next, 0 elsewhere), mask (ones, with zeros at the end of the
+    second row), additive (zeros), ones, zeros, bool, every other (true, false, true, ... in the last dimension),
+    boxes (corners in the last dimension), patches (as normal, in the last dimension after a row and a column),
+    range (0, 1, 2, ... in the last dimension), pair (a tuple of two like normal: keys and values), grid (rows
+    and columns of patches, frames before them where there are three), bounds (begin and end of the only sequence
+    of a row).
     """
 
     kind: str
@@ -66,6 +71,9 @@ class Sizes:
         self._places = [config, *nested]
 
     def get(self, names: tuple[str, ...], default: int) -> int:
+        """Return the first integer under one of the names, in the configuration or a nested one; the first of a
+        list.
+        """
         for place in self._places:
             for name in names:
                 value = getattr(place, name, None)
@@ -75,23 +83,25 @@ class Sizes:
         return default
 
     def all(self, name: str) -> tuple[int, ...]:
-        """The numbers of a list, none where there is no list of that name."""
+        """Return the numbers of a list; () where there is no list of that name."""
         values = getattr(self._places[0], name, None)
         return tuple(values) if isinstance(values, list | tuple) else ()
 
 
 def _is_config(name: str, value: Any) -> bool:
+    """Return whether a field is a configuration inside another."""
     return value is not None and (name.endswith("config") or hasattr(value, "to_dict"))
 
 
 def make(spec: Spec, size: tuple[int, int], seed: int) -> Call:
     """Return the call that a specification describes at one size."""
     generator = torch.Generator().manual_seed(1000 * seed + size[0])
-    values = {name: _value(slot, size, generator) for name, slot in spec.items()}
+    values = {name: _make_value(slot, size, generator) for name, slot in spec.items()}
     return Call((), values, f"batch {size[0]}, length {size[1]}")
 
 
-def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
+def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
+    """Return the value that a slot describes at one size."""
     shape = tuple(dim.at(size) for dim in slot.dims)
     if slot.kind == "plain":
         return slot.value
@@ -101,9 +111,9 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
         ids = torch.randint(min(slot.lowest, slot.limit - 1), slot.limit, shape, generator=generator)
         for token, _ in slot.places:
             ids = ids.masked_fill(ids == token, 0)
-        return _filled(ids, slot.places)
+        return _write_runs(ids, slot.places)
     if slot.kind == "marks":
-        return _filled(
+        return _write_runs(
             torch.zeros(shape, dtype=torch.long),
             [(number + 1, count) for number, (_, count) in enumerate(slot.places)],
         )
@@ -115,9 +125,9 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     if slot.kind == "bool":
         return torch.rand(shape, generator=generator) < 0.5
     if slot.kind == "patches":
-        places = torch.arange(shape[1]).expand(shape[:2])
+        positions = torch.arange(shape[1]).expand(shape[:2])
         return torch.cat(
-            [torch.stack([places // 4, places % 4], -1).float(), torch.randn(shape, generator=generator)], -1
+            [torch.stack([positions // 4, positions % 4], -1).float(), torch.randn(shape, generator=generator)], -1
         )
     if slot.kind == "every other":
         return (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone()
@@ -132,29 +142,33 @@ def _value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     return torch.ones(shape) if slot.kind == "ones" else torch.zeros(shape)
 
 
-def _filled(row: Any, begins: Sequence[tuple[int, int]]) -> Any:
-    """Write values, each as often as it says, one after the other from the begin of the last dimension."""
+def _write_runs(tensor: Any, runs: Sequence[tuple[int, int]]) -> Any:
+    """Write values from the start of the last dimension on, each as often as its count; return the tensor."""
     start = 0
-    for value, count in begins:
-        row[..., start : start + count] = value
+    for value, count in runs:
+        tensor[..., start : start + count] = value
         start += count
-    return row
+    return tensor
 
 
 def with_places(spec: Spec, token: int, count: int) -> Spec:
-    """Let token ids begin with `count` of a token that stands for something else, and be longer by as many."""
-    before = dict(spec["input_ids"].places)
-    places, more = tuple({**before, token: count}.items()), count - before.get(token, 0)
+    """Return inputs whose token ids begin with `count` of a token that stands for something else.
 
-    def longer(slot: Slot) -> Slot:
-        dims = (dim._replace(more=dim.more + more) if dim.of == "length" else dim for dim in slot.dims)
+    The inputs get longer by as many positions.
+    """
+    counts = dict(spec["input_ids"].places)
+    places, added = tuple({**counts, token: count}.items()), count - counts.get(token, 0)
+
+    def lengthen(slot: Slot) -> Slot:
+        dims = (dim._replace(extra=dim.extra + added) if dim.of == "length" else dim for dim in slot.dims)
         return replace(slot, dims=tuple(dims), places=places if slot.places else ())
 
-    changed = {name: longer(slot) for name, slot in spec.items()}
-    return {**changed, "input_ids": replace(changed["input_ids"], places=places)}
+    lengthened = {name: lengthen(slot) for name, slot in spec.items()}
+    return {**lengthened, "input_ids": replace(lengthened["input_ids"], places=places)}
 
 
 def _mask(shape: tuple[int, ...]) -> Any:
+    """Return a mask of ones, with two zeros at the end of the second row where there is room."""
     mask = torch.ones(shape, dtype=torch.long)
     if shape[0] > 1 and len(shape) > 1 and shape[-1] > 2:
         mask[1, ..., -2:] = 0
@@ -169,34 +183,34 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
     frames = sizes.get(("num_frames",), 0)
     for pattern, kind, dims in _TABLE:
         if re.search(pattern, name):
-            video = frames and name == "pixel_values"
+            is_video = frames and name == "pixel_values"
             if kind == "mask" and inner:
                 return Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))
-            known = (BATCH, Dim(frames), *dims[1:]) if video else dims
+            all_dims = (BATCH, Dim(frames), *dims[1:]) if is_video else dims
             lowest = 0 if "type" in name else _SPECIAL
-            return Slot(kind, tuple(sized(dim, sizes) for dim in known), _limit(name, sizes), lowest=lowest)
+            return Slot(kind, tuple(dimension_of(dim, sizes) for dim in all_dims), _limit(name, sizes), lowest=lowest)
     if "LongTensor" in annotation:
         return Slot("ids", (BATCH, LENGTH), 2)
     if "BoolTensor" in annotation:
         return Slot("bool", (BATCH, LENGTH))
-    if annotation.rpartition(".")[2] == "Module":  # whose attributes a function reads; what it lacks shows
+    if annotation.rpartition(".")[2] == "Module":  # a function reads its attributes; errors name missing ones
         return Slot("plain", value=SimpleNamespace(training=False))
     if _type_name(annotation) in _BY_ANNOTATION:
         return Slot("plain", value=_BY_ANNOTATION[_type_name(annotation)])
     if is_plain(name, annotation):
         return Slot("plain", value=-1 if name == "dim" else value_for(name, _type_name(annotation)))
-    return Slot("normal", (BATCH, LENGTH, sized("hidden", sizes)))
+    return Slot("normal", (BATCH, LENGTH, dimension_of("hidden", sizes)))
 
 
 def packed_patches(sizes: Sizes) -> Slot:
-    """The patches of all images in one row, each flat: what comes with a grid."""
+    """Return the slot of the patches of all images in one row, each flat, for models that also take a grid."""
     channels = sizes.get(("in_channels", "num_channels", "in_chans"), 3)
     frames, side = sizes.get(("temporal_patch_size",), 1), sizes.get(("patch_size",), 1)
     return Slot("normal", (Dim(GRID * GRID, "batch"), Dim(channels * frames * side * side)))
 
 
 def is_plain(name: str, annotation: str) -> bool:
-    """Whether a parameter is no tensor."""
+    """Return whether a parameter is no tensor."""
     if _type_name(annotation) in ("int", "float", "bool", "str", *_BY_ANNOTATION):
         return True
     names = ("eps", "epsilon", "dim", "p", "dropout", "training", "scale", "scaling", "n_rep")
@@ -204,12 +218,12 @@ def is_plain(name: str, annotation: str) -> bool:
 
 
 def _type_name(annotation: str) -> str:
-    """The name of the annotated type, without the module of torch."""
+    """Return the name of the annotated type, without `torch.` and `|None`."""
     return annotation.removesuffix("|None").removeprefix("torch.")
 
 
 def is_named(name: str) -> bool:
-    """Whether a parameter's name says what it holds."""
+    """Return whether a parameter's name tells its contents."""
     return any(re.search(pattern, name) for pattern, _, _ in _TABLE)
 
 
@@ -244,11 +258,12 @@ _HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads")
 
 
 def _hidden(sizes: Sizes) -> int:
+    """Return the width of the model's hidden states."""
     return sizes.hidden or sizes.get(("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim"), HIDDEN)
 
 
-def sized(dim: str | Dim, sizes: Sizes) -> Dim:
-    """A dimension by its name in a configuration."""
+def dimension_of(dim: str | Dim, sizes: Sizes) -> Dim:
+    """Return the dimension that has a name of the table, with its size from the configuration."""
     if isinstance(dim, Dim):
         return dim
     if dim == "samples":  # of sound: a few steps for each unit of length after the strides of the convolutions
@@ -272,6 +287,7 @@ def sized(dim: str | Dim, sizes: Sizes) -> Dim:
 
 
 def _limit(name: str, sizes: Sizes) -> int:
+    """Return the upper bound of token ids, without the last twelve of a vocabulary; for type ids their number."""
     if "type" in name:
         return max(1, sizes.get(("type_vocab_size",), 1))
     vocabulary = sizes.get(("vocab_size",), 99)
