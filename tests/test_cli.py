@@ -231,7 +231,7 @@ def test_unreadable_file(write: Write) -> None:
     ("arguments", "words"),
     [
         (["--select", "sofmax"], "did you mean softmax?"),
-        (["--ignore", "nothing/here"], "no rule is called so"),
+        (["--ignore", "nothing/here"], "no rule has this name"),
         (["--fix", "--diff"], "exclude each other"),
         (["--verify"], "go with --fix"),
         (["--output-format", "xml"], "xml"),

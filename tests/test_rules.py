@@ -133,10 +133,10 @@ def test_a_rule_that_is_off_is_selected_by_its_own_name(tmp_path: Path, select: 
 def test_selectors_that_find_nothing_or_too_much(tmp_path: Path) -> None:
     write(tmp_path, "softmax")
     write(tmp_path, "softmax", pack="other")
-    assert load(tmp_path, ["sofmax"])[1][0].message == "no rule is called so; did you mean softmax?"
-    assert load(tmp_path, ["mine/sofmax"])[1][0].message == "no rule is called so; did you mean mine/softmax?"
-    assert load(tmp_path, ["zzz"])[1][0].message == "no rule is called so"
-    assert load(tmp_path, ["softmax"])[1][0].message == "several rules are called so: mine/softmax, other/softmax"
+    assert load(tmp_path, ["sofmax"])[1][0].message == "no rule has this name; did you mean softmax?"
+    assert load(tmp_path, ["mine/sofmax"])[1][0].message == "no rule has this name; did you mean mine/softmax?"
+    assert load(tmp_path, ["zzz"])[1][0].message == "no rule has this name"
+    assert load(tmp_path, ["softmax"])[1][0].message == "several rules have this name: mine/softmax, other/softmax"
     assert load_rules((), ["nothing"], (tmp_path,))[1][0].path == "nothing"
 
 

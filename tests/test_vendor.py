@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from regraft import __version__
-from regraft.rewriting.vendor import vendor_source, vendored_names
+from regraft.rewriting.vendor import _defines, _ops, vendor_source, vendored_names
 from regraft.rules.kernels import OPS
 
 ALL = (
@@ -118,9 +118,23 @@ def test_the_files_of_the_ops_share_no_names() -> None:
     owners: dict[str, list[str]] = {}
     for path in OPS.glob("*.py"):
         for node in ast.parse(path.read_bytes()).body if path.name != "__init__.py" else ():
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                owners.setdefault(node.name, []).append(path.name)
+            for name in _defines(node):
+                owners.setdefault(name, []).append(path.name)
     assert [name for name, files in owners.items() if len(files) > 1] == []
+
+
+def test_a_vendored_module_defines_all_that_it_uses() -> None:
+    for name in sorted(_ops()):
+        tree = ast.parse(vendor_source([name]))
+        bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
+                bound.add(node.name or "")
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        assert read - bound - {*dir(builtins)} == set(), name
 
 
 def test_names_of_a_model_and_of_a_vendored_module() -> None:

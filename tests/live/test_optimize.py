@@ -249,7 +249,7 @@ def test_nothing_to_do_is_said() -> None:
 
 @pytest.mark.parametrize("select", ["adopter/sofmax", "nothing"])
 def test_rules_that_do_not_exist(model: Any, select: str) -> None:
-    with pytest.raises(ValueError, match="no rule is called so"):
+    with pytest.raises(ValueError, match="no rule has this name"):
         optimized(model, select=[select])
 
 

@@ -279,3 +279,32 @@ def test_whole_numbers_differ_between_the_rows_of_a_call(tmp_path: Path) -> None
     first_row = "self.table(segments[:1].expand_as(segments))"
     verdict = verdict_on(tmp_path, SEGMENTS, "self.table(segments)", first_row)
     assert (verdict.status, "number 0" in verdict.reason) == ("refuted", True), verdict
+
+
+CAPPED = """\
+import torch
+from torch import nn
+
+
+def capped(scores: torch.Tensor, softcap: float | None = None):
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    return scores.softmax(-1)
+
+
+class Weights(nn.Module):
+    def forward(self, x: torch.Tensor):
+        return capped(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "status"),
+    [
+        ("torch.tanh(scores / softcap)", "refuted"),
+        ("softcap * torch.tanh(scores / softcap)", "proved"),
+    ],
+)
+def test_a_number_that_callers_leave_out_is_given(after: str, status: str, tmp_path: Path) -> None:
+    verdict = verdict_on(tmp_path, CAPPED, "torch.tanh(scores / softcap) * softcap", after)
+    assert verdict.status == status, verdict

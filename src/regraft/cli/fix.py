@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from regraft.cli.shared import (
+    count,
     print_verdict,
     stop,
     verdicts_of,
@@ -90,7 +91,7 @@ def rewrite(
     if error is None and not quiet:
         note = "" if policy.prove else "; nothing was verified: prove it with regraft verify"
         place = "" if policy.out is None else f" in {target}"
-        click.echo(f"{report.file}: rewrote {len(applied)} places{place}{note}")
+        click.echo(f"{report.file}: rewrote {count(len(applied), 'place')}{place}{note}")
     return (0, [error]) if error else (len(applied), [])
 
 

@@ -15,14 +15,18 @@ from regraft.cli.shared import stop
 from regraft.source.object_reference import find_function
 
 
+# by the names of the files: importing the package would load torch
+_COMPILER_FILES = (Path(__file__).parent.parent / "splitting" / "compilers").glob("with_*.py")
+
+
 @click.command("split")
 @click.argument("target", metavar="TARGET")
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory or file to write.")
 @click.option("--single-file", is_flag=True, help="Write one ONNX file, with If and Loop in the place of the host.")
 @click.option("--batched", is_flag=True, help="Take any number of samples, each of which goes its own way.")
 @click.option(
-    "--compiler", type=click.Choice(["onnxruntime", "openvino", "aotinductor"]), default="onnxruntime",
-    show_default=True, help="What runs the sub-networks.",
+    "--compiler", type=click.Choice(sorted(path.stem.removeprefix("with_") for path in _COMPILER_FILES)),
+    default="onnxruntime", show_default=True, help="What runs the sub-networks.",
 )  # fmt: skip
 @click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(

@@ -184,7 +184,7 @@ class _Matcher:
             if pattern_node.layer in self.pattern.passed_whole and _can_be_layer(node, pattern_node):
                 args = {"input": node.args["0"]}
             elif predicate is None or not _can_compute(node, pattern_node.op):
-                self._record_miss(depth, f"{describe(node)} where {pattern_node.op} is wanted", node.expr)
+                self._record_miss(depth, f"expected {pattern_node.op}, found {describe(node)}", node.expr)
                 return
             else:
                 assert node.layer is not None
@@ -237,18 +237,18 @@ class _Matcher:
         Return why the layer does not fit, "" where it does, and the bindings.
         """
         if node.layer is None:
-            return f"{describe(node)} is a function where a {pattern_node.name} layer is wanted", bindings
+            return f"expected a layer {pattern_node.name}, found a call of {describe(node)}", bindings
         types = {layer.type for layer in node.layer.layers}
         is_exact = types == {pattern_node.name} or pattern_node.name == OWN_CLASS
         if not is_exact and not (
             pattern_node.layer in self.pattern.passed_whole and _can_be_layer(node, pattern_node)
         ):
-            return f"the layer is {', '.join(sorted(types))} where {pattern_node.name} is wanted", bindings
+            return f"expected a layer {pattern_node.name}, found {', '.join(sorted(types))}", bindings
         if not pattern_node.layer:
             return "", bindings
         bound_layer = bindings.get(pattern_node.layer)
         if bound_layer is not None and not is_same_value(bound_layer, node.layer):
-            return f"${pattern_node.layer} would be two layers", bindings
+            return f"${pattern_node.layer} would stand for two different layers", bindings
         bindings = {**bindings, pattern_node.layer: node.layer}
         for layer in (candidate for candidate in node.layer.layers if candidate.type == pattern_node.name):
             extended = _bind_constructor(self.pattern.layers[pattern_node.layer], layer, bindings)
@@ -290,7 +290,7 @@ class _Matcher:
             elif is_same_value(bound_value, value):
                 yield state
             else:
-                self._record_miss(len(nodes), f"${operand.name} would be two different values", node.expr)
+                self._record_miss(len(nodes), f"${operand.name} would stand for two different values", node.expr)
         elif isinstance(operand, Attr):
             base = _attribute_base(operand, value)
             if base is None:

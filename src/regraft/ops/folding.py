@@ -14,7 +14,7 @@ _FOLDED_TYPES = (torch.float32, torch.float64)
 # The least number of elements of a result for which folding pays, in total and for each weight: with fewer elements,
 # the small operations on the weights cost more than the pass over the result that they save. On other devices than
 # CPU this has not been measured.
-_LEAST = {"cpu": 2**20}
+_LEAST_FOLDED = {"cpu": 2**20}
 _LEAST_ELSEWHERE = 2**25
 _FOR_EACH_WEIGHT = 64
 # Layers of libraries that normalise like their base class of PyTorch, and then call some of their own members:
@@ -61,7 +61,7 @@ def can_fold(
 
 def _folding_pays(result_size: int, weight: Any) -> bool:
     """Return whether a result of this many elements is large enough, or REGRAFT_KERNELS=always demands folding."""
-    least = _LEAST.get(weight.device.type, _LEAST_ELSEWHERE)
+    least = _LEAST_FOLDED.get(weight.device.type, _LEAST_ELSEWHERE)
     return bool(result_size >= max(least, _FOR_EACH_WEIGHT * weight.numel())) or are_kernels_forced()
 
 

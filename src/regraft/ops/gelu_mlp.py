@@ -12,7 +12,7 @@ from torch.nn import functional
 from regraft.ops.activations import activation_kind
 from regraft.ops.plain import differentiable_once, is_plain, library_function, on_one_gpu
 
-_HALF = (torch.float16, torch.bfloat16)
+_MLP_DTYPES = (torch.float16, torch.bfloat16)
 
 
 def apex_gelu_mlp(x: torch.Tensor, up: Any, down: Any, activation: Any = None, dropout: Any = None) -> torch.Tensor:
@@ -87,7 +87,7 @@ def _mlp_fits(x: torch.Tensor, up: Any, down: Any, activation: Any, dropout: Any
     dropout_is_idle = dropout is None or (is_plain(dropout, nn.Dropout) and not (dropout.training and dropout.p))
     if not dropout_is_idle or not all(is_plain(layer, nn.Linear) and layer.bias is not None for layer in (up, down)):
         return False
-    if not on_one_gpu(x, up.weight, up.bias, down.weight, down.bias) or x.dtype not in _HALF:
+    if not on_one_gpu(x, up.weight, up.bias, down.weight, down.bias) or x.dtype not in _MLP_DTYPES:
         return False
     fits = x.shape[-1] == up.in_features and up.out_features == down.in_features
     fits = fits and not any(size % 8 for size in (up.in_features, up.out_features, down.out_features))

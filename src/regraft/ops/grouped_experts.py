@@ -12,7 +12,7 @@ from regraft.ops.experts import experts_reference
 from regraft.ops.plain import are_tensors, is_transformed
 
 _ALIGNMENT = 16  # bytes of which the grouped product requires multiples in strides, on CPU, too
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def grouped_experts(
@@ -49,7 +49,7 @@ def grouped_experts_implementation(
         return "reference"
     if any(tensor.device.type != "cpu" for tensor in tensors) or torch.is_autocast_enabled("cpu"):
         return "reference"
-    if x.dtype not in _DTYPES or not x.dtype == gate_up.dtype == down.dtype or index.dtype != torch.int64:
+    if x.dtype not in _GROUPED_DTYPES or not x.dtype == gate_up.dtype == down.dtype or index.dtype != torch.int64:
         return "reference"
     if x.dim() != 2 or index.dim() != 2 or weights.shape != index.shape or index.shape[0] != x.shape[0]:
         return "reference"

@@ -13,7 +13,7 @@ import torch
 from regraft.ops.plain import are_tensors, is_transformed
 from regraft.ops.triton_interpreter import is_call_drawn, is_interpreting, prepare_interpreter
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _MAX_COLUMNS = 65536  # columns of one row that Liger's kernels take at once
 
 
@@ -92,7 +92,7 @@ def can_run_liger(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) ->
         return False
     if any(tensor.device != first.device for tensor in present):
         return False
-    if any(tensor.dtype not in _DTYPES or not tensor.numel() or tensor.shape[-1] > columns for tensor in present):
+    if any(tensor.dtype not in _FLOATS or not tensor.numel() or tensor.shape[-1] > columns for tensor in present):
         return False
     if is_transformed() or liger_module("rms_norm") is None:
         return False

@@ -11,7 +11,7 @@ from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
 from regraft.ops.postponed_scores import postponed_scores
 
 _MAX_FEATURES_PER_ROW = 4  # with more features for each row of scores, a copy of the key costs more than the scores
-_LEAST = {"cpu": 1 << 19, "cuda": 1 << 23}  # with fewer scores, following the steps costs more than taking them
+_LEAST_SCORES = {"cpu": 1 << 19, "cuda": 1 << 23}  # with fewer scores, following the steps costs more than taking them
 
 
 def postponed_matmul(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -164,4 +164,4 @@ def _kernel_pays(query: torch.Tensor, key: torch.Tensor) -> bool:
         return False
     if query.shape[-2] * _MAX_FEATURES_PER_ROW < query.shape[-1]:
         return False
-    return are_kernels_forced() or query[..., 0].numel() * key.shape[-2] >= _LEAST[device_type]
+    return are_kernels_forced() or query[..., 0].numel() * key.shape[-2] >= _LEAST_SCORES[device_type]

@@ -7,7 +7,7 @@ import torch
 from regraft.ops.plain import are_tensors, is_transformed
 from regraft.ops.rotary import rotary_reference
 
-_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_ROLLED_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def rolled_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ def rolled_rotary_implementation(x: torch.Tensor, cos: torch.Tensor, sin: torch.
     tensors = (x, cos, sin)
     if not are_tensors(*tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
         return "reference"
-    if x.dtype not in _DTYPES or not x.dtype == cos.dtype == sin.dtype or x.dim() < max(cos.dim(), sin.dim()):
+    if x.dtype not in _ROLLED_DTYPES or not x.dtype == cos.dtype == sin.dtype or x.dim() < max(cos.dim(), sin.dim()):
         return "reference"
     if not x.dim() or x.shape[-1] % 2 or sin.shape[-1:] != x.shape[-1:] or cos.shape[-1:] != x.shape[-1:]:
         return "reference"

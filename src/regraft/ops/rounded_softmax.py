@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from regraft.ops.plain import are_tensors, is_transformed
 
-_HALF = (torch.bfloat16, torch.float16)
+_HALF_DTYPES = (torch.bfloat16, torch.float16)
 
 
 def rounded_softmax(x: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor:
@@ -31,7 +31,7 @@ def rounded_softmax_reference(x: torch.Tensor, dim: int, dtype: torch.dtype) -> 
 
 def rounded_softmax_implementation(x: torch.Tensor, dim: int, dtype: torch.dtype) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not are_tensors(x) or x.device.type != "cpu" or x.dtype not in _HALF or dtype is not x.dtype:
+    if not are_tensors(x) or x.device.type != "cpu" or x.dtype not in _HALF_DTYPES or dtype is not x.dtype:
         return "reference"
     if (x.requires_grad and torch.is_grad_enabled()) or is_transformed() or torch.is_autocast_enabled("cpu"):
         return "reference"

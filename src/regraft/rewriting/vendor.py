@@ -39,7 +39,9 @@ def vendor_source(names: Sequence[str]) -> str:
     defined = {name: node for _, node in statements for name in _defines(node)}
     needed = [defined[name] for name in _reachable(names, defined)]
     chosen = [
-        (_segment(texts[path], node), isinstance(node, ast.Assign)) for path, node in statements if node in needed
+        (_segment(texts[path], node), isinstance(node, ast.Assign | ast.AnnAssign))
+        for path, node in statements
+        if node in needed
     ]
     used = {name for node in needed for name in _names(node)}
     imports = sorted({line for _, node in statements for line in _import_lines(node, used)}, key=_import_order)
@@ -67,6 +69,8 @@ def _defines(node: ast.stmt) -> tuple[str, ...]:
     """Return the names that a statement at the top of a file defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return (node.name,)
+    if isinstance(node, ast.AnnAssign):
+        return (node.target.id,) if isinstance(node.target, ast.Name) else ()
     targets = node.targets if isinstance(node, ast.Assign) else ()
     return tuple(target.id for target in targets if isinstance(target, ast.Name))
 

@@ -93,13 +93,13 @@ def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RulePr
     packs = {name.partition("/")[0] for name in names}
     matching_names = [name for name in names if _selects(selector, name)]
     if not matching_names:
-        yield RuleProblem(selector, 0, 0, "no rule is called so" + _suggestion(selector, names))
+        yield RuleProblem(selector, 0, 0, "no rule has this name" + _suggestion(selector, names))
     elif (
         len(matching_names) > 1
         and selector not in packs
         and all(name.endswith(f"/{selector}") for name in matching_names)
     ):
-        yield RuleProblem(selector, 0, 0, f"several rules are called so: {', '.join(sorted(matching_names))}")
+        yield RuleProblem(selector, 0, 0, f"several rules have this name: {', '.join(sorted(matching_names))}")
 
 
 def _suggestion(selector: str, paths: Mapping[str, Path]) -> str:

@@ -157,7 +157,7 @@ def mixes(
     outputs = tuple(sorted(writes(statement)))
     module = RegionModule(Region(region.number, [statement], inputs, outputs, region.place), model, scope)
     try:
-        observed = observe(lambda: module(*(torch.cat([trial[key] for trial in trials]) for key in inputs)), ())
+        observed = observe(lambda: module(*(torch.cat([trial[key] for trial in trials]) for key in inputs)))
     except Exception:  # noqa: BLE001  (whatever torch raises for a size that the statement does not take)
         return True
     if observed.shapes:  # data decide the number of rows

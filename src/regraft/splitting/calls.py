@@ -31,7 +31,7 @@ from regraft.splitting.possible import TRUTHS
 from regraft.splitting.probe import observe
 from regraft.splitting.records import is_namedtuple, is_record
 from regraft.splitting.residual import HostStep, reads
-from regraft.splitting.values import SAME, Value, fork, literal, open_dimensions
+from regraft.splitting.values import SAME, Names, Value, fork, literal, open_dimensions
 
 SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
 TYPE_TESTS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
@@ -339,16 +339,22 @@ class Calls(Builtins):
             value = self.names[key]
             if value.kind == "host" and holds_number(value.example) and key not in self.size_names:
                 return True  # a number is a tensor in its region, where what it decides need not show
-        scope = self.scope({key: value.example for key, value in fork(self.names).items()})
+        scope = self.scope({key: value.example for key, value in {**self.names, **self.copies_read(code)}.items()})
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         stored_count = len(self.stored_attributes)
         try:
-            observation = observe(lambda: eval(compiled, scope), (), self.constant_tensors())
+            observation = observe(lambda: eval(compiled, scope), self.constant_tensors(code))
         except (Exception, NotRun):  # noqa: BLE001  (following it says where it fails)
             return True
         finally:
             has_assigned = self.undo_stores(stored_count)
         return observation.reads or has_assigned
+
+    def copies_read(self, code: ast.expr) -> Names:
+        """Return the names that the code may reach, with containers of their own."""
+        read = reads(code) & self.names.keys()
+        reaches_all = any(self.holds_local_function(self.names[key].example) for key in read)
+        return fork({key: self.names[key] for key in (self.names if reaches_all else read)})
 
     def call_method(self, node: ast.Call, base: Value, method_name: str) -> Value:
         """Call a method of a tensor, or of a value that the host computes."""

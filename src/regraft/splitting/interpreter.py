@@ -173,12 +173,6 @@ class Interpreter(Lists):
         self.globals[alias] = value
         return name(alias)
 
-    def watched_tensors(self) -> Iterator[torch.Tensor]:
-        """Yield the tensors that residual code must not change."""
-        yield from self.model.parameters()
-        yield from self.model.buffers()
-        yield from (value.example for value in self.names.values() if isinstance(value.example, torch.Tensor))
-
     def bind_name(self, key: str, value: Value) -> Value:
         """Bind a name to a value, and return the value under this name."""
         if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
@@ -211,8 +205,13 @@ class Interpreter(Lists):
         """Return whether a tensor holds the same for every input, sizes included."""
         return value.twin is SAME and (value.constant or all(map(self.is_constant, reads(value.code))))
 
-    def constant_tensors(self) -> list[torch.Tensor]:
-        """Return the tensors that hold the same for every input, except those that a varying name holds, too."""
+    def constant_tensors(self, code: ast.expr) -> list[torch.Tensor]:
+        """Return the tensors that hold the same for every input, except those that a varying name holds, too.
+
+        There are none if the code reads no name of such a tensor.
+        """
+        if not any(self.names[key].constant for key in reads(code) if key in self.names):
+            return []
         values = self.names.values()
         varying_storages = {
             storage_key(tensor) for tensor in tensors_in([value.example for value in values if not value.constant])
@@ -303,9 +302,7 @@ class Interpreter(Lists):
         stored_count = len(self.stored_attributes)
         try:
             with Longer(shapes) if shapes is not None else contextlib.nullcontext():
-                observation = observe(
-                    lambda: eval(compiled, scope), self.watched_tensors(), self.constant_tensors(), operation_limit
-                )
+                observation = observe(lambda: eval(compiled, scope), self.constant_tensors(code), operation_limit)
         except (Exception, NotRun) as problem:
             failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
             reason = f"{failure}: {type(problem).__name__}: {problem}"

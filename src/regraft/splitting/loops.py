@@ -66,7 +66,8 @@ class Loops(Statements):
         ]
         outer_steps, self.steps = self.steps, []
         outer_loops, self.loops = self.loops, [*self.loops, loop]
-        self.pending.append(elements)  # rows of a tensor are taken one by one
+        # rows of a tensor are taken one by one; of modules there may be many, and none of them changes
+        self.pending.append([element for element in elements if not isinstance(element.example, torch.nn.Module)])
         for element in elements:
             if not leaves(self.steps):
                 self.store(node.target, element)

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regraft.splitting.failing import fails_by_sizes, fails_by_values
 from regraft.splitting.worlds import first_shape, sized_by_data
 
+_LIFTS = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift.default)  # a tensor that Python made in the call
 LIKE = frozenset(
     {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty"}
 )
@@ -37,6 +38,8 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         # referenced, so that no other storage gets their addresses
         storages = [tensor.untyped_storage() for tensor in constants]
         self.constant = {storage._cdata: storage for storage in storages}
+        self.own_storages: set[int] = set()  # of the results of operations
+        self.changed = False  # whether a tensor from outside of the call changed in place
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.operations += 1
@@ -46,7 +49,11 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
         constant = all(operand.untyped_storage()._cdata in self.constant for operand in operands)
         if torch.Tag.data_dependent_output in func.tags and not constant:
             self.scalars.append(str(func))
+        versions = [operand._version for operand in operands]
         result = func(*args, **(kwargs or {}))
+        pairs = zip(operands, versions, strict=True)
+        written = [operand for operand, version in pairs if operand._version != version]
+        self._note_changes(func, operands, [*written, *_written_by_schema(func, args, kwargs or {})], result)
         if sized_by_data(func, args):
             self.shapes.append(first_shape(result))
         self.by_values = self.by_values or fails_by_values(func, args, result)
@@ -60,6 +67,28 @@ class _Reads(TorchDispatchMode):  # type: ignore[misc]
                 else:
                     self.constant.pop(storage._cdata, None)
         return result
+
+    def _note_changes(
+        self, func: Any, operands: list[torch.Tensor], written: list[torch.Tensor], result: Any
+    ) -> None:
+        """Note whether one of the written tensors is from outside, and which storages are made in the call."""
+        outside = {operand.untyped_storage()._cdata for operand in operands} - self.own_storages
+        if func in _LIFTS:
+            self.own_storages |= outside
+            return
+        self.changed = self.changed or any(tensor.untyped_storage()._cdata in outside for tensor in written)
+        outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.own_storages |= {output.untyped_storage()._cdata for output in outputs} - outside
+
+
+def _written_by_schema(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that an operation changes in place, as its schema says."""
+    if not func._schema.is_mutable:
+        return []
+    arguments = enumerate(func._schema.arguments)
+    places = [(place, argument.name) for place, argument in arguments if argument.is_write]
+    values = [args[place] if place < len(args) else kwargs.get(name) for place, name in places]
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 class _WithoutChecks(TorchFunctionMode):  # type: ignore[misc]
@@ -83,7 +112,7 @@ class Observed:
     """The result of a call and what was observed of the call.
 
     reads: it reads a tensor's value into Python. shapes: those that data decided, in turn. random: it draws random
-    numbers. changed: a watched tensor changed in place. constant: the result is a tensor that no tensor's values
+    numbers. changed: a tensor from outside changed in place. constant: the result is a tensor that no tensor's values
     decide. by_values: the call may raise for other values; by_sizes: for other sizes or whole numbers. operations: the
     number of operations.
     """
@@ -100,13 +129,11 @@ class Observed:
 
 
 def observe(
-    call: Callable[[], Any], watched: Iterable[torch.Tensor], constants: Iterable[torch.Tensor] = (),
-    max_operations: float = math.inf,
-) -> Observed:  # fmt: skip
+    call: Callable[[], Any], constants: Iterable[torch.Tensor] = (), max_operations: float = math.inf
+) -> Observed:
     """Run `call` without gradients and return its result with the observations.
 
-    watched: tensors whose change in place is noted. constants: tensors that are the same for every input. Raises
-    RuntimeError beyond `max_operations` operations.
+    constants: tensors that are the same for every input. Raises RuntimeError beyond `max_operations` operations.
     """
     reads = _Reads(constants, max_operations)
 
@@ -114,19 +141,20 @@ def observe(
         with reads, _WithoutChecks(reads):
             return call()
 
-    observed = observe_effects(run_noted, watched)
+    observed = observe_effects(run_noted, ())
     result = observed.result
     constant = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in reads.constant
     return replace(
         observed, reads=bool(reads.scalars), shapes=tuple(reads.shapes), constant=constant,
-        by_values=reads.by_values, by_sizes=reads.by_sizes, operations=reads.operations,
+        by_values=reads.by_values, by_sizes=reads.by_sizes, operations=reads.operations, changed=reads.changed,
     )  # fmt: skip
 
 
 def observe_effects(call: Callable[[], Any], watched: Iterable[torch.Tensor]) -> Observed:
     """Run `call` as `observe` does, but without looking at single operations, which takes a tenth of the time.
 
-    Only `result`, `random` and `changed` of the returned observations say something.
+    Only `result`, `random` and `changed` of the returned observations say something; `changed` is about the watched
+    tensors.
     """
     tensors = list(watched)
     versions = [tensor._version for tensor in tensors]

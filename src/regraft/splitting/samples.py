@@ -56,7 +56,7 @@ def compare_values(region: Region, module: RegionModule, run: Callable[[Sample],
             compare_changed(module, run, changed, name, difference)
     first = region.samples[0]
     with torch.no_grad():
-        sized_by_data = any(tensor.dim() for tensor in first) and bool(observe(lambda: module(*first), ()).shapes)
+        sized_by_data = any(tensor.dim() for tensor in first) and bool(observe(lambda: module(*first)).shapes)
     for factor, describe in DIFFERENCE_BY_FACTOR.items() if sized_by_data else ():
         compare_changed(module, run, change_values(first, factor), name, describe)
 

@@ -13,6 +13,7 @@ import torch
 from regraft.splitting.worlds import lengthen
 
 Names = dict[str, "Value"]
+_CONTAINERS = frozenset({list, dict})
 
 
 SAME: Any = object()  # the second world holds what the first does
@@ -168,12 +169,13 @@ def fork(names: Names, memo: dict[int, Any] | None = None) -> Names:
     memo = {} if memo is None else memo
 
     def copy(value: Any) -> Any:
-        if type(value) not in (list, dict):
+        if type(value) not in _CONTAINERS:
             return value
         if id(value) not in memo:
             memo[id(value)] = container = type(value)()
             if isinstance(value, list):
-                container.extend(copy(element) for element in value)
+                is_flat = _CONTAINERS.isdisjoint(map(type, value))
+                container.extend(value if is_flat else map(copy, value))
             else:
                 container.update((key, copy(element)) for key, element in value.items())
         return memo[id(value)]

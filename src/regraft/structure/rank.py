@@ -94,6 +94,7 @@ def same_dimension(tensor: Value, first: object, second: object) -> Rank | None:
     tensor_rank = rank(tensor)
     if (
         tensor_rank is None
+        or tensor_rank.number == 0
         or first % tensor_rank.number != second % tensor_rank.number
         or not -tensor_rank.number <= min(first, second)
     ):

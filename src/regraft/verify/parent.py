@@ -226,8 +226,9 @@ class _Job:
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
 
     def _blame(self, child_exit: Exit, result: dict[str, Any]) -> dict[str, str]:
-        """Return the definitions that caused a child's end, with the reason: only a step of the changed version that
-        the original survived has a cause there.
+        """Return the definitions that caused a child's end, with the reason.
+
+        There are none unless the child ended in a step of the changed version that the original survived.
         """
         step = child_exit.step
         if child_exit.how == "time limit" or child_exit.code == INTERNAL or step.get("side") != "changed":

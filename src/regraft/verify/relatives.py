@@ -329,4 +329,5 @@ def _is_foreign_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
 
 
 def _is_self(node: ast.AST) -> bool:
+    """Return whether a node is the name `self`."""
     return isinstance(node, ast.Name) and node.id == "self"

@@ -36,7 +36,8 @@ _JUMPS = ast.Return | ast.Raise | ast.Continue | ast.Break
 def same_definitions(
     original: bytes, changed: bytes, *, messages: bool = True, return_classes: bool = False
 ) -> frozenset[str]:
-    """Return the names of the top-level definitions whose source text differs and whose program is the same.
+    """Return the names of the top-level definitions that are the same program in both versions, also if their text
+    differs.
 
     Local variables may have other names, the statements after a branch that leaves may be its `else`, a conditional
     expression may be a statement, and a result may have a name. Without `messages` these may differ, too: docstrings;

@@ -1,12 +1,13 @@
-"""The compilers of regions by name."""
+"""The compilers of regions by name: each is a module `with_NAME` of this package."""
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 from regraft.splitting.compilers.protocol import Compiler
 
-NAMES = ("onnxruntime", "openvino", "aotinductor")
+NAMES = tuple(sorted(path.stem.removeprefix("with_") for path in Path(__file__).parent.glob("with_*.py")))
 
 
 def compiler_named(name: str) -> Compiler:

@@ -133,7 +133,7 @@ def _are_both_nan(original: Any, changed: Any) -> bool:
 
 
 def _describe_value(value: Any) -> str:
-    """Return a value in words of at most 80 characters."""
+    """Return a value in words, a tensor by its shape and other values by at most 80 characters."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)[:80]
 
 

@@ -50,7 +50,7 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
         dtype_count = 1 if brief else subject.formats if subject.once else len(dtypes)
         for dtype in dtypes[:dtype_count] if seed == SEEDS[0] else DTYPES[:2]:  # float16 and float64 once
             for training in (False, True):
-                if not session.ledger.open() or session.ledger.late():
+                if not session.ledger.open() or session.ledger.is_late():
                     return
                 if not _examine_setting(subject, session, seed, dtype, training):
                     return
@@ -103,7 +103,7 @@ def _replay_until_refuted(
             continue
         replayed_entries.add(number)
         kind = _kind_of_call(entry, setting)
-        if (kind in session.replayed and session.complete(entry.definition)) or (kind in kinds and setting.brief):
+        if (kind in session.replayed and session.is_complete(entry.definition)) or (kind in kinds and setting.brief):
             continue
         _replay_all(entry, setting, session, light=setting.subject.light or kind in kinds)
         kinds.add(kind)

@@ -33,7 +33,7 @@ from regraft.verify.child.variants import AS_RECORDED
 
 def examine_later(subject: Subject, session: Session) -> None:
     """Compare the behaviour that single calls do not show, for definitions that are not refuted by then."""
-    if subject.light or not session.ledger.open() or session.ledger.late():
+    if subject.light or not session.ledger.open() or session.ledger.is_late():
         return
     _examine_randomness(subject, session)
     _examine_lasting(subject, session)

@@ -134,7 +134,7 @@ class Ledger:
         """Return the refuted definitions."""
         return tuple(name for name, record in self.records.items() if record.refuted)
 
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         """Return whether this process has worked for as long as it may: the comparisons so far are then the result."""
         return time.process_time() > self.deadline or time.monotonic() > self.clock
 

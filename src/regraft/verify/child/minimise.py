@@ -24,7 +24,7 @@ def minimise_call(
     original does not take show no difference, so a cut that goes too far is not kept.
     """
     refused: list[Cut] = []
-    while len(refused) < TRIES and not ledger.late():
+    while len(refused) < TRIES and not ledger.is_late():
         cut = next((cut for cut in _cuts(call) if cut not in refused), None)
         if cut is None:
             break

@@ -291,8 +291,8 @@ def _overwritten_inputs(arguments: tree.Live) -> tuple[str, ...]:
 
 
 def _backward(flat_result: Mapping[str, Any], arguments: tree.Live, module: Any, plan: Plan) -> Outcome:
-    """Return an outcome with the gradients, or second derivatives, of a result with respect to inputs and parameters;
-    an error is in it.
+    """Return an outcome with the gradients, or second derivatives, of a result with respect to inputs and parameters.
+    An error in backward is in the outcome.
     """
     outputs = {p: v for p, v in flat_result.items() if isinstance(v, torch.Tensor) and v.requires_grad}
     inputs = dict(arguments.leaves)
@@ -460,7 +460,7 @@ def _with_prefix(prefix: str, difference: Difference | None) -> Difference | Non
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether a value holds no NaN and no infinity; True for what is no floating tensor."""
+    """Return whether a value holds no NaN and no infinity; True for anything but a floating tensor."""
     return not isinstance(value, torch.Tensor) or not value.is_floating_point() or bool(torch.isfinite(value).all())
 
 

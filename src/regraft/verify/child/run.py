@@ -58,7 +58,7 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             if session.only_same_programs:
                 examine(replace(subject, light=True), session, brief=True)
                 _save_evidence(session)
-                if all(map(session.reached, changes)):
+                if all(map(session.is_compared, changes)):
                     break
                 continue
             examine(subject, session)
@@ -68,10 +68,10 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
             examine_later(subject, session)
             _refuse_replaced(session, session.functions.replaced_names(session.changed.__name__))
             _save_evidence(session)
-            if session.done():
+            if session.is_finished():
                 break
         _save_evidence(session)
-        if session.ledger.late():
+        if session.ledger.is_late():
             ledger.skip("the time limit left no room for more models")
     ledger.save()
 
@@ -93,8 +93,8 @@ def _save_evidence(session: Session) -> None:
         for change in changes
         if session.beyond
     }
-    if not ledger.late():  # the last comparisons were not cut short
-        missing = session.missing()
+    if not ledger.is_late():  # the last comparisons were not cut short
+        missing = session.unfinished_changes()
         ledger.complete |= {change.definition for change in changes if change not in missing}
     ledger.save()
 
@@ -232,7 +232,7 @@ def _models(session: Session, request: Mapping[str, Any], factory: user.Factory 
     elif importlib.util.find_spec("transformers") and huggingface.applies(original):
         huggingface_subjects = huggingface.subjects(session, request["text"], source, configs)
         yield from yield_until_error(huggingface_subjects, session.ledger, "the huggingface driver")
-    if not session.done():
+    if not session.is_finished():
         inferred_subjects = inference.subjects(session, request["text"], source, configs)
         yield from yield_until_error(inferred_subjects, session.ledger, "the inference driver")
 

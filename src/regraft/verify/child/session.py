@@ -113,7 +113,7 @@ class Session:
             with self.ledger.step("mutant", definition, self.planted):
                 yield
             return
-        is_tracing = "regraft.ops" in sys.modules or self.gaps() or self.unmet()
+        is_tracing = "regraft.ops" in sys.modules or self.gaps() or self.relatives_to_run()
         tracer = self.tracer if is_tracing else contextlib.nullcontext()
         conditions = self.conditions[0] if self.conditions else contextlib.nullcontext()
         with self.ledger.step("changed", definition, step), tracer, conditions:
@@ -193,24 +193,24 @@ class Session:
         changed, original = (conditions.gaps(definition) for conditions in self.conditions)
         return (*changed, *(f"in the original, {sentence}" for sentence in original))
 
-    def reached(self, change: Change) -> bool:
+    def is_compared(self, change: Change) -> bool:
         """Return whether anything of a change has run and been compared."""
         record = self.ledger.records[change.definition]
         return bool(record.replays or record.wholes)
 
-    def uncovered(self) -> tuple[Change, ...]:
+    def uncovered_changes(self) -> tuple[Change, ...]:
         """Return the changes that still need a run: not compared yet, or with lines that never ran."""
         return tuple(change for change in self._unrefuted_changes() if self._lacks_runs(change))
 
     def _lacks_runs(self, change: Change) -> bool:
         """Return whether a change was not compared yet, or has lines that never ran."""
-        return not self.reached(change) or bool(self.tracer.gaps(change) or self.gaps_before(change))
+        return not self.is_compared(change) or bool(self.tracer.gaps(change) or self.gaps_before(change))
 
-    def complete(self, definition: str) -> bool:
+    def is_complete(self, definition: str) -> bool:
         """Return whether a definition was compared and all its lines ran."""
         return not any(self._lacks_runs(change) for change in self.changes if change.definition == definition)
 
-    def missing(self) -> tuple[Change, ...]:
+    def unfinished_changes(self) -> tuple[Change, ...]:
         """Return the changes that are uncovered, or of which a relative has not run yet."""
         return tuple(
             change
@@ -218,7 +218,7 @@ class Session:
             if self._lacks_runs(change) or self._missing_relatives(change)
         )
 
-    def unmet(self) -> tuple[Relative, ...]:
+    def relatives_to_run(self) -> tuple[Relative, ...]:
         """Return the relatives of unrefuted definitions that have not run."""
         return tuple(
             dict.fromkeys(
@@ -226,10 +226,12 @@ class Session:
             )
         )
 
-    def wanted(self) -> frozenset[str]:
+    def wanted_definitions(self) -> frozenset[str]:
         """Return the names of the definitions that a model should contain to be of use, whichever lines it reaches."""
-        not_compared = frozenset(change.definition for change in self._unrefuted_changes() if not self.reached(change))
-        return not_compared | {relative.name for relative in self.unmet()}
+        not_compared = frozenset(
+            change.definition for change in self._unrefuted_changes() if not self.is_compared(change)
+        )
+        return not_compared | {relative.name for relative in self.relatives_to_run()}
 
     def relatives_not_run(self, change: Change) -> tuple[str, ...]:
         """Return a sentence for every relative of a change that has not run."""
@@ -266,13 +268,13 @@ class Session:
             for compared_class in compared_classes
         )
 
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         """Return whether all changes have run and were compared, or time is up."""
-        return not self.uncovered() or self.ledger.late()
+        return not self.uncovered_changes() or self.ledger.is_late()
 
-    def done(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether no change and no relative needs a run any more, or time is up."""
-        return not self.missing() or self.ledger.late()
+        return not self.unfinished_changes() or self.ledger.is_late()
 
     def restore(self, names: tuple[str, ...]) -> None:
         """Put the original's definitions of these names into the changed module, so that the other definitions are

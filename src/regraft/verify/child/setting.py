@@ -87,7 +87,7 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
     calls = _calls(setting, session)
     if calls is None:
         return None
-    relative_names = frozenset(relative.name for relative in session.unmet())
+    relative_names = frozenset(relative.name for relative in session.relatives_to_run())
     with recording(session.original, session.ledger.open(), model, relative_names) as recorder:
         for call in calls:
             with session.ledger.step("original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"):

@@ -75,10 +75,10 @@ def compare_random(
     ), "distribution"
 
 
-def _has_close_results(a: Outcome, b: Outcome) -> bool:
+def _has_close_results(first: Outcome, second: Outcome) -> bool:
     """Return whether all tensors that both outcomes show are close."""
-    pairs = [(value, b.outputs.get(path, value)) for path, value in a.outputs.items()] + [
-        (value, b.again.get(path, value)) for path, value in a.again.items()
+    pairs = [(value, second.outputs.get(path, value)) for path, value in first.outputs.items()] + [
+        (value, second.again.get(path, value)) for path, value in first.again.items()
     ]
     return all(not isinstance(value, torch.Tensor) or close(value, counterpart) for value, counterpart in pairs)
 

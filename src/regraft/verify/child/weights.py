@@ -106,7 +106,8 @@ def off_by_one_rounding(seed: int) -> Callable[[str, Any], Any]:
 
 @contextmanager
 def dropout_rate(model: Any, rate: float) -> Iterator[None]:
-    """Set every dropout rate of a model for a while: dropout modules, and float attributes whose name contains "drop".
+    """Set every dropout rate of a model for a while: of dropout modules, and float attributes whose name contains
+    "drop" or is "p".
 
     Layer dropping stays off: it changes which layers run, not their results. A rate of zero stays zero in a module
     that reads an attribute that it lacks: its constructor makes the layer only for a rate above zero.

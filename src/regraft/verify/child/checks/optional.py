@@ -19,13 +19,15 @@ _PARAMETERS = 6  # the most parameters that get a value
 _ACCEPTED = 2  # the most values of a parameter that the original accepts
 _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _WHOLE = re.compile(r"\bint\b")
+_FRACTION = re.compile(r"\bfloat\b")
+_CHANCE = re.compile(r"drop|prob|^p$")  # what draws random numbers is compared elsewhere
 _OTHER = ("str", "int", "bool", "float", "dict", "Callable", "Cache", "tuple", "list", "Tuple", "List")
 
 
 def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     """Yield a call with a value for each parameter that may be left out, where the original takes it and uses it.
 
-    The value is a tensor, or an integer or a list of one where the annotation names such. Further calls leave
+    The value is a tensor, or a number or a list of one where the annotation names such. Further calls leave
     out a mask, since it may hide the effect of the value. Shapes are those of the other inputs, as a whole or in
     part. Where the original refuses two inputs together, the first integer tensor is left out (embeddings in the
     place of tokens).
@@ -38,7 +40,7 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
         parameter
         for parameter in signature.parameters.values()
         if not isinstance(arguments.get(parameter.name), torch.Tensor)
-        and (_can_be_tensor(parameter) or (parameter.default is None and any(_integer_values(parameter))))
+        and (_can_be_tensor(parameter) or (parameter.default is None and any(_plain_values(parameter))))
     ]
     if not absent_parameters:
         return
@@ -48,7 +50,7 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     for parameter in absent_parameters[:_PARAMETERS]:
         accepted_count = 0
         tensors_like = _tensors_like(call, parameter.name, _width(target.module)) if _can_be_tensor(parameter) else ()
-        for description, value in (*_integer_values(parameter), *tensors_like):
+        for description, value in (*_plain_values(parameter), *tensors_like):
             with_value = with_argument(call, signature, parameter.name, value)
             candidates = [
                 with_value,
@@ -81,13 +83,15 @@ def _can_be_tensor(parameter: inspect.Parameter) -> bool:
     return "Tensor" in text or (parameter.default is None and not any(name in text for name in _OTHER))
 
 
-def _integer_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
-    """Yield integers, and lists of one, each with its text, where the annotation of a parameter names them."""
+def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
+    """Yield numbers, and lists of one integer, each with its text, where the annotation of a parameter names them."""
     text = str(parameter.annotation)
     if _LISTED.search(text):
         yield "[0]", [0]
     if _WHOLE.search(_LISTED.sub("", text)):
         yield from (("1", 1), ("2", 2))
+    if _FRACTION.search(text) and not _CHANCE.search(parameter.name):
+        yield from (("0.5", 0.5), ("3.0", 3.0))
 
 
 def _is_integer(value: Any) -> bool:

@@ -86,7 +86,7 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
             continue
         session.fixed.update((part.definition, name) for name in names)
         for candidate in candidates:
-            if time.process_time() > deadline or session.ledger.late():
+            if time.process_time() > deadline or session.ledger.is_late():
                 return
             if accepts(candidate, session):
                 varied_names.update(names)

@@ -54,7 +54,7 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
             continue
         variants = maker(subject, definitions, session)
         for variant in yield_until_error(variants, session.ledger, f"{subject.name}, {maker.__name__.strip('_')},"):
-            if session.ledger.late() or not session.ledger.open():
+            if session.ledger.is_late() or not session.ledger.open():
                 return
             session.widened.update((name, kind) for name in definitions)
             yield replace(variant, light=True, once=True)

@@ -39,7 +39,7 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
             if size * width % result_width == 0
         ]
         for target in list(dict.fromkeys((large_width, *widths_for_results, *sizes_around)))[:_TARGETS]:
-            if session.ledger.late():
+            if session.ledger.is_late():
                 return
             if target == width:
                 continue

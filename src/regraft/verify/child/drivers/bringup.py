@@ -111,7 +111,7 @@ def repair_trial(
 ) -> Trial:
     """Repair a configuration, or the inputs for it, as long as each repair leads further; return the last trial."""
     deadline = session.ledger.share(REPAIR_SECONDS)
-    while best.error is not None and time.process_time() < deadline and not session.ledger.late():
+    while best.error is not None and time.process_time() < deadline and not session.ledger.is_late():
         error = best.furthest.error if best.furthest is not None else best.error
         assert error is not None
         line = raising_statements(error, session.original, config_class)

@@ -96,14 +96,16 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     ):
         candidates.append(candidate)
         configs.append(candidate.config)
-        if session.done():
+        if session.is_finished():
             return
-        if _wanted_count(candidate, session) or (not session.covered() and reach(_subject(candidate), session).news):
+        if _wanted_count(candidate, session) or (
+            not session.is_covered() and reach(_subject(candidate), session).news
+        ):
             yield _subject(candidate)
     for cls, trial in failed_trials.items():
         session.ledger.skip(f"{cls} (huggingface): {bringup.brief(trial.error)}")
     ledger = session.ledger
-    if not session.done():
+    if not session.is_finished():
         yield from yield_until_error(
             _borrowing_subjects(candidates, failed_trials, session), ledger, "models that others call (huggingface)"
         )
@@ -117,7 +119,7 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     ):
         configs.append(candidate.config)
         yield replace(_subject(candidate), light=True)
-    if not session.covered():
+    if not session.is_covered():
         whole_models = tuple(_whole_models(candidates, failed_trials, session))
         varied_parts = parts.parts_of_variations(_varied_whole_models(whole_models, session, hints), session)
         yield from yield_until_error(varied_parts, ledger, "parts of variations (huggingface)")
@@ -126,13 +128,13 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
 
 def _wanted_count(candidate: Candidate, session: Session) -> int:
     """Return how many of the definitions that are still wanted a candidate has instances of."""
-    return len(candidate.used & session.wanted())
+    return len(candidate.used & session.wanted_definitions())
 
 
 def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
     """Yield the model classes that a shrunk configuration builds; note the trials of the others in `failed_trials`."""
     for cls in _model_classes(session.original):
-        if session.ledger.late():
+        if session.ledger.is_late():
             return
         yield from yield_until_error(
             _quick_candidate(cls, session, failed_trials), session.ledger, f"{cls} (huggingface)"
@@ -165,7 +167,7 @@ def _repaired_candidates(
         defaults = _defaults(cls, session)
         if defaults is None or not _wanted_in_failed(first_trial, session):
             continue
-        if session.done() or session.ledger.late() or time.process_time() > deadline:
+        if session.is_finished() or session.ledger.is_late() or time.process_time() > deadline:
             return
         repaired = _repaired_candidate(cls, defaults, session, failed_trials, working_values, choices)
         yield from yield_until_error(repaired, session.ledger, f"{cls} (huggingface)")
@@ -209,7 +211,7 @@ def _with_working_values(
 
 def _wanted_in_failed(trial: Trial, session: Session) -> int:
     """Return how many of the still wanted definitions a failed trial's model has instances of; 1 without a model."""
-    return 1 if trial.model is None else len(class_names_in(trial.model, session) & session.wanted())
+    return 1 if trial.model is None else len(class_names_in(trial.model, session) & session.wanted_definitions())
 
 
 def _config_class(cls: str, session: Session) -> Any:
@@ -316,7 +318,7 @@ def _borrowing_subjects(
             callee = replace(caller, cls=cls, config=part.config, values=part.config.to_dict(), calls=calls)
             subject = _subject(callee)
             del failed_trials[cls]
-            if reach(subject, session).news or cls in session.wanted():
+            if reach(subject, session).news or cls in session.wanted_definitions():
                 yield subject
 
 
@@ -328,7 +330,7 @@ def _varied_whole_models(
     for whole_model in whole_models:
         values, attention = whole_model.recipe["config"], whole_model.recipe["attention"]
         for other_attention, override in _overrides(values, attention, hints) if whole_model.spec is not None else ():
-            if session.covered() or time.process_time() > deadline:
+            if session.is_covered() or time.process_time() > deadline:
                 return
             trial = bringup.attempt(
                 f"vary {whole_model.name}: {dict(override) or other_attention}", whole_model.name,
@@ -346,15 +348,15 @@ def _explore(candidates: list[Candidate], session: Session, hints: vary.Hints, s
     file is varied further at once, in the fields that the text mentions. Models that neither contain nor lead to
     a missing definition wait until the other models are exhausted.
     """
-    if session.done():
+    if session.is_finished():
         return
     deadline = session.ledger.share(SEARCH_SECONDS)
     leading_to = functools.cache(lambda names: vary.leading_to(names, source))
 
     def missing_names() -> frozenset[str]:
-        return frozenset(change.definition for change in session.missing()) | session.wanted()
+        return frozenset(change.definition for change in session.unfinished_changes()) | session.wanted_definitions()
 
-    hints = replace(hints, text=hints.text + _lines_around(session.wanted(), source))
+    hints = replace(hints, text=hints.text + _lines_around(session.wanted_definitions(), source))
 
     initially_missing = missing_names()
 
@@ -386,13 +388,13 @@ def _explore(candidates: list[Candidate], session: Session, hints: vary.Hints, s
                 break
             start, variants = searches[-1]
             variant = next(variants, None)
-            if session.done() or time.process_time() > deadline:
+            if session.is_finished() or time.process_time() > deadline:
                 return
             if variant is None:
                 searches.pop()
                 continue
             reached = reach(_subject(variant), session)
-            if (variant.used - start.used) & session.wanted() or reached.news:
+            if (variant.used - start.used) & session.wanted_definitions() or reached.news:
                 started = time.process_time()
                 yield variant
                 deadline += time.process_time() - started  # comparing it is no search

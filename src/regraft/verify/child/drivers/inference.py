@@ -119,9 +119,9 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     yield from yield_until_error(
         _built_subjects(facts, session), session.ledger, "functions that build models (inference)"
     )
-    for change in session.uncovered():
+    for change in session.uncovered_changes():
         value = getattr(session.original, change.definition, None)
-        if change not in session.uncovered():
+        if change not in session.uncovered_changes():
             continue
         name = change.definition
         candidates: Iterator[Subject] = iter(())
@@ -130,13 +130,13 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
         elif isinstance(value, type) and issubclass(value, nn.Module):
             candidates = _class_subjects(name, value, facts, session)
         yield from yield_until_error(candidates, session.ledger, f"{name} (inference)")
-        if change in session.uncovered():
+        if change in session.uncovered_changes():
             yield from yield_until_error(
                 _caller_subjects(name, facts, session), session.ledger, f"callers of {name} (inference)"
             )
-    for relative in session.unmet():
+    for relative in session.relatives_to_run():
         value = getattr(session.original, relative.name, None)
-        if relative in session.unmet() and isinstance(value, type) and issubclass(value, nn.Module):
+        if relative in session.relatives_to_run() and isinstance(value, type) and issubclass(value, nn.Module):
             relatives = _relative_subjects(relative.name, value, facts, session)
             yield from yield_until_error(relatives, session.ledger, f"{relative.name} (inference)")
 
@@ -150,7 +150,7 @@ def _caller_subjects(definition: str, facts: _FileFacts, session: Session) -> It
         if name != definition and definition in parts.global_names(cls)
     ]
     for name, cls in callers[:CALLERS]:
-        if not session.complete(definition):
+        if not session.is_complete(definition):
             yield from _class_subjects(name, cls, facts, session)
 
 
@@ -169,7 +169,7 @@ def _built_subjects(facts: _FileFacts, session: Session) -> Iterator[Subject]:
         for key, value in builder.values.items():
             if isinstance(value, list | tuple | dict):
                 facts.noted.setdefault(key, value)
-        if session.done() or time.process_time() > deadline:
+        if session.is_finished() or time.process_time() > deadline:
             break
         for subject in yield_until_error(
             _builder_subjects(builder, facts, inputless_models, session), session.ledger, f"{builder.name} (inference)"
@@ -178,7 +178,7 @@ def _built_subjects(facts: _FileFacts, session: Session) -> Iterator[Subject]:
             yield subject
             if not subject.light:
                 deadline += time.process_time() - started  # comparing it is no search
-    if inputless_models and not session.done():
+    if inputless_models and not session.is_finished():
         yield from parts.subjects(inputless_models, session)
 
 
@@ -190,7 +190,9 @@ def _builder_subjects(
     """
     instance, inputless_model = _instance_from_builder(builder, session)
     if instance is not None:
-        wanted_names = class_names_in(build_seeded(0, instance.build, session.original), session) & session.wanted()
+        wanted_names = (
+            class_names_in(build_seeded(0, instance.build, session.original), session) & session.wanted_definitions()
+        )
         if wanted_names or reach(_subject(instance), session).news:
             yield _subject(instance)
         yield from _variation_subjects(instance, facts, session)
@@ -259,7 +261,7 @@ def _class_subjects(name: str, cls: type, facts: _FileFacts, session: Session) -
 
 def _variation_subjects(instance: _Instance, facts: _FileFacts, session: Session) -> Iterator[Subject]:
     """Yield variations that reach lines which have not run yet, and variations of these in turn."""
-    if session.covered():
+    if session.is_covered():
         return
     deadline = time.process_time() + SECONDS
     starts, reached_lines = [instance], reach(_subject(instance), session).lines
@@ -267,7 +269,7 @@ def _variation_subjects(instance: _Instance, facts: _FileFacts, session: Session
         for variant in yield_until_error(
             _variants(start, facts, session), session.ledger, f"variations of {start.name}"
         ):
-            if session.covered() or time.process_time() > deadline:
+            if session.is_covered() or time.process_time() > deadline:
                 return
             reached = reach(_subject(variant), session)
             if reached.news:
@@ -466,7 +468,7 @@ def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
     yield subject
     for calls in inputs.more_calls(model, accepted, name):
         variant = replace(subject, calls=calls, light=True)
-        if session.done():
+        if session.is_finished():
             return
         if reach(variant, session).news:
             yield variant

@@ -44,11 +44,11 @@ def subjects(model: Subject, session: Session, text: str, tried: Counter[tuple[s
 
     `text` is the source of the changed definitions; `tried` counts the attempts for each pair of a class and a method.
     """
-    for change in session.uncovered():
+    for change in session.uncovered_changes():
         cls = getattr(session.original, change.definition, None)
         if isinstance(cls, type) and issubclass(cls, nn.Module):
             for name in _uncalled_methods(change, session):
-                if tried[change.definition, name] < MODELS and not session.ledger.late():
+                if tried[change.definition, name] < MODELS and not session.ledger.is_late():
                     candidates = _method_subjects(cls, name, model, session, text, tried)
                     yield from yield_until_error(candidates, session.ledger, f"{name} of {model.name} (methods)")
 
@@ -89,7 +89,7 @@ def _method_subjects(
         yield first_subject
     for calls in inputs.more_calls(method, accepted, text, inputs.width_of(method)):
         variant = replace(first_subject, calls=calls, light=True)
-        if session.covered():
+        if session.is_covered():
             return
         if reach(variant, session).news:
             yield variant

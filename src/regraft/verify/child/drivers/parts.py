@@ -48,7 +48,7 @@ def subjects(models: Iterable[WholeModel], session: Session) -> Iterator[Subject
     """Yield parts that definitions still need: first those that ran, then those that inputs are found for."""
     built_models: list[_BuiltModel] = []
     for model in models:
-        if session.done():
+        if session.is_finished():
             return
         yield from yield_until_error(
             _completed_parts(model, built_models, session), session.ledger, f"{model.name} (parts)"
@@ -91,9 +91,9 @@ def borrow_calls(model: WholeModel, names: Collection[str], session: Session) ->
 def _useful_subjects(candidates: Iterable[_Part], session: Session) -> Iterator[Subject]:
     """Yield the subjects of parts that contain wanted definitions or reach new lines, until nothing is missing."""
     for part, subject in candidates:
-        if session.done():
+        if session.is_finished():
             return
-        if class_names_in(part, session) & session.wanted() or reach(subject, session).news:
+        if class_names_in(part, session) & session.wanted_definitions() or reach(subject, session).news:
             yield subject
 
 
@@ -223,7 +223,9 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
         cls = type(part)
         has_forward = cls.forward is not nn.Module.forward
         is_own_part = path and has_forward and cls.__module__ == session.original.__name__ and cls not in tried_classes
-        if is_own_part and (cls.__name__ in session.wanted() or global_names(cls) & session.wanted()):
+        if is_own_part and (
+            cls.__name__ in session.wanted_definitions() or global_names(cls) & session.wanted_definitions()
+        ):
             tried_classes.add(cls)
             try:
                 with session.ledger.step("original", "", f"look for inputs of {path} of {source.name}"):
