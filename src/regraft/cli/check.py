@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from regraft.cli.fix import chosen_policy, home_of, rewrite
+from regraft.cli.fix import Policy, chosen_policy, home_of, rewrite
 from regraft.cli.shared import (
     DIRECTORIES,
-    FORMAT,
     IGNORE,
     KEEP,
     PATH,
     PYTHON,
     SELECT,
+    STREAMS,
     UNSAFE,
     as_error,
     is_terminal,
     load,
     load_locked,
     lock_file,
-    paint,
-    print_error,
 )
+from regraft.report.formats import FORMATS, ErrorsOnly
 
 if TYPE_CHECKING:
     from regraft.report.machine import Collector
+    from regraft.rules import RuleProblem
     from regraft.scanning import CompiledRule, FileReport
 
 
@@ -65,7 +64,9 @@ if TYPE_CHECKING:
     "--jobs", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Processes; 0 for all cores."
 )
 @click.option("--no-cache", is_flag=True, help="Scan and verify every file, also those that were before.")
-@FORMAT
+@click.option(
+    "--output-format", "form", type=click.Choice(list(FORMATS)), default="full", show_default=True
+)
 def check(
     paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], lock: Path | None,
     no_lock: bool, show_diff: bool, fix: bool, out: Path | None, prove: bool | None,
@@ -80,42 +81,53 @@ def check(
         raise click.UsageError("--diff and --fix exclude each other")
     if (prove or unproven or vendor or out or keep) and not (fix or (show_diff and vendor and not out)):
         raise click.UsageError("--out, --verify, --unproven, --keep and --vendor go with --fix")
-    if show_diff and form == "json":
-        raise click.UsageError("--diff prints a diff, --output-format json prints JSON: choose one")
+    if show_diff and FORMATS[form].is_document:
+        raise click.UsageError(f"--diff prints a diff, --output-format {form} prints a document: choose one")
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
-    lock_path = lock_file(lock, not no_lock, select is not None or bool(ignore))
-    rules, problems = (
-        load(select, ignore, directories, unsafe=unsafe)
-        if lock_path is None
-        else load_locked(lock_path, directories, unsafe=unsafe)
-    )
+    rules, problems = _chosen_rules(select, ignore, directories, lock, no_lock, unsafe)
     total = Collector(explain)
     total.errors += [as_error(problem) for problem in problems]
     settled = 0
-    cached = not (no_cache or show_diff or fix or explain)
+    output = (ErrorsOnly if show_diff else FORMATS[form])(STREAMS)
     policy = chosen_policy(fix, prove, unproven, no_cache, python, out, keep)
-    for report in _scan(paths, rules, explain, jobs, cached):
+    for report in _scan(paths, rules, explain, jobs, not (no_cache or show_diff or fix or explain)):
         total.add(report)
-        if form != "json" and not show_diff:
-            _print_report(report, form, explain)
+        output.add(report)
         if (show_diff or fix) and report.findings:
-            rewritten_count, failures = rewrite(
-                _with_patches(report, rules, vendor), rules, fix, policy, vendor, quiet=form == "json"
-            )
+            patched = _with_patches(report, rules, vendor)
+            rewritten_count, failures = rewrite(patched, rules, fix, policy, vendor, quiet=output.is_document)
             settled += rewritten_count
             total.errors += failures
-    if form == "json":
-        click.echo(json.dumps(total.data(time.perf_counter() - started), indent=1))
-    else:
-        _print_end(total, form, show_diff)
-        if fix and policy.prove and any(policy.counts.values()):
-            counts = ", ".join(f"{number} {status}" for status, number in policy.counts.items())
-            click.echo(f"definitions: {counts}", err=form == "concise")
+    output.finish(total, time.perf_counter() - started, [*_install_remarks(total), *_verdict_remarks(fix, policy)])
     if install and total.missing and not _offer_install(sorted(total.missing)):
         sys.exit(2)
     sys.exit(2 if total.errors else 1 if len(total.findings) > settled else 0)
+
+
+def _chosen_rules(
+    select: str | None, ignore: str, directories: tuple[Path, ...], lock: Path | None, no_lock: bool, unsafe: bool
+) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
+    """Return the rules of the options or of the lock file, and what is wrong with them."""
+    lock_path = lock_file(lock, not no_lock, select is not None or bool(ignore))
+    if lock_path is None:
+        return load(select, ignore, directories, unsafe=unsafe)
+    return load_locked(lock_path, directories, unsafe=unsafe)
+
+
+def _install_remarks(total: Collector) -> Iterator[str]:
+    """Yield, for each package that findings wait for, the command that installs it."""
+    for requirement, number in sorted(total.missing.items()):
+        waiting = "1 finding waits" if number == 1 else f"{number} findings wait"
+        yield f"{waiting} for {requirement}: {shlex.join(_install_command([requirement]))}"
+
+
+def _verdict_remarks(fix: bool, policy: Policy) -> Iterator[str]:
+    """Yield the numbers of definitions by verdict, where any was verified."""
+    if fix and policy.prove and any(policy.counts.values()):
+        counts = ", ".join(f"{number} {status}" for status, number in policy.counts.items())
+        yield f"definitions: {counts}"
 
 
 def _scan(
@@ -148,34 +160,6 @@ def _with_progress(reports: Iterable[FileReport], number: int) -> Iterable[FileR
     from rich.progress import track
 
     return track(reports, "Scanning", number, console=Console(stderr=True), transient=True)
-
-
-def _print_report(report: FileReport, form: str, explain: bool) -> None:
-    """Print the findings of a file, and explanations where they are asked for."""
-    from regraft.report import text
-
-    for finding in report.findings:
-        if form == "concise":
-            click.echo(text.concise(finding, paint))
-        else:
-            click.echo("\n".join(text.full(finding, paint)))
-    if explain:
-        for line in text.explanations(report, paint):
-            click.echo(line)
-
-
-def _print_end(total: Collector, form: str, show_diff: bool) -> None:
-    """Print the totals, a command for each package that is missing, and the errors."""
-    from regraft.report import text
-
-    if not show_diff:
-        click.echo(text.summary(total), err=form == "concise")
-        for requirement, number in sorted(total.missing.items()):
-            command = shlex.join(_install_command([requirement]))
-            phrase = "1 finding waits" if number == 1 else f"{number} findings wait"
-            click.echo(f"{phrase} for {requirement}: {command}", err=form == "concise")
-    for error in total.errors:
-        print_error(error)
 
 
 def _install_command(requirements: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
+
+from regraft.report.formats import Streams
 
 if TYPE_CHECKING:
     from regraft.rules import Rule, RuleProblem
@@ -84,11 +87,6 @@ KEEP = click.option(
     help="Do not prove what loses torch.jit.script, torch.fx.symbolic_trace or the order of hooks; rewrites by rules "
     "keep the order anyway. May be given several times.",
 )  # fmt: skip
-
-
-FORMAT = click.option(
-    "--output-format", "form", type=click.Choice(["full", "concise", "json"]), default="full", show_default=True
-)
 
 
 def load(
@@ -179,6 +177,9 @@ def paint(text: str, **style: object) -> str:
     if not is_terminal(sys.stdout) or os.environ.get("NO_COLOR"):
         return text
     return click.style(text, **style)  # type: ignore[arg-type]
+
+
+STREAMS = Streams(click.echo, functools.partial(click.echo, err=True), paint)
 
 
 def print_error(error: SourceError) -> None:
