@@ -356,3 +356,39 @@ def test_a_model_that_cannot_continue_is_not_asked_to(fails):
     labels = [call(0)[0].label for call in inputs.more_calls(model, found, "past_key_values")]
     assert any("continued" in one for one in labels) is not fails
     assert len(labels) > 1
+
+
+class Diffusion(nn.Module):
+    """A whole model as those of diffusion are: latents with channels, states of a text encoder, a guidance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(in_channels=4, cross_attention_dim=6)
+        self.embed = nn.Conv3d(4, 8, (1, 2, 2), (1, 2, 2))
+        self.text = nn.Linear(6, 8)
+
+    def forward(self, hidden_states, timestep, encoder_hidden_states, encoder_attention_mask, guidance):
+        batch, _, _, _, _ = hidden_states.shape
+        x = self.embed(hidden_states).flatten(2).transpose(1, 2)
+        weights = encoder_attention_mask.float().unsqueeze(-1)
+        x = x + (self.text(encoder_hidden_states) * weights).mean(1, keepdim=True)
+        return x * (timestep + guidance).view(batch, 1, 1)
+
+
+def test_latents_text_and_guidance_of_a_diffusion_model() -> None:
+    _, last = calls(Diffusion())
+    shapes = {name: tuple(value.shape) for name, value in last.kwargs.items()}
+    assert shapes["hidden_states"][:2] == (3, 4) and len(shapes["hidden_states"]) == 5
+    assert shapes["encoder_hidden_states"][-1] == 6 and shapes["guidance"] == shapes["timestep"] == (3,)
+    assert len(shapes["encoder_attention_mask"]) == 2
+
+
+def test_a_layer_is_as_wide_as_most_of_its_matrices() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head_norm = nn.LayerNorm(4)
+            self.query, self.key = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    assert inputs.width_of(Block()) == 16
+    assert inputs.width_of(nn.LayerNorm(4)) == 4

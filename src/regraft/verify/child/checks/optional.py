@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,15 +21,16 @@ _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _WHOLE = re.compile(r"\bint\b")
 _FRACTION = re.compile(r"\bfloat\b")
 _CHANCE = re.compile(r"drop|prob|^p$")  # what draws random numbers is compared elsewhere
+_PAIR = re.compile(r"\b[Tt]uple\[(torch\.)?Tensor, (torch\.)?Tensor\]")
 _OTHER = ("str", "int", "bool", "float", "dict", "Callable", "Cache", "tuple", "list", "Tuple", "List")
 
 
 def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     """Yield a call with a value for each parameter that may be left out, where the original takes it and uses it.
 
-    The value is a tensor, or a number or a list of one where the annotation names such. Further calls leave
-    out a mask, since it may hide the effect of the value. Shapes are those of the other inputs, as a whole or in
-    part. Where the original refuses two inputs together, the first integer tensor is left out (embeddings in the
+    The value is a tensor; or a number, a list of one or a pair of tensors where the annotation names such. Further
+    calls leave out a mask, since it may hide the effect of the value. Shapes are those of the other inputs, as a whole
+    or in part. Where the original refuses two inputs together, the first integer tensor is left out (embeddings in the
     place of tokens).
     """
     bound = bound_arguments(call, target.callable)
@@ -49,8 +50,7 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
     mask_names = [name for name in arguments if name.endswith("mask") and arguments[name] is not None]
     for parameter in absent_parameters[:_PARAMETERS]:
         accepted_count = 0
-        tensors_like = _tensors_like(call, parameter.name, _width(target.module)) if _can_be_tensor(parameter) else ()
-        for description, value in (*_plain_values(parameter), *tensors_like):
+        for description, value in _values_for(parameter, call, target.module):
             with_value = with_argument(call, signature, parameter.name, value)
             candidates = [
                 with_value,
@@ -68,6 +68,15 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
                     break
             if accepted_count == _ACCEPTED:
                 break
+
+
+def _values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield values that a parameter may take, each with a description."""
+    yield from _plain_values(parameter)
+    if module is not None and _PAIR.search(str(parameter.annotation)):
+        yield from _pairs_like(call, module)
+    if _can_be_tensor(parameter):
+        yield from _tensors_like(call, parameter.name, _width(module))
 
 
 def _can_be_tensor(parameter: inspect.Parameter) -> bool:
@@ -123,6 +132,11 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
         return f"shape {list(shape)}", torch.randn(shape, generator=generator).to(dtype)
 
     rows, length = first.shape[0], first.shape[1] if first.dim() > 1 else first.shape[0]
+    if name.endswith("mask"):
+        for keys in _sequence_lengths(inputs):
+            yield random_tensor(rows, 1, 1, keys)
+            visible = torch.arange(rows * keys).remainder(3).view(rows, 1, 1, keys) != 1
+            yield f"true and false, shape {list(visible.shape)}", visible
     restarting = torch.arange(length).remainder(max(2, length // 2)).expand(rows, length).clone()
     integers = [("whole numbers that start again", restarting), ("one number each", restarting[:, 0].clone())]
     if name.endswith(("ids", "index", "indices", "positions")):
@@ -139,6 +153,25 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
     yield random_tensor(rows)
     yield random_tensor()
     yield from integers
+
+
+def _sequence_lengths(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Return the lengths of the sequences among the inputs, and that of the first two joined."""
+    lengths = [tensor.shape[1] for tensor in inputs if tensor.dim() == 3]
+    return tuple(dict.fromkeys((*lengths[:2], *([lengths[0] + lengths[1]] if len(lengths) > 1 else []))))
+
+
+def _pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield pairs of a cosine and a sine for each position and feature of a head, each with a description."""
+    inputs = [tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()]
+    sizes = [(name, size) for part in module.modules() for name, size in vars(part).items() if type(size) is int]
+    head_sizes = [size for name, size in sizes if "head_dim" in name]
+    head_sizes += [inputs[0].shape[-1] // size for name, size in sizes if inputs and "heads" in name and size]
+    generator = torch.Generator().manual_seed(0)
+    for length in _sequence_lengths(inputs):
+        for size in dict.fromkeys(head_sizes):
+            angles = torch.rand((length, size // 2), generator=generator).to(inputs[0].dtype).repeat_interleave(2, -1)
+            yield f"a pair of shape {list(angles.shape)}", (angles.cos(), angles.sin())
 
 
 def _changes_result(outcome_without: Outcome, outcome_with: Outcome) -> bool:

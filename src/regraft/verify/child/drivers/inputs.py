@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -122,17 +123,21 @@ def find(
 
 
 def width_of(model: Any) -> int:
-    """Return the last dimension of a layer's first weight, which is probably the width of its inputs."""
-    for name, parameter in model.named_parameters():
-        if parameter.dim() in (1, 2) and not name.endswith("bias"):
-            return int(parameter.shape[-1])
-    return HIDDEN
+    """Return the last dimension that most of a layer's matrices have: its inputs are probably as wide.
+
+    Without a matrix it is that of the first vector that is no bias; `HIDDEN` where there is none either.
+    """
+    weights = [weight for name, weight in model.named_parameters() if not name.endswith("bias")]
+    widths = Counter(int(weight.shape[-1]) for weight in weights if weight.dim() == 2)
+    vectors = (int(weight.shape[0]) for weight in weights if weight.dim() == 1)
+    return widths.most_common(1)[0][0] if widths else next(vectors, HIDDEN)
 
 
 def _guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
     """Return a guess for every parameter that holds a tensor, and for the plain ones that have no default."""
     sizes = Sizes(getattr(model, "config", None), width)
-    inner = inner or "hidden_states" in signature_of(model).parameters
+    names = signature_of(model).parameters
+    inner = inner or ("hidden_states" in names and "timestep" not in names)  # a whole model is asked for a time
     slots = {}
     documented = described.documented_slots(model.forward, sizes)
     for parameter in parameters(signature_of(model)):

@@ -161,7 +161,7 @@ def complete_spec(failed: Attempt, optional: Spec, config: Any) -> Spec | None:
     missing_attribute = _ATTRIBUTE.search(text)
     if missing_attribute:
         return _with_attribute(spec, missing_attribute[1])
-    resized = _with_filling_length(failed) or _with_divisible_length(failed)
+    resized = _with_filling_length(failed) or _with_divisible_length(failed) or _with_channels(failed)
     if resized is not None:
         return resized
     mismatch = re.search(r"(\w+) features and \w+ tokens do not match\D*(\d+)\D*(\d+)", text)
@@ -196,6 +196,18 @@ def _with_filling_length(failed: Attempt) -> Spec | None:
         )
         for name, slot in failed.spec.items()
     }
+
+
+def _with_channels(failed: Attempt) -> Spec | None:
+    """Return inputs with the channels that a convolution asks for; None where none has the shape of the error."""
+    mismatch = re.search(r"expected input\[([\d, ]+)\] to have (\d+) channels", failed.text)
+    if mismatch is None:
+        return None
+    shape = tuple(map(int, mismatch[1].split(",")))
+    for name, slot in failed.spec.items():
+        if tuple(dim.at(failed.size) for dim in slot.dims) == shape:
+            return _with_changed_slot(failed.spec, name, dims=(slot.dims[0], Dim(int(mismatch[2])), *slot.dims[2:]))
+    return None
 
 
 def _with_divisible_length(failed: Attempt) -> Spec | None:

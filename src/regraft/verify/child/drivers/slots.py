@@ -233,6 +233,10 @@ _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
     (r"^(target_sizes|spatial_shapes)$", "grid", (BATCH, Dim(2))),
     (r"^(img|txt|image|text)_ids$", "zeros", (LENGTH, Dim(3))),
     (r"^timesteps?$", "ids", (BATCH,)),
+    (r"^guidance$", "normal", (BATCH,)),
+    (r"^encoder_hidden_states", "normal", (BATCH, LENGTH, "context")),
+    (r"^(temb|t_emb|time_emb|timestep_emb)$", "normal", (BATCH, "hidden")),
+    (r"^pooled_projections?$", "normal", (BATCH, "pooled")),
     (r"pixel_mask$", "mask", (BATCH, "image", "image")),
     (r"^pixel_values", "normal", (BATCH, "channels", "image", "image")),
     (r"input_features$", "normal", (BATCH, "mels", "frames")),
@@ -254,6 +258,7 @@ _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
 )
 
 
+_CONTEXT = ("cross_attention_dim", "joint_attention_dim", "text_embed_dim", "text_dim", "caption_channels")
 _HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads")
 
 
@@ -271,6 +276,8 @@ def dimension_of(dim: str | Dim, sizes: Sizes) -> Dim:
     return Dim(
         {
             "hidden": lambda: _hidden(sizes),
+            "context": lambda: sizes.get(_CONTEXT, _hidden(sizes)),
+            "pooled": lambda: sizes.get(("pooled_projection_dim",), _hidden(sizes)),
             "layers": lambda: sizes.get(("num_hidden_layers", "num_layers", "encoder_layers", "n_layer"), 2),
             "heads": lambda: sizes.get(_HEADS, HEADS),
             "head": lambda: sizes.get(("head_dim",), _hidden(sizes) // sizes.get(_HEADS, HEADS)),
