@@ -193,7 +193,7 @@ def test_targets_that_cannot_be_measured(here: Path, target: str, message: str) 
         (["--select", "--memory-limit", "much"], "is not a number above 0"),
         (["--rounds", "5"], "an interval needs at least 6 pairs"),
         (["--packs", ","], "--packs names no rule"),
-        (["--packs", "nothing"], "no rule is called so"),
+        (["--packs", "nothing"], "no rule has this name"),
         (["--threads", "0"], "is not in the range"),
     ],
 )
