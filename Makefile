@@ -1,4 +1,4 @@
-# demo, test, test-liger and lint start from nothing but Python: they make .venv, install what they need there, and run.
+# demo, quick, test, test-liger and lint start from nothing but Python: they make .venv, install what they need there, and run.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,10 +7,18 @@ BOTH := -n 2 --dist worksteal
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-liger lint clean
+.PHONY: demo quick test test-liger lint clean
 
 demo: $(READY)
 	@$(BIN)/python scripts/demo.py
+
+# the core, without torch: notation, structure, matching, rewriting, rules, command line
+QUICK := $(addprefix tests/, dsl structure test_bodies.py test_cache.py test_cli.py test_constants.py test_contract_rules.py \
+  test_decorators.py test_lock.py test_names.py test_needs.py test_rewrite.py test_rule_authors.py test_rule_pages.py \
+  test_rules.py test_source.py)
+
+quick: $(READY)
+	$(BIN)/python -m pytest $(BOTH) $(QUICK)
 
 test: $(READY)
 	$(BIN)/python -m pytest $(BOTH)
