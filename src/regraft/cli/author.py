@@ -9,7 +9,8 @@ from pathlib import Path
 
 import click
 
-from regraft.cli.shared import DIRECTORIES, PathType, as_error, count, paint, print_error, stop
+from regraft.cli.shared import DIRECTORIES, PathType, as_error, paint, print_error, stop
+from regraft.report.words import count
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from regraft.cli.shared import (
-    count,
     print_verdict,
     stop,
     verdicts_of,
 )
+from regraft.report.words import count
 
 if TYPE_CHECKING:
     from regraft.scanning import CompiledRule, FileReport, Finding

@@ -227,11 +227,6 @@ def print_verdict(verdict: Verdict) -> None:
         click.echo(f"  kills {kills}")
 
 
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 rule, 2 rules."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def stop(message: str) -> NoReturn:
     """Print an error and exit with status 2."""
     click.echo(f"error: {message}", err=True)

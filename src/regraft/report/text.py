@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from regraft.report.machine import Collector
+from regraft.report.words import count
 from regraft.scanning import FileReport, Finding
 from regraft.source.text import SourceError
 
@@ -65,15 +66,10 @@ def error(source_error: SourceError, paint: Paint = plain) -> str:
 
 def summary(total: Collector) -> str:
     """Return one line of totals."""
-    parts = [_count(len(total.findings), "finding")]
+    parts = [count(len(total.findings), "finding")]
     if total.findings:
         parts[0] += f" ({sum(finding['status'] == 'fixable' for finding in total.findings)} fixable)"
-    parts.append(_count(total.files, "file"))
+    parts.append(count(total.files, "file"))
     if total.errors:
-        parts.append(_count(len(total.errors), "error"))
+        parts.append(count(len(total.errors), "error"))
     return ", ".join(parts)
-
-
-def _count(number: int, word: str) -> str:
-    """Return a number with its noun: 1 file, 2 files."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"

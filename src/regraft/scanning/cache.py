@@ -19,9 +19,9 @@ from typing import Any
 from regraft.rules import Rule
 from regraft.scanning.findings import FileReport, Finding, Miss
 from regraft.scanning.rules import CompiledRule
-from regraft.source.cache_key import add_files, checksum, own_key
+from regraft.source.cache_key import add_files, entry_content, own_key, write_entry
 from regraft.source.names import package_of
-from regraft.source.text import MAX_BYTES, SourceError, write_whole
+from regraft.source.text import MAX_BYTES, SourceError
 from regraft.structure.model import Opaque
 from regraft.structure.package import digest as file_digest
 
@@ -58,8 +58,8 @@ class Cache:
                 os.utime(entry)  # still in use
         except OSError:
             return None
-        stored_checksum, _, content = text.partition(b"\n")
-        if stored_checksum != checksum(content):
+        content = entry_content(text)
+        if content is None:
             return None
         data = json.loads(content)
         if any(self._digest_of(followed_path) != digest for followed_path, digest in data["followed"].items()):
@@ -80,8 +80,7 @@ class Cache:
         entry = self._entry_path(Path(report.file), report.source.data)
         content = json.dumps(encode(report), separators=(",", ":")).encode()
         try:
-            entry.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(entry, checksum(content) + b"\n" + content, 0o600)
+            write_entry(entry, content)
         except OSError:
             self._writable = False
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from regraft.source.text import write_whole
+
 PACKAGE = Path(__file__).parent.parent
 
 
@@ -39,8 +41,19 @@ def add_files(key: hashlib.blake2b, paths: Iterable[Path]) -> None:
         key.update(data)
 
 
-def checksum(content: bytes) -> bytes:
-    """Return the check sum that precedes the content of an entry."""
+def write_entry(path: Path, content: bytes) -> None:
+    """Write what is kept behind its check sum; raise OSError where the directory cannot be written."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, _checksum(content) + b"\n" + content, 0o600)
+
+
+def entry_content(entry: bytes) -> bytes | None:
+    """Return what `write_entry` was given; None where the entry is damaged."""
+    stored_checksum, _, content = entry.partition(b"\n")
+    return content if stored_checksum == _checksum(content) else None
+
+
+def _checksum(content: bytes) -> bytes:
     return digest_of(content).encode()
 
 

@@ -14,9 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from regraft.source.cache_key import checksum, own_key
+from regraft.source.cache_key import entry_content, own_key, write_entry
 from regraft.source.names import package_of
-from regraft.source.text import write_whole
 from regraft.verify import Verdict, to_json, verify
 from regraft.verify.types import Terms
 
@@ -102,10 +101,10 @@ for name in sys.argv[1:]:
 def _load(cache_path: Path, file: str) -> tuple[Verdict, ...] | None:
     """Return the verdicts of a cache file for `file`; None where it is absent or damaged, or a reproducer is gone."""
     try:
-        stored_checksum, _, content = cache_path.read_bytes().partition(b"\n")
+        content = entry_content(cache_path.read_bytes())
     except OSError:
         return None
-    if stored_checksum != checksum(content):
+    if content is None:
         return None
     verdicts = tuple(
         Verdict(
@@ -121,7 +120,6 @@ def _store(cache_path: Path, verdicts: tuple[Verdict, ...]) -> None:
     """Write verdicts to the cache; does nothing where the directory cannot be written."""
     content = json.dumps(to_json(verdicts)).encode()
     try:
-        cache_path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(cache_path, checksum(content) + b"\n" + content, 0o600)
+        write_entry(cache_path, content)
     except OSError:
         return  # verdicts are not cached in a directory that cannot be written; the cache of scans does the same

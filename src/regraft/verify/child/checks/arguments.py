@@ -14,7 +14,7 @@ from regraft.verify.child.tree import Call
 _LIMIT = 10  # the most calls, or rates, that are made of one call
 _AXES = 4  # the longest tuple that is taken for sizes by axis: windows, strides, padding
 _RATE = re.compile(r"drop|^p$")
-_CHANCE = re.compile(r"drop|training|^p$|prob")  # arguments that make code draw random numbers are compared elsewhere
+CHANCE = re.compile(r"drop|prob|^p$")  # arguments that make code draw random numbers are compared elsewhere
 
 
 def rearranged_calls(call: Call, function: Any, flags: frozenset[str] | None = None) -> Iterator[Call]:
@@ -32,7 +32,7 @@ def rearranged_calls(call: Call, function: Any, flags: frozenset[str] | None = N
     value_by_name = {
         name: value
         for name, value in bound.arguments.items()
-        if signature.parameters[name].kind not in variadic_kinds and not _CHANCE.search(name)
+        if signature.parameters[name].kind not in variadic_kinds and not (CHANCE.search(name) or "training" in name)
         if flags is None or (name in flags and isinstance(value, bool))
     }
     pairs = [

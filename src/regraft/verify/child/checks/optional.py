@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from regraft.verify.child.checks.arguments import bound_arguments, with_argument
+from regraft.verify.child.checks.arguments import CHANCE, bound_arguments, with_argument
 from regraft.verify.child.replay import Outcome, Plan, Target, execute
 from regraft.verify.child.tree import Call, tensors
 
@@ -20,7 +20,6 @@ _ACCEPTED = 2  # the most values of a parameter that the original accepts
 _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _WHOLE = re.compile(r"\bint\b")
 _FRACTION = re.compile(r"\bfloat\b")
-_CHANCE = re.compile(r"drop|prob|^p$")  # what draws random numbers is compared elsewhere
 _PAIR = re.compile(r"\b[Tt]uple\[(torch\.)?Tensor, (torch\.)?Tensor\]")
 _OTHER = ("str", "int", "bool", "float", "dict", "Callable", "Cache", "tuple", "list", "Tuple", "List")
 
@@ -99,7 +98,7 @@ def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
         yield "[0]", [0]
     if _WHOLE.search(_LISTED.sub("", text)):
         yield from (("1", 1), ("2", 2))
-    if _FRACTION.search(text) and not _CHANCE.search(parameter.name):
+    if _FRACTION.search(text) and not CHANCE.search(parameter.name):
         yield from (("0.5", 0.5), ("3.0", 3.0))
 
 

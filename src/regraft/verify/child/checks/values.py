@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -61,8 +61,9 @@ def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
     name_by_token: dict[int, str] = {}
     for name, value in sorted(named_tokens, key=lambda pair: "pad" not in pair[0]):
         name_by_token.setdefault(value, name)
-    yield from ((name, value) for value, name in [*name_by_token.items()][:_TOKENS])
-    yield from (("number", value) for value in range(3) if value not in [*name_by_token][:_TOKENS])
+    tokens = [*name_by_token][:_TOKENS]
+    yield from ((name_by_token[token], token) for token in tokens)
+    yield from (("number", token) for token in range(3) if token not in tokens)
 
 
 def _has_integers(leaf: Any) -> bool:
@@ -81,12 +82,12 @@ def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: 
         elements[positions] = torch.tensor(values, dtype=elements.dtype)[torch.arange(len(positions)) % len(values)]
         return elements.view(leaf.shape)
 
-    return Call(
-        map_leaves(call.args, replace_in_leaf),
-        map_leaves(dict(call.kwargs), replace_in_leaf),
-        f"values: {label}",
-        VALUES,
-    )
+    return _with_leaves(call, replace_in_leaf, f"values: {label}")
+
+
+def _with_leaves(call: Call, change: Callable[[Any], Any], label: str) -> Call:
+    """Return a call with every value of its arguments changed."""
+    return Call(map_leaves(call.args, change), map_leaves(dict(call.kwargs), change), label, VALUES)
 
 
 def _make_tiny(call: Call) -> Call:
@@ -96,12 +97,7 @@ def _make_tiny(call: Call) -> Call:
         has_numbers = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
         return leaf * 1e-9 if has_numbers else leaf
 
-    return Call(
-        map_leaves(call.args, shrink_leaf),
-        map_leaves(dict(call.kwargs), shrink_leaf),
-        "values: all numbers tiny",
-        VALUES,
-    )
+    return _with_leaves(call, shrink_leaf, "values: all numbers tiny")
 
 
 def _replace_integers(call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False) -> Call:
@@ -118,9 +114,4 @@ def _replace_integers(call: Call, values: tuple[int, ...], label: str, *, tokens
             elements[start::5] = value
         return elements.view(leaf.shape)
 
-    return Call(
-        map_leaves(call.args, replace_in_leaf),
-        map_leaves(dict(call.kwargs), replace_in_leaf),
-        f"values: {label}",
-        VALUES,
-    )
+    return _with_leaves(call, replace_in_leaf, f"values: {label}")
