@@ -2,7 +2,8 @@
 
     python benchmarks/linear_time.py
 
-A class with n sequential `if`s has 2^n paths. Prints seconds for n = 25, 50, 100, 200 and the growth per doubling.
+A class with n sequential `if`s has 2^n paths. Prints seconds for n = 25, 50, 100, 200 and the
+growth per doubling.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def program(branches: int) -> str:
         for n in range(branches)
     )
     run = "".join(
-        f"        if flags[{n}]:\n            h = self.drop{n}(self.fc{n}(x))\n            x = self.norm{n}(h + x)\n"
+        f"        if flags[{n}]:\n            h = self.drop{n}(self.fc{n}(x))\n            x ="
+        f" self.norm{n}(h + x)\n"
         for n in range(branches)
     )
     return f"{HEAD}{built}\n    def forward(self, x, flags):\n{run}        return x\n"
@@ -47,7 +49,9 @@ def seconds(branches: int) -> float:
         started = time.process_time()
         report = check_source(source, rules)
         times.append(time.process_time() - started)
-        assert sum(one.rule.id == "adopter/dropout-layernorm" for one in report.findings) == branches
+        assert (
+            sum(one.rule.id == "adopter/dropout-layernorm" for one in report.findings) == branches
+        )
     return min(times)
 
 
@@ -55,7 +59,10 @@ def main() -> None:
     before = 0.0
     for branches in (25, 50, 100, 200):
         now = seconds(branches)
-        print(f"{branches:>4} branches: {now:.3f} s" + (f", {now / before:.1f} times the half" if before else ""))
+        print(
+            f"{branches:>4} branches: {now:.3f} s"
+            + (f", {now / before:.1f} times the half" if before else "")
+        )
         before = now
 
 

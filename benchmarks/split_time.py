@@ -1,9 +1,11 @@
-"""Time to specialise a network against its length: a loop over twice as many modules takes twice as long.
+"""Time to specialise a network against its length: a loop over twice as many modules takes twice as
+long.
 
     python benchmarks/split_time.py
 
-Prints seconds of processor time for loops over 200, 400 and 800 modules, without and with a list that grows, and the
-growth from 200 to 800. Exits with 1 if one of them grows more than `LIMIT` times.
+Prints seconds of processor time for loops over 200, 400 and 800 modules, without and with a list
+that grows, and the growth from 200 to 800. Exits with 1 if one of them grows more than `LIMIT`
+times.
 """
 
 from __future__ import annotations
@@ -70,7 +72,9 @@ def main() -> int:
         times = [seconds(network, length) for length in SIZES]
         growth = times[-1] / times[0]
         too_long = too_long or growth > LIMIT
-        shown = ", ".join(f"{length}: {value:.2f} s" for length, value in zip(SIZES, times, strict=True))
+        shown = ", ".join(
+            f"{length}: {value:.2f} s" for length, value in zip(SIZES, times, strict=True)
+        )
         print(f"{network.__name__:<10} {shown}; {growth:.1f} times from {SIZES[0]} to {SIZES[-1]}")
     return int(too_long)
 

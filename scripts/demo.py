@@ -33,7 +33,9 @@ def heading(text: str) -> None:
 
 
 def run(directory: Path, *arguments: str) -> int:
-    return subprocess.run([sys.executable, "-m", "regraft", *arguments], cwd=directory, check=False).returncode
+    return subprocess.run(
+        [sys.executable, "-m", "regraft", *arguments], cwd=directory, check=False
+    ).returncode
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""Generate `src/regraft/structure/ops_table.json`: the canonical tensor operations and their spellings.
+"""Generate `src/regraft/structure/ops_table.json`: the canonical tensor operations and their
+spellings.
 
 Run with the PyTorch whose API the table is to describe:
 
     python scripts/generate_ops_table.py
 
-For every operation the table lists its signatures (parameter name, keyword-only or not, default), what it
-returns, and whether it draws random numbers; for every spelling (`torch.softmax`, `torch.Tensor.softmax`,
-`torch.nn.functional.softmax`) the operation it means; for every layer of `torch.nn` with a functional form, its
-constructor and the attribute that holds each argument of the operation. Scanning reads only the JSON.
+For every operation the table lists its signatures (parameter name, keyword-only or not, default),
+what it returns, and whether it draws random numbers; for every spelling (`torch.softmax`,
+`torch.Tensor.softmax`, `torch.nn.functional.softmax`) the operation it means; for every layer of
+`torch.nn` with a functional form, its constructor and the attribute that holds each argument of the
+operation. Scanning reads only the JSON.
 """
 
 from __future__ import annotations
@@ -44,30 +46,78 @@ SAME = {
     "clip": "clamp",
     "expit": "sigmoid",
 }
-RENAMED = {"self": "input", "mat2": "other", "tensor2": "other", "train": "training", "axis0": "dim0", "axis1": "dim1"}
+RENAMED = {
+    "self": "input",
+    "mat2": "other",
+    "tensor2": "other",
+    "train": "training",
+    "axis0": "dim0",
+    "axis1": "dim1",
+}
 
 # What a method gives when it is not a tensor.
 KINDS = {
-    "size": "tuple", "dim": "int", "ndimension": "int", "numel": "int", "nelement": "int", "item": "scalar",
-    "tolist": "tuple", "stride": "tuple", "is_floating_point": "bool", "is_complex": "bool", "get_device": "int",
-    "data_ptr": "int", "element_size": "int", "is_contiguous": "bool", "equal": "bool", "allclose": "bool",
-}  # fmt: skip
+    "size": "tuple",
+    "dim": "int",
+    "ndimension": "int",
+    "numel": "int",
+    "nelement": "int",
+    "item": "scalar",
+    "tolist": "tuple",
+    "stride": "tuple",
+    "is_floating_point": "bool",
+    "is_complex": "bool",
+    "get_device": "int",
+    "data_ptr": "int",
+    "element_size": "int",
+    "is_contiguous": "bool",
+    "equal": "bool",
+    "allclose": "bool",
+}
 
-# Attributes of layers that hold the arguments of the layer's function, where the names differ or cannot be inferred.
+# Attributes of layers that hold the arguments of the layer's function, where the names differ or
+# cannot be inferred.
 LAYER_OPS = {
-    "Linear": "linear", "Dropout": "dropout", "LayerNorm": "layer_norm", "RMSNorm": "rms_norm",
-    "GroupNorm": "group_norm", "Softmax": "softmax", "LogSoftmax": "log_softmax", "GELU": "gelu", "ReLU": "relu",
-    "SiLU": "silu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Embedding": "embedding", "LeakyReLU": "leaky_relu",
-    "ELU": "elu", "Hardswish": "hardswish", "Hardsigmoid": "hardsigmoid", "Mish": "mish", "Softplus": "softplus",
-    "ReLU6": "relu6", "Softmin": "softmin", "GLU": "glu",
-    "Conv1d": "conv1d", "Conv2d": "conv2d", "Conv3d": "conv3d",
-    "ConvTranspose1d": "conv_transpose1d", "ConvTranspose2d": "conv_transpose2d",
+    "Linear": "linear",
+    "Dropout": "dropout",
+    "LayerNorm": "layer_norm",
+    "RMSNorm": "rms_norm",
+    "GroupNorm": "group_norm",
+    "Softmax": "softmax",
+    "LogSoftmax": "log_softmax",
+    "GELU": "gelu",
+    "ReLU": "relu",
+    "SiLU": "silu",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Embedding": "embedding",
+    "LeakyReLU": "leaky_relu",
+    "ELU": "elu",
+    "Hardswish": "hardswish",
+    "Hardsigmoid": "hardsigmoid",
+    "Mish": "mish",
+    "Softplus": "softplus",
+    "ReLU6": "relu6",
+    "Softmin": "softmin",
+    "GLU": "glu",
+    "Conv1d": "conv1d",
+    "Conv2d": "conv2d",
+    "Conv3d": "conv3d",
+    "ConvTranspose1d": "conv_transpose1d",
+    "ConvTranspose2d": "conv_transpose2d",
     "ConvTranspose3d": "conv_transpose3d",
-    "BatchNorm1d": "batch_norm", "BatchNorm2d": "batch_norm", "BatchNorm3d": "batch_norm",
-    "AvgPool2d": "avg_pool2d", "MaxPool2d": "max_pool2d", "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
-    "AdaptiveAvgPool1d": "adaptive_avg_pool1d", "Dropout2d": "dropout2d", "Identity": "identity",
-    "Flatten": "flatten", "CrossEntropyLoss": "cross_entropy",
-}  # fmt: skip
+    "BatchNorm1d": "batch_norm",
+    "BatchNorm2d": "batch_norm",
+    "BatchNorm3d": "batch_norm",
+    "AvgPool2d": "avg_pool2d",
+    "MaxPool2d": "max_pool2d",
+    "AdaptiveAvgPool2d": "adaptive_avg_pool2d",
+    "AdaptiveAvgPool1d": "adaptive_avg_pool1d",
+    "Dropout2d": "dropout2d",
+    "Identity": "identity",
+    "Flatten": "flatten",
+    "CrossEntropyLoss": "cross_entropy",
+}
 
 
 def main() -> None:
@@ -89,7 +139,10 @@ def main() -> None:
                 entry["variadic"] = variadic
             spellings[f"{space}.{name}"] = canonical
     # of its many forms the one with two operands
-    ops["einsum"] = {"signatures": [[["equation", "p"], ["input", "p"], ["other", "p"]]], "kind": "tensor"}
+    ops["einsum"] = {
+        "signatures": [[["equation", "p"], ["input", "p"], ["other", "p"]]],
+        "kind": "tensor",
+    }
     ops["identity"] = {"signatures": [[["input", "p"]]], "kind": "tensor"}
     for name, entry in ops.items():
         # the signature with the most parameters first: it takes every call that a shorter one takes
@@ -97,18 +150,34 @@ def main() -> None:
         if entry["kind"] == "tensor":
             del entry["kind"]
         del name
-    table = {"torch": torch.__version__.split("+")[0], "ops": ops, "spellings": spellings, "layers": _layers(ops)}
+    table = {
+        "torch": torch.__version__.split("+")[0],
+        "ops": ops,
+        "spellings": spellings,
+        "layers": _layers(ops),
+    }
     text = json.dumps(table, sort_keys=True, separators=(",", ":"))
     OUT.write_text(text.replace('},"', '},\n"') + "\n")
-    print(f"{OUT.name}: {len(ops)} operations, {len(spellings)} spellings, {len(table['layers'])} layers")
+    print(
+        f"{OUT.name}: {len(ops)} operations, {len(spellings)} spellings, {len(table['layers'])}"
+        " layers"
+    )
 
 
 def _is_operation(space: str, name: str, value: object) -> bool:
     if not callable(value) or inspect.isclass(value) or inspect.ismodule(value):
         return False
     if space == "torch":
-        return hasattr(torch._C._VariableFunctions, name) or name in ("einsum", "split", "norm", "meshgrid", "stft")
-    return not (space == "torch.nn.functional" and name in ("handle_torch_function", "assert_int_or_pair"))
+        return hasattr(torch._C._VariableFunctions, name) or name in (
+            "einsum",
+            "split",
+            "norm",
+            "meshgrid",
+            "stft",
+        )
+    return not (
+        space == "torch.nn.functional" and name in ("handle_torch_function", "assert_int_or_pair")
+    )
 
 
 def _signatures(name: str, value: object, space: str) -> list[list[list[Any]]]:
@@ -124,7 +193,11 @@ def _signatures(name: str, value: object, space: str) -> list[list[list[Any]]]:
         schemas = []
     for schema in schemas:
         arguments = schema.arguments
-        if not arguments or any(argument.is_out for argument in arguments) or "out" in schema.overload_name:
+        if (
+            not arguments
+            or any(argument.is_out for argument in arguments)
+            or "out" in schema.overload_name
+        ):
             continue
         if space == "torch.Tensor" and arguments[0].name not in ("self", "input"):
             continue
@@ -134,12 +207,15 @@ def _signatures(name: str, value: object, space: str) -> list[list[list[Any]]]:
         if one not in found:
             found.append(one)
     if not found and space == "torch.Tensor":
-        found = [[["input", "p"], ["*", "v"]]]  # a method whose arguments are not described: never matched by argument
+        found = [
+            [["input", "p"], ["*", "v"]]
+        ]  # a method whose arguments are not described: never matched by argument
     return found
 
 
 def _variadic(name: str) -> str | None:
-    """The parameter that takes a sequence of integers, also spelled as several arguments: `x.view(2, 3)`."""
+    """The parameter that takes a sequence of integers, also spelled as several arguments:
+    `x.view(2, 3)`."""
     try:
         schemas = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
     except RuntimeError:
@@ -157,7 +233,11 @@ def _variadic(name: str) -> str | None:
 def _argument(argument: Any) -> list[Any]:
     kind = "k" if argument.kwarg_only else "p"
     name = RENAMED.get(argument.name, argument.name)
-    return [name, kind, _plain(argument.default_value)] if argument.has_default_value() else [name, kind]
+    return (
+        [name, kind, _plain(argument.default_value)]
+        if argument.has_default_value()
+        else [name, kind]
+    )
 
 
 def _python_signature(signature: inspect.Signature) -> list[list[Any]]:
@@ -165,11 +245,15 @@ def _python_signature(signature: inspect.Signature) -> list[list[Any]]:
     for parameter in signature.parameters.values():
         if parameter.name.startswith("_"):
             continue
-        kind = {parameter.KEYWORD_ONLY: "k", parameter.VAR_POSITIONAL: "v", parameter.VAR_KEYWORD: "w"}.get(
-            parameter.kind, "p"
-        )
+        kind = {
+            parameter.KEYWORD_ONLY: "k",
+            parameter.VAR_POSITIONAL: "v",
+            parameter.VAR_KEYWORD: "w",
+        }.get(parameter.kind, "p")
         row: list[Any] = [RENAMED.get(parameter.name, parameter.name), kind]
-        rows.append(row if parameter.default is parameter.empty else [*row, _plain(parameter.default)])
+        rows.append(
+            row if parameter.default is parameter.empty else [*row, _plain(parameter.default)]
+        )
     if rows and rows[0][0] == "x":
         rows[0][0] = "input"
     return rows
@@ -177,23 +261,34 @@ def _python_signature(signature: inspect.Signature) -> list[list[Any]]:
 
 def _plain(value: object) -> object:
     if inspect.isfunction(value):
-        return f"{value.__module__}.{value.__qualname__}"  # its text has an address that differs from run to run
+        # its text has an address that differs from run to run
+        return f"{value.__module__}.{value.__qualname__}"
     return value if isinstance(value, int | float | str | bool | type(None)) else str(value)
 
 
 def _random(name: str) -> bool:
-    if "dropout" in name or name in ("rrelu", "gumbel_softmax", "multinomial", "bernoulli", "normal"):
+    if "dropout" in name or name in (
+        "rrelu",
+        "gumbel_softmax",
+        "multinomial",
+        "bernoulli",
+        "normal",
+    ):
         return True
     if name.startswith("rand"):
         return True
     overloads = getattr(torch.ops.aten, name, None)
     if overloads is None:
         return False
-    return any(torch.Tag.nondeterministic_seeded in getattr(overloads, one).tags for one in overloads.overloads())
+    return any(
+        torch.Tag.nondeterministic_seeded in getattr(overloads, one).tags
+        for one in overloads.overloads()
+    )
 
 
 def _layers(ops: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Every class of `torch.nn`: its constructor, and its operation with the attributes that hold the arguments."""
+    """Every class of `torch.nn`: its constructor, and its operation with the attributes that hold
+    the arguments."""
     layers: dict[str, Any] = {}
     for name in sorted(dir(torch.nn)):
         value = getattr(torch.nn, name)
@@ -205,7 +300,9 @@ def _layers(ops: dict[str, dict[str, Any]]) -> dict[str, Any]:
             row["op"] = operation
             parameters = {parameter[0] for one in ops[operation]["signatures"] for parameter in one}
             probe = _probe(value)
-            row["attributes"] = sorted(parameter for parameter in parameters if hasattr(probe, parameter))
+            row["attributes"] = sorted(
+                parameter for parameter in parameters if hasattr(probe, parameter)
+            )
         layers[f"torch.nn.{name}"] = row
     return layers
 

@@ -20,8 +20,18 @@ def unpacked(requirement: str) -> Path:
     if not target.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as directory:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            subprocess.run([*command, "--only-binary=:all:", "--dest", directory, requirement], check=True)
+            command = [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-deps",
+            ]
+            subprocess.run(
+                [*command, "--only-binary=:all:", "--dest", directory, requirement], check=True
+            )
             wheel = next(Path(directory).glob("*.whl"))
             part = Path(directory) / "unpacked"
             with zipfile.ZipFile(wheel) as archive:

@@ -68,7 +68,9 @@ def transformers() -> Path:
 
 
 # Tests of Liger's kernels run in Triton's interpreter (`make test-liger`).
-LIGER_MISSING = [name for name in ("torch", "triton", "liger_kernel") if importlib.util.find_spec(name) is None]
+LIGER_MISSING = [
+    name for name in ("torch", "triton", "liger_kernel") if importlib.util.find_spec(name) is None
+]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

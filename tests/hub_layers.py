@@ -1,4 +1,5 @@
-"""The layers of the Hub's kernels as plain compositions, and rules that mark definitions as rules that call these.
+"""The layers of the Hub's kernels as plain compositions, and rules that mark definitions as rules
+that call these.
 
 What each layer computes is read off https://github.com/huggingface/kernels-community.
 """
@@ -11,7 +12,17 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.dsl.syntax import Apply, Const, Node, Operand, Predicate, Ref, RuleSyntax, Transformation, Var
+from regraft.dsl.syntax import (
+    Apply,
+    Const,
+    Node,
+    Operand,
+    Predicate,
+    Ref,
+    RuleSyntax,
+    Transformation,
+    Var,
+)
 from rule_specification import with_leaves
 
 
@@ -28,7 +39,9 @@ def rotary_pos_emb(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -
 
     def turned(x: Any) -> Any:
         first, second = x[..., :half].float(), x[..., half:].float()
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(
+            x.dtype
+        )
 
     return turned(q), turned(k)
 
@@ -54,11 +67,18 @@ def NewGELU(x: Any) -> Any:
 
 
 def as_calls(rule: RuleSyntax) -> RuleSyntax:
-    """A rule of decorators as one whose target calls the layers; attributes of the instance become variables."""
+    """A rule of decorators as one whose target calls the layers; attributes of the instance become
+    variables."""
     forward = tuple(map(_as_call, rule.forward))
     weight, eps = Var("self_weight"), Var("self_variance_epsilon")
-    where = (Predicate("stored", (weight,)), Predicate("scalar", (eps,))) if "self." in str(rule.forward) else ()
-    return replace(rule, safety="numeric", forward=forward, where=(*rule.where, *where))  # the patch alone is exact
+    where = (
+        (Predicate("stored", (weight,)), Predicate("scalar", (eps,)))
+        if "self." in str(rule.forward)
+        else ()
+    )
+    return replace(
+        rule, safety="numeric", forward=forward, where=(*rule.where, *where)
+    )  # the patch alone is exact
 
 
 def _as_call(one: Transformation) -> Transformation:
@@ -70,12 +90,18 @@ def _as_call(one: Transformation) -> Transformation:
             return attributes.setdefault(leaf.path, Var(leaf.path.replace(".", "_")))
         return leaf
 
-    nodes = tuple(replace(node, apply=with_leaves(node.apply, given)) for node in one.source if isinstance(node, Node))
+    nodes = tuple(
+        replace(node, apply=with_leaves(node.apply, given))
+        for node in one.source
+        if isinstance(node, Node)
+    )
     marked = one.target[0]
     assert isinstance(marked, Node) and isinstance(marked.apply.callee, Apply)
     (name,) = (each.value for each in marked.apply.callee.args if isinstance(each, Const))
     parameters = (*marked.apply.args, *(Var(key) for key, _ in marked.apply.keywords))
     read = tuple((path.removeprefix("self."), value) for path, value in attributes.items())
     return replace(
-        one, source=nodes, target=(Node(Apply(Ref(f"hub_layers.{name}"), parameters, read), marked.outputs),)
+        one,
+        source=nodes,
+        target=(Node(Apply(Ref(f"hub_layers.{name}"), parameters, read), marked.outputs),),
     )

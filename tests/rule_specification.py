@@ -1,7 +1,9 @@
-"""Run a rule's source fragment against its target on random inputs: nothing is told about the rule but its text.
+"""Run a rule's source fragment against its target on random inputs: nothing is told about the rule
+but its text.
 
-Sizes and values of its variables are searched for: a choice counts where the source accepts it. What a rule says about
-a variable (the kernel's annotation where it is passed, `scalar`, `present`) narrows the choice.
+Sizes and values of its variables are searched for: a choice counts where the source accepts it.
+What a rule says about a variable (the kernel's annotation where it is passed, `scalar`, `present`)
+narrows the choice.
 """
 
 from __future__ import annotations
@@ -32,21 +34,38 @@ from regraft.dsl.syntax import (
     Slice,
     Transformation,
     Var,
-)  # fmt: skip
+)
 from regraft.matching.pattern import alternatives, variables
 from regraft.ops import rms_norm
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "@": operator.matmul,
-    "**": operator.pow, "neg": operator.neg, "//": operator.floordiv,
-}  # fmt: skip
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "@": operator.matmul,
+    "**": operator.pow,
+    "neg": operator.neg,
+    "//": operator.floordiv,
+}
 NUMBERS = (0.5, 2.0, 3)
 BY_NAME: Mapping[str, tuple[Any, ...]] = {
-    "dtype": (torch.float32, None), "p": (0.0, 0.3), "training": (False, True), "approximate": ("none", "tanh"),
-    "bias": (True, False), "eps": (1e-5, 1e-2), "condition": ("mask",), "kernel_size": (1, 3), "stride": (1, 2),
-    "padding": (0, 1), "dim": (-1, 0, 1), "ignore_index": (-100, 1), "reduction": ("mean", "sum", "none"),
-    "label_smoothing": (0.0, 0.1), "weight": (None,),
-}  # fmt: skip
+    "dtype": (torch.float32, None),
+    "p": (0.0, 0.3),
+    "training": (False, True),
+    "approximate": ("none", "tanh"),
+    "bias": (True, False),
+    "eps": (1e-5, 1e-2),
+    "condition": ("mask",),
+    "kernel_size": (1, 3),
+    "stride": (1, 2),
+    "padding": (0, 1),
+    "dim": (-1, 0, 1),
+    "ignore_index": (-100, 1),
+    "reduction": ("mean", "sum", "none"),
+    "label_smoothing": (0.0, 0.1),
+    "weight": (None,),
+}
 TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
 STRUCTURAL = frozenset(
@@ -54,7 +73,13 @@ STRUCTURAL = frozenset(
 )  # about the place of a match, not about values; `OwnNorm` is an RMSNorm
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
 DTYPES = (torch.float32, torch.bfloat16)
-REFUSALS = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)  # arguments that do not fit together
+REFUSALS = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    IndexError,
+    AttributeError,
+)  # arguments that do not fit together
 
 
 class OwnNorm(nn.Module):
@@ -77,7 +102,8 @@ class SpecificationError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """One way to run an alternative of a rule: the nodes that are there, values of variables, layers.
+    """One way to run an alternative of a rule: the nodes that are there, values of variables,
+    layers.
 
     constants  variables without gradients
     """
@@ -103,9 +129,15 @@ def evaluate(operand: Any, env: Mapping[str, Any]) -> Any:
     if isinstance(operand, Item):
         return evaluate(operand.base, env)[evaluate(operand.index, env)]
     if isinstance(operand, Slice):
-        return slice(*(None if one is None else evaluate(one, env) for one in (operand.start, operand.stop)))
+        return slice(
+            *(None if one is None else evaluate(one, env) for one in (operand.start, operand.stop))
+        )
     if isinstance(operand, Apply):
-        called = OPERATORS[operand.callee] if isinstance(operand.callee, str) else evaluate(operand.callee, env)
+        called = (
+            OPERATORS[operand.callee]
+            if isinstance(operand.callee, str)
+            else evaluate(operand.callee, env)
+        )
         keywords = {name: evaluate(one, env) for name, one in operand.keywords if bound(one, env)}
         return called(*(evaluate(one, env) for one in operand.args), **keywords)
     raise SpecificationError(f"{operand!r} has no value")
@@ -146,7 +178,9 @@ def output_of(node: Node) -> str:
     return out.name
 
 
-def run_target(target: Node, case: Case, given: Mapping[str, Any], several: bool) -> tuple[Any, ...]:
+def run_target(
+    target: Node, case: Case, given: Mapping[str, Any], several: bool
+) -> tuple[Any, ...]:
     result = evaluate(target.apply, {**given, **case.layers})
     return tuple(result) if several else (result,)
 
@@ -181,7 +215,9 @@ def through(apply: Apply, made: set[str]) -> Operand:
 
 
 def substitute(operand: Any, names: Mapping[str, Operand]) -> Any:
-    return with_leaves(operand, lambda one: names.get(one.name, one) if isinstance(one, Var) else one)
+    return with_leaves(
+        operand, lambda one: names.get(one.name, one) if isinstance(one, Var) else one
+    )
 
 
 def with_leaves(operand: Any, change: Callable[[Any], Any]) -> Any:
@@ -191,14 +227,19 @@ def with_leaves(operand: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(operand, Item):
         return Item(with_leaves(operand.base, change), operand.index)
     if isinstance(operand, Apply):
-        callee = operand.callee if isinstance(operand.callee, str) else with_leaves(operand.callee, change)
+        callee = (
+            operand.callee
+            if isinstance(operand.callee, str)
+            else with_leaves(operand.callee, change)
+        )
         keywords = tuple((name, with_leaves(one, change)) for name, one in operand.keywords)
         return Apply(callee, tuple(with_leaves(one, change) for one in operand.args), keywords)
     return change(operand)
 
 
 def layers_of(nodes: tuple[Node, ...]) -> set[str]:
-    """Variables that nodes call: what an optional node that is not there would call is not bound."""
+    """Variables that nodes call: what an optional node that is not there would call is not
+    bound."""
     callees = [apply.callee for node in nodes for apply in applies(node.apply)]
     return {callee.name for callee in callees if isinstance(callee, Var)}
 
@@ -211,47 +252,86 @@ class Chooser:
         self.random = random.Random(seed)
         self.sizes = (0, 0)
         self.shapes: tuple[tuple[int, ...], ...] = ()
-        unknown = {one.name for one in rule.where} - STRUCTURAL - {"scalar", "present", "tensor", "stored"}
+        unknown = (
+            {one.name for one in rule.where}
+            - STRUCTURAL
+            - {"scalar", "present", "tensor", "stored"}
+        )
         if unknown:
             raise SpecificationError(f"no values are known that meet {', '.join(sorted(unknown))}")
         self.numbers = {
-            name for one in rule.where if one.name == "scalar" for arg in one.args for name in variables(arg)
+            name
+            for one in rule.where
+            if one.name == "scalar"
+            for arg in one.args
+            for name in variables(arg)
         }
         self.true = {
-            name for one in rule.where if one.name == "present" for arg in one.args for name in variables(arg)
+            name
+            for one in rule.where
+            if one.name == "present"
+            for arg in one.args
+            for name in variables(arg)
         }
         self.vectors = {
-            name for one in rule.where if one.name == "stored" for arg in one.args for name in variables(arg)
+            name
+            for one in rule.where
+            if one.name == "stored"
+            for arg in one.args
+            for name in variables(arg)
         }
 
     def draw_sizes(self) -> None:
-        """Choose the sizes that the tensors and layers of one case share: lengths, widths and their shapes."""
+        """Choose the sizes that the tensors and layers of one case share: lengths, widths and their
+        shapes."""
         length, other = self.random.sample((3, 4, 5), 2)
         width, wide = self.random.sample((4, 6, 7), 2)
         self.sizes = (width, wide)
         self.shapes = (
-            (2, 3, length, width), (2, 3, other, width), (2, 3, other, wide), (2, 1, 1, other), (1, 1, length, other),
-            (2, length, width), (3, width), (2, width, length), (2, width, length, 4), (2, width, 3, length, 4),
-        )  # fmt: skip
+            (2, 3, length, width),
+            (2, 3, other, width),
+            (2, 3, other, wide),
+            (2, 1, 1, other),
+            (1, 1, length, other),
+            (2, length, width),
+            (3, width),
+            (2, width, length),
+            (2, width, length, 4),
+            (2, width, 3, length, 4),
+        )
 
     def case(self, nodes: tuple[Node, ...]) -> Case:
         self.draw_sizes()
         called = layers_of(nodes)
         layers = {
-            output_of(node): self.layer(node) for one in self.rule.init for node in one.source
+            output_of(node): self.layer(node)
+            for one in self.rule.init
+            for node in one.source
             if output_of(node) in called
-        }  # fmt: skip
+        }
         made = {output_of(node) for node in nodes}
-        free = [name for node in nodes for name in variables(node.apply) if name not in made and name not in layers]
+        free = [
+            name
+            for node in nodes
+            for name in variables(node.apply)
+            if name not in made and name not in layers
+        ]
         values = {name: self.value(name, nodes) for name in dict.fromkeys(free)}
         constants = frozenset(
-            name for name in values if name in self.drawn and not getattr(values[name], "requires_grad", True)
+            name
+            for name in values
+            if name in self.drawn and not getattr(values[name], "requires_grad", True)
         )
         return Case(nodes, values, layers, constants)
 
     def layer(self, node: Node) -> nn.Module:
-        """A layer with what the rule's text fixes of it; the rest is drawn by the parameters' names."""
-        apply = self.random.choice((node.apply, *node.alternatives)) if node.alternatives else node.apply
+        """A layer with what the rule's text fixes of it; the rest is drawn by the parameters'
+        names."""
+        apply = (
+            self.random.choice((node.apply, *node.alternatives))
+            if node.alternatives
+            else node.apply
+        )
         named = evaluate(apply.callee, {})
         made = OwnNorm if named is nn.Module else named
         parameters = list(inspect.signature(made).parameters.values())
@@ -264,15 +344,21 @@ class Chooser:
                 values[one.name] = True
             elif operand is not None and not isinstance(operand, Var):
                 values[one.name] = evaluate(operand, {})
-            elif operand is not None or one.default is one.empty or one.name in ("stride", "padding"):
+            elif (
+                operand is not None or one.default is one.empty or one.name in ("stride", "padding")
+            ):
                 values[one.name] = self.random.choice(
-                    BY_NAME.get(one.name, self.sizes if one.default is one.empty else (one.default,))
+                    BY_NAME.get(
+                        one.name, self.sizes if one.default is one.empty else (one.default,)
+                    )
                 )
         torch.manual_seed(self.random.randrange(1 << 30))
         layer: nn.Module = made(**values)
         for name, tensor in itertools.chain(layer.named_parameters(), layer.named_buffers()):
             if tensor.is_floating_point():  # not the zeros and ones that layers start with
-                tensor.data = torch.rand_like(tensor) + 0.5 if "var" in name else torch.randn_like(tensor)
+                tensor.data = (
+                    torch.rand_like(tensor) + 0.5 if "var" in name else torch.randn_like(tensor)
+                )
         return layer
 
     def value(self, name: str, nodes: tuple[Node, ...]) -> Any:
@@ -299,9 +385,17 @@ class Chooser:
                 for key, operand in apply.keywords:
                     if operand == Var(name):
                         return key
-                if isinstance(apply.callee, Ref) and apply.callee.path == "torch.where" and apply.args[0] == Var(name):
+                if (
+                    isinstance(apply.callee, Ref)
+                    and apply.callee.path == "torch.where"
+                    and apply.args[0] == Var(name)
+                ):
                     return "condition"
-                if isinstance(apply.callee, Attr) and apply.callee.name == "to" and apply.args == (Var(name),):
+                if (
+                    isinstance(apply.callee, Attr)
+                    and apply.callee.name == "to"
+                    and apply.args == (Var(name),)
+                ):
                     return "dtype"
         return ""
 
@@ -310,12 +404,16 @@ class Chooser:
         apply = self.forward.target[0].apply
         try:
             annotations = {
-                n: str(p.annotation) for n, p in inspect.signature(evaluate(apply.callee, {})).parameters.items()
+                n: str(p.annotation)
+                for n, p in inspect.signature(evaluate(apply.callee, {})).parameters.items()
             }
         except (ValueError, KeyError):
             return False
         given = {**dict(zip(annotations, apply.args, strict=False)), **dict(apply.keywords)}
-        return any(operand == Var(name) and "float" in annotations.get(key, "") for key, operand in given.items())
+        return any(
+            operand == Var(name) and "float" in annotations.get(key, "")
+            for key, operand in given.items()
+        )
 
 
 def applies(operand: Any) -> Iterator[Apply]:
@@ -328,24 +426,33 @@ def applies(operand: Any) -> Iterator[Apply]:
 
 
 def check_rule(
-    rule: RuleSyntax, seed: int = 0, dtypes: tuple[torch.dtype, ...] = DTYPES, drawn: Drawn | None = None
+    rule: RuleSyntax,
+    seed: int = 0,
+    dtypes: tuple[torch.dtype, ...] = DTYPES,
+    drawn: Drawn | None = None,
 ) -> int:
-    """Run every alternative with every choice of optional nodes; return the number of cases, at least one each.
+    """Run every alternative with every choice of optional nodes; return the number of cases, at
+    least one each.
 
-    `drawn` makes the values of variables, by their names, for the shape that a case's first tensor may have; what
-    needs no gradient is a constant.
+    `drawn` makes the values of variables, by their names, for the shape that a case's first tensor
+    may have; what needs no gradient is a constant.
 
-    Nothing stands where a node may be passed over (`skip`): what may is the business of a test of the kernel.
+    Nothing stands where a node may be passed over (`skip`): what may is the business of a test of
+    the kernel.
     """
     done = 0
     for number, forward in enumerate(one for each in rule.forward for one in alternatives(each)):
-        outputs = tuple(one.name for one in forward.target[0].outputs) or (output_of(forward.source[-1]),)
+        outputs = tuple(one.name for one in forward.target[0].outputs) or (
+            output_of(forward.source[-1]),
+        )
         known: list[Case] = []
         for nodes in selections(forward.source):
             cases = list(accepted(Chooser(rule, forward, seed, drawn or {}), nodes, outputs, known))
             known = known or cases
             if not cases:
-                raise SpecificationError(f"alternative {number + 1}: nothing was found that the source accepts")
+                raise SpecificationError(
+                    f"alternative {number + 1}: nothing was found that the source accepts"
+                )
             for case in cases:
                 compare(rule, forward.target[0], case, outputs, dtypes)
             compare_chance(rule, forward.target[0], cases[0], outputs)
@@ -353,8 +460,11 @@ def check_rule(
     return done
 
 
-def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...], known: list[Case]) -> Iterator[Case]:
-    """Cases with different shapes that the source takes; the values of known cases of more nodes are tried first."""
+def accepted(
+    chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...], known: list[Case]
+) -> Iterator[Case]:
+    """Cases with different shapes that the source takes; the values of known cases of more nodes
+    are tried first."""
     seen = set()
     names = {name for node in nodes for name in variables(node.apply)}
     for number in range(TRIES):
@@ -367,7 +477,10 @@ def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...]
             made = run_source(case, case.values, outputs)
         except REFUSALS:
             continue
-        key = tuple(str(getattr(one, "shape", one)) for one in (*case.values.values(), *case.layers.values(), *made))
+        key = tuple(
+            str(getattr(one, "shape", one))
+            for one in (*case.values.values(), *case.layers.values(), *made)
+        )
         if key not in seen and all(isinstance(one, torch.Tensor) for one in made):
             seen.add(key)
             yield case
@@ -376,7 +489,11 @@ def accepted(chooser: Chooser, nodes: tuple[Node, ...], outputs: tuple[str, ...]
 
 
 def compare(
-    rule: RuleSyntax, target: Node, case: Case, outputs: tuple[str, ...], dtypes: tuple[torch.dtype, ...]
+    rule: RuleSyntax,
+    target: Node,
+    case: Case,
+    outputs: tuple[str, ...],
+    dtypes: tuple[torch.dtype, ...],
 ) -> None:
     """Both sides in training and evaluation, in each number format, forward and backward."""
     for dtype, training in itertools.product(dtypes, (False, True)):
@@ -386,8 +503,14 @@ def compare(
         for layer in rates:
             layer.p = 0.0 if training else 0.3
         results = []
-        state = {n: {k: v.clone() for k, v in layer.state_dict().items()} for n, layer in case.layers.items()}
-        for run in (lambda g: run_source(case, g, outputs), lambda g: run_target(target, case, g, len(outputs) > 1)):
+        state = {
+            n: {k: v.clone() for k, v in layer.state_dict().items()}
+            for n, layer in case.layers.items()
+        }
+        for run in (
+            lambda g: run_source(case, g, outputs),
+            lambda g: run_target(target, case, g, len(outputs) > 1),
+        ):
             for name, layer in case.layers.items():
                 layer.load_state_dict(state[name])
             results.append(forward_backward(run, case, dtype))
@@ -395,7 +518,8 @@ def compare(
         if before is not None:
             exact = exact_result(case, state, outputs, dtype) if dtype != torch.float32 else None
             describe = f"{rule.name}: {dtype}, training={training}, " + ", ".join(
-                f"${name}={tuple(v.shape) if isinstance(v, torch.Tensor) else v}" for name, v in case.values.items()
+                f"${name}={tuple(v.shape) if isinstance(v, torch.Tensor) else v}"
+                for name, v in case.values.items()
             )
             agree(rule, before, after, exact, describe)
 
@@ -413,13 +537,17 @@ def compare_chance(rule: RuleSyntax, target: Node, case: Case, outputs: tuple[st
     torch.manual_seed(0)
     with torch.no_grad():
         ours = torch.stack([run_source(case, given, outputs)[0] for _ in range(DRAWS)]).double()
-        theirs = torch.stack([run_target(target, case, given, len(outputs) > 1)[0] for _ in range(DRAWS)]).double()
+        theirs = torch.stack(
+            [run_target(target, case, given, len(outputs) > 1)[0] for _ in range(DRAWS)]
+        ).double()
     for name, statistic in (("mean", lambda x: x), ("spread", lambda x: (x - x.mean(0)) ** 2)):
         left, right = statistic(ours), statistic(theirs)
         error = ((left.var(0) + right.var(0)) / DRAWS).sqrt() + 1e-5 * left.abs().max()
         score = float(((left.mean(0) - right.mean(0)).abs() / error).max())
         if score > SIGMAS:
-            raise SpecificationError(f"{rule.name}: with dropout the {name} differs by {score:.1f} standard errors")
+            raise SpecificationError(
+                f"{rule.name}: with dropout the {name} differs by {score:.1f} standard errors"
+            )
 
 
 def exact_result(
@@ -432,23 +560,30 @@ def exact_result(
 
 
 def forward_backward(
-    run: Callable[[Mapping[str, Any]], tuple[Any, ...]], case: Case, dtype: torch.dtype,
+    run: Callable[[Mapping[str, Any]], tuple[Any, ...]],
+    case: Case,
+    dtype: torch.dtype,
     computed: torch.dtype | None = None,
-) -> dict[str, torch.Tensor] | None:  # fmt: skip
+) -> dict[str, torch.Tensor] | None:
     """Results, gradients and buffers by name; None where this number format does not run.
 
     Inputs are rounded to `dtype`, and then computed with in `computed` where that is another one.
     """
     given = {
-        name: leaf(value, dtype, computed or dtype, name not in case.constants) for name, value in case.values.items()
+        name: leaf(value, dtype, computed or dtype, name not in case.constants)
+        for name, value in case.values.items()
     }
     if "training" in str(case.nodes) and given.get("training") and "p" in given:
         given["p"] = 0.0
     torch.manual_seed(0)
     try:
         made = run(given)
-        loss = sum((one * torch.linspace(-1, 1, one.numel()).reshape(one.shape)).sum() for one in made)
-        parameters = {f"{n}.{k}": p for n, layer in case.layers.items() for k, p in layer.named_parameters()}
+        loss = sum(
+            (one * torch.linspace(-1, 1, one.numel()).reshape(one.shape)).sum() for one in made
+        )
+        parameters = {
+            f"{n}.{k}": p for n, layer in case.layers.items() for k, p in layer.named_parameters()
+        }
         leaves = {n: v for n, v in given.items() if isinstance(v, torch.Tensor) and v.requires_grad}
         wanted = {**leaves, **parameters}
         slopes = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
@@ -456,39 +591,70 @@ def forward_backward(
         if dtype == torch.float32 and computed is None:
             raise SpecificationError(f"it raises {type(error).__name__}: {error}") from error
         return None
-    buffers = {f"buffer {n}.{k}": b.clone() for n, layer in case.layers.items() for k, b in layer.named_buffers()}
+    buffers = {
+        f"buffer {n}.{k}": b.clone()
+        for n, layer in case.layers.items()
+        for k, b in layer.named_buffers()
+    }
     found = {f"output {number}": one.detach() for number, one in enumerate(made)}
-    found.update({f"gradient of {n}": s for n, s in zip(wanted, slopes, strict=True) if s is not None})
+    found.update(
+        {f"gradient of {n}": s for n, s in zip(wanted, slopes, strict=True) if s is not None}
+    )
     return {**found, **buffers}
 
 
 def leaf(value: Any, dtype: torch.dtype, computed: torch.dtype, learned: bool) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.to(dtype).to(computed).requires_grad_(learned) if value.is_floating_point() else value
+        return (
+            value.to(dtype).to(computed).requires_grad_(learned)
+            if value.is_floating_point()
+            else value
+        )
     return value
 
 
 def agree(
-    rule: RuleSyntax, before: dict[str, Any], after: dict[str, Any] | None, exact: dict[str, Any] | None, what: str
+    rule: RuleSyntax,
+    before: dict[str, Any],
+    after: dict[str, Any] | None,
+    exact: dict[str, Any] | None,
+    what: str,
 ) -> None:
-    """The same results; with `exact` ones also results that are no further from these than the source's own are."""
+    """The same results; with `exact` ones also results that are no further from these than the
+    source's own are."""
     if after is None or list(before) != list(after):
-        raise SpecificationError(f"{what}: the target gives {list(after or ())}, the source {list(before)}")
+        raise SpecificationError(
+            f"{what}: the target gives {list(after or ())}, the source {list(before)}"
+        )
     for name, ours in before.items():
         theirs = after[name]
         same = (
-            torch.equal(ours, theirs) if rule.safety == "exact" and name.startswith("output") else close(ours, theirs)
+            torch.equal(ours, theirs)
+            if rule.safety == "exact" and name.startswith("output")
+            else close(ours, theirs)
         )
-        if not same and exact is not None and ours.shape == theirs.shape and ours.dtype == theirs.dtype:
-            own, other = ((one.double() - exact[name].double()).abs().max() for one in (ours, theirs))
+        if (
+            not same
+            and exact is not None
+            and ours.shape == theirs.shape
+            and ours.dtype == theirs.dtype
+        ):
+            own, other = (
+                (one.double() - exact[name].double()).abs().max() for one in (ours, theirs)
+            )
             same = bool(other <= own)
         if not same:
-            gap = (ours.double() - theirs.double()).abs().max() if ours.shape == theirs.shape else "shape"
+            gap = (
+                (ours.double() - theirs.double()).abs().max()
+                if ours.shape == theirs.shape
+                else "shape"
+            )
             raise SpecificationError(f"{what}: {name} differs ({gap})")
 
 
 def close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
-    """Within the number format's tolerance of the largest value: sums are taken in another order."""
+    """Within the number format's tolerance of the largest value: sums are taken in another
+    order."""
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return False
     size = float(ours.abs().max()) if ours.numel() else 0.0

@@ -68,21 +68,47 @@ def rules() -> tuple[CompiledRule, ...]:
 
 
 def test_the_command_on_a_package(
-    benchmark: SimpleNamespace, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    benchmark: SimpleNamespace,
+    write: Write,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     directory = write("package/modeling_small.py", MODEL).parent
     write("package/setup.py", "print()\n")
     write("package/broken.py", "import torch\ndef\n")
     sites = [
-        {"rule": "softmax", "model": "small", "line": 7, "end": 7, "listed": "paper", "confidence": "high"},
-        {"rule": "softmax", "model": "small", "line": 1, "end": 2, "listed": "own", "confidence": "high"},
-        {"rule": "softmax", "model": "small", "line": 19, "end": 19, "listed": "own", "confidence": "low"},
+        {
+            "rule": "softmax",
+            "model": "small",
+            "line": 7,
+            "end": 7,
+            "listed": "paper",
+            "confidence": "high",
+        },
+        {
+            "rule": "softmax",
+            "model": "small",
+            "line": 1,
+            "end": 2,
+            "listed": "own",
+            "confidence": "high",
+        },
+        {
+            "rule": "softmax",
+            "model": "small",
+            "line": 19,
+            "end": 19,
+            "listed": "own",
+            "confidence": "low",
+        },
     ]
     (tmp_path / "sites.json").write_text(json.dumps(sites))
     package = benchmark.packages.select("small==1", directory)
     monkeypatch.setattr(benchmark.run, "fetch", lambda requirement: package)
-    monkeypatch.setattr(benchmark.measure, "parse_seconds", lambda files: 1.0)  # one of the files does not parse
+    monkeypatch.setattr(
+        benchmark.measure, "parse_seconds", lambda files: 1.0
+    )  # one of the files does not parse
     arguments = ["--sites", str(tmp_path / "sites.json"), "--misses", "--extras", "--skipped"]
 
     assert benchmark.run.main([*arguments, "--json", str(tmp_path / "findings.json")]) == 0
@@ -95,10 +121,14 @@ def test_the_command_on_a_package(
     assert "modeling_small.py:19 " not in output  # a site that does not count, but no extra either
     assert "rewritten: 1 of 1 files" in output
     findings = json.loads((tmp_path / "findings.json").read_text())["findings"]
-    assert sorted(one["rule"] for one in findings) == ["adopter/biased-gelu"] + 3 * ["adopter/softmax"]
+    assert sorted(one["rule"] for one in findings) == ["adopter/biased-gelu"] + 3 * [
+        "adopter/softmax"
+    ]
 
 
-def test_the_ablations(benchmark: SimpleNamespace, write: Write, rules: tuple[CompiledRule, ...]) -> None:
+def test_the_ablations(
+    benchmark: SimpleNamespace, write: Write, rules: tuple[CompiledRule, ...]
+) -> None:
     files = [write("model.py", MODEL)]
 
     def found(**options: bool) -> list[tuple[str, int]]:
@@ -106,7 +136,11 @@ def test_the_ablations(benchmark: SimpleNamespace, write: Write, rules: tuple[Co
         return sorted((place.rule, place.lines[-1]) for place in scan.places)
 
     everything = found()
-    assert {one for one in everything if one[0] == "softmax"} == {("softmax", 7), ("softmax", 13), ("softmax", 19)}
+    assert {one for one in everything if one[0] == "softmax"} == {
+        ("softmax", 7),
+        ("softmax", 13),
+        ("softmax", 19),
+    }
     assert [one for one in everything if one[0] == "biased-gelu"]
     assert found(inlines=False) == [one for one in everything if one[0] == "softmax"]
     assert found(paths=False) == [one for one in everything if one != ("softmax", 13)]
@@ -130,12 +164,16 @@ def test_a_changed_byte_outside_the_edits_is_noticed(benchmark: SimpleNamespace)
     assert not benchmark.soundness.same_outside(b"abcdefgh", b"abXYZef!g", edits)
 
 
-def test_every_pattern_belongs_to_a_rule(benchmark: SimpleNamespace, rules: tuple[CompiledRule, ...]) -> None:
+def test_every_pattern_belongs_to_a_rule(
+    benchmark: SimpleNamespace, rules: tuple[CompiledRule, ...]
+) -> None:
     patterns = json.loads(benchmark.textual.PATTERNS.read_text())
     assert patterns.keys() <= {one.rule.id.removeprefix("adopter/") for one in rules}
 
 
-def test_patterns_against_findings(benchmark: SimpleNamespace, write: Write, rules: tuple[CompiledRule, ...]) -> None:
+def test_patterns_against_findings(
+    benchmark: SimpleNamespace, write: Write, rules: tuple[CompiledRule, ...]
+) -> None:
     path = write("model.py", MODEL)
     matches = [{"rule": "softmax", "file": str(path), "lines": [line]} for line in (19, 50)]
     columns = benchmark.run.against_text(
@@ -148,7 +186,10 @@ def test_patterns_in_their_environment(benchmark: SimpleNamespace, write: Write)
     if not benchmark.textual.ready():
         pytest.skip("ast-grep's environment is made by the benchmark's --text")
     found = benchmark.textual.search([write("model.py", MODEL)])
-    assert [(one["rule"], one["lines"]) for one in found["matches"]] == [("softmax", [13]), ("softmax", [19])]
+    assert [(one["rule"], one["lines"]) for one in found["matches"]] == [
+        ("softmax", [13]),
+        ("softmax", [19]),
+    ]
 
 
 def test_branches_in_a_row_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +199,14 @@ def test_branches_in_a_row_do_not_multiply(monkeypatch: pytest.MonkeyPatch) -> N
     for branches in (25, 50, 100):
         source = parse("m.py", linear_time.program(branches).encode())
         assert isinstance(source, SourceFile)
-        body = next(body for one in Module(source).structures() for body in one.bodies if body.name == "forward")
+        body = next(
+            body
+            for one in Module(source).structures()
+            for body in one.bodies
+            if body.name == "forward"
+        )
         counts.append(len(body.nodes))
-    assert counts[2] - counts[1] == 2 * (counts[1] - counts[0]), "the structure grows with the length of the code"
+    assert counts[2] - counts[1] == 2 * (counts[1] - counts[0]), (
+        "the structure grows with the length of the code"
+    )
     assert linear_time.seconds(10) > 0  # every place is found

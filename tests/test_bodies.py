@@ -26,7 +26,9 @@ body
   | return total
   => regraft.ops.softmax($x, $f)
 """
-HEAD = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\nimport numpy\n\n\n"
+HEAD = (
+    "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\nimport numpy\n\n\n"
+)
 FITS = """def loop(values, scale):
     result = torch.zeros_like(values)
     for one in F.relu(values):
@@ -58,20 +60,31 @@ def test_names_of_its_own_and_of_the_file() -> None:
     assert changed.endswith("def loop(values, scale):\n    return softmax(values, scale)\n")
     assert "from regraft.ops import softmax\n" in changed
     (found,) = report.findings
-    assert (found.function, found.cls, found.mode, found.start) == ("loop", None, "substitute", (8, 5))
+    assert (found.function, found.cls, found.mode, found.start) == (
+        "loop",
+        None,
+        "substitute",
+        (8, 5),
+    )
     assert found.lines == tuple(range(8, 14))
 
 
 @pytest.mark.parametrize("name", ["nn.functional.relu", "torch.nn.functional.relu", "bend"])
 def test_a_function_is_what_its_name_means(name: str) -> None:
-    report, _ = run("from torch.nn.functional import relu as bend\n" + HEAD + FITS.replace("F.relu", name))
+    report, _ = run(
+        "from torch.nn.functional import relu as bend\n" + HEAD + FITS.replace("F.relu", name)
+    )
     assert len(report.findings) == 1
 
 
 def test_a_method_with_a_docstring_and_attributes() -> None:
-    method = FITS.replace("loop(values, scale)", "loop(self, values)").replace("scale(", "self.inner.scale(")
+    method = FITS.replace("loop(values, scale)", "loop(self, values)").replace(
+        "scale(", "self.inner.scale("
+    )
     method = method.replace("):\n", '):\n    """What it does."""\n\n', 1)
-    code = f"{HEAD}class Loop(nn.Module):\n" + "".join(f"    {line}".rstrip() + "\n" for line in method.splitlines())
+    code = f"{HEAD}class Loop(nn.Module):\n" + "".join(
+        f"    {line}".rstrip() + "\n" for line in method.splitlines()
+    )
     report, changed = run(code)
     assert '"""What it does."""\n\n        return softmax(values, self.inner.scale)\n' in changed
     assert report.findings[0].cls == "Loop"
@@ -100,7 +113,10 @@ def test_a_method_with_a_docstring_and_attributes() -> None:
         ("range(2)", "len(2)"),
         ("def loop(values, scale)", "def loop(values, scale, range)"),
         ("return result\n", "return result\n\n\ndef range(number): ...\n"),
-        ("    for one in F.relu(values):\n", "    for one in F.relu(values):\n        values = one\n"),
+        (
+            "    for one in F.relu(values):\n",
+            "    for one in F.relu(values):\n        values = one\n",
+        ),
     ],
 )
 def test_what_only_looks_the_same(old: str, new: str) -> None:
@@ -138,5 +154,9 @@ def test_bodies_that_mean_nothing(old: str, new: str, message: str) -> None:
 
 
 def test_a_body_without_a_kernel_is_no_rule() -> None:
-    assert isinstance(parse_rule(RULE.replace("  => regraft.ops.softmax($x, $f)\n", "")), SyntaxProblem)
-    assert isinstance(parse_rule(RULE.replace("=> regraft.ops.softmax($x, $f)", "=> keep")), SyntaxProblem)
+    assert isinstance(
+        parse_rule(RULE.replace("  => regraft.ops.softmax($x, $f)\n", "")), SyntaxProblem
+    )
+    assert isinstance(
+        parse_rule(RULE.replace("=> regraft.ops.softmax($x, $f)", "=> keep")), SyntaxProblem
+    )

@@ -1,4 +1,5 @@
-"""Kept results and several processes: the same report as a plain scan, whatever happens to the cache."""
+"""Kept results and several processes: the same report as a plain scan, whatever happens to the
+cache."""
 
 from __future__ import annotations
 
@@ -48,12 +49,20 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_the_second_scan_comes_from_the_cache(write: Write, tmp_path: Path, scans: list[str]) -> None:
+def test_the_second_scan_comes_from_the_cache(
+    write: Write, tmp_path: Path, scans: list[str]
+) -> None:
     files = [write("m.py", CODE), write("n.py", "import torch\n"), write("copy.py", CODE)]
     task = Task(RULES, cache=tmp_path / "kept")
     fresh = scanned(files, Task(RULES))
     assert scanned(files, task) == fresh
-    assert scans == ["m.py", "n.py", "copy.py", "m.py", "n.py"]  # the copy has the content of the first
+    assert scans == [
+        "m.py",
+        "n.py",
+        "copy.py",
+        "m.py",
+        "n.py",
+    ]  # the copy has the content of the first
     scans.clear()
     assert scanned(files, task) == fresh
     assert scans == []
@@ -95,7 +104,9 @@ def test_a_broken_entry_is_scanned_again(
 def test_a_directory_that_cannot_be_written_is_no_error(write: Write, tmp_path: Path) -> None:
     path = write("m.py", CODE)
     (tmp_path / "file").write_text("")
-    assert scanned([path], Task(RULES, cache=tmp_path / "file" / "kept")) == scanned([path], Task(RULES))
+    assert scanned([path], Task(RULES, cache=tmp_path / "file" / "kept")) == scanned(
+        [path], Task(RULES)
+    )
 
 
 def test_errors_are_not_kept(write: Write, tmp_path: Path, scans: list[str]) -> None:
@@ -128,9 +139,13 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_processes_give_the_same_in_the_same_order(write: Write, tmp_path: Path) -> None:
     files: list[Path | SourceError] = [
-        write(f"m{number}.py", CODE + CODE.replace("weights", "again") * (number % 3)) for number in range(12)
+        write(f"m{number}.py", CODE + CODE.replace("weights", "again") * (number % 3))
+        for number in range(12)
     ]
-    files[3:3] = [SourceError("gone.py", 0, 0, "no such file or directory"), write("bad.py", "def f(:\n")]
+    files[3:3] = [
+        SourceError("gone.py", 0, 0, "no such file or directory"),
+        write("bad.py", "def f(:\n"),
+    ]
     fresh = scanned(files, Task(RULES, explain=True))
     assert scanned(files, Task(RULES, explain=True), jobs=2) == fresh
     task = Task(RULES, cache=tmp_path / "kept")
@@ -147,14 +162,21 @@ def test_an_exception_in_a_process_is_an_error_of_its_file(write: Write) -> None
 
 
 def test_a_file_that_is_followed_counts(write: Write, tmp_path: Path, scans: list[str]) -> None:
-    helper = write("helper.py", "import torch\n\n\ndef soft(x, dim):\n    return torch.softmax(x, dim)\n")
-    code = "import torch\nfrom helper import soft\n\n\ndef weights(scores):\n    return soft(scores, -1)\n"
+    helper = write(
+        "helper.py", "import torch\n\n\ndef soft(x, dim):\n    return torch.softmax(x, dim)\n"
+    )
+    code = (
+        "import torch\nfrom helper import soft\n\n\ndef weights(scores):\n    return soft(scores,"
+        " -1)\n"
+    )
     files, task = [write("m.py", code)], Task(RULES, cache=tmp_path / "kept")
     (report,) = scan_files(files, task)
     assert [one.rule.id for one in report.findings] == ["adopter/softmax"]
     scanned(files, task)
     assert scans == ["m.py"]
-    helper.write_text(helper.read_text().replace("softmax", "sigmoid").replace("(x, dim)\n", "(x)\n"))
+    helper.write_text(
+        helper.read_text().replace("softmax", "sigmoid").replace("(x, dim)\n", "(x)\n")
+    )
     (report,) = scan_files(files, task)
     assert report.findings == ()
     helper.unlink()

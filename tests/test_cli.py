@@ -75,7 +75,12 @@ def test_json_has_its_shape(write: Write) -> None:
     ]
     assert data["missing"] == {}
     assert data["errors"] == [
-        {"file": str(path.parent / "missing.py"), "line": 0, "column": 0, "message": "no such file or directory"}
+        {
+            "file": str(path.parent / "missing.py"),
+            "line": 0,
+            "column": 0,
+            "message": "no such file or directory",
+        }
     ]
     assert set(data["stats"]) == {"files", "classes", "nodes", "seconds"}
 
@@ -159,7 +164,10 @@ def test_fix_with_verify_writes_what_is_proved(write: Write, tmp_path: Path) -> 
 
 def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    code = "from torch import nn\n\n\nclass Double(nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+    code = (
+        "from torch import nn\n\n\nclass Double(nn.Module):\n    def forward(self, x):\n       "
+        " return x * 2\n"
+    )
     original, equal, wrong = (
         write("a.py", code),
         write("b.py", code.replace("x * 2", "x + x")),
@@ -172,7 +180,10 @@ def test_verify_compares_any_two_versions(write: Write, tmp_path: Path) -> None:
     assert (verdict["class"], verdict["status"], verdict["lines"]) == ("Double", "refuted", [6])
     assert Path(tmp_path, verdict["evidence"]["reproducer"]).exists()
     nowhere = regraft("verify", "--python", tmp_path / "nothing", original, equal, cwd=tmp_path)
-    assert (nowhere.returncode, "cannot start the Python interpreter" in nowhere.stderr) == (2, True)
+    assert (nowhere.returncode, "cannot start the Python interpreter" in nowhere.stderr) == (
+        2,
+        True,
+    )
     rules = regraft("verify", "--select", "torch/gelu", original, equal, cwd=tmp_path)
     assert (rules.returncode, "two files are compared as they are" in rules.stderr) == (2, True)
     missing = regraft("verify", original, tmp_path / "no.py")
@@ -184,7 +195,9 @@ def test_explain_says_why_not(write: Write) -> None:
     path = write("m.py", CODE.replace("dim=-1", "dim=0"))
     done = regraft("check", "--explain", path)
     assert done.returncode == 0
-    assert "adopter/softmax no match in weights: an argument of torch.softmax is not -1" in done.stdout
+    assert (
+        "adopter/softmax no match in weights: an argument of torch.softmax is not -1" in done.stdout
+    )
 
 
 def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path) -> None:
@@ -206,9 +219,12 @@ def test_bad_files_are_errors_and_the_rest_goes_on(write: Write, tmp_path: Path)
     errors = done.stderr.splitlines()
     assert len(errors) == 5, errors
     for name, words in {
-        "syntax.py:1:7": "syntax error", "binary.py:1": "binary file", "latin.py:1": "not valid utf-8",
-        "big.py": "more than the limit", "dead.py": "No such file",
-    }.items():  # fmt: skip
+        "syntax.py:1:7": "syntax error",
+        "binary.py:1": "binary file",
+        "latin.py:1": "not valid utf-8",
+        "big.py": "more than the limit",
+        "dead.py": "No such file",
+    }.items():
         assert any(name in error and words in error for error in errors), (name, errors)
     assert f"{good}:6:12" in done.stdout
     assert "cookie.py:3:18" in done.stdout
@@ -291,16 +307,19 @@ def test_rule_prints_its_page_and_its_text() -> None:
 def test_scanning_does_not_import_torch(transformers: Path) -> None:
     file = transformers / "models" / "bert" / "modeling_bert.py"
     code = (
-        "import sys\nfrom click.testing import CliRunner\nfrom regraft.cli import main\n"
-        f"result = CliRunner().invoke(main, ['check', {str(file)!r}])\n"
-        "assert result.exit_code == 1, result.output\n"
-        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules and 'rich' not in sys.modules\n"
+        "import sys\nfrom click.testing import CliRunner\nfrom regraft.cli import main\nresult ="
+        f" CliRunner().invoke(main, ['check', {str(file)!r}])\nassert result.exit_code == 1,"
+        " result.output\nassert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+        " and 'rich' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_one_file_takes_no_longer_than_compiling_it_a_hundred_times(transformers: Path, tmp_path: Path) -> None:
-    """After start-up, 0.3 s where it compiles in 8 ms: a clock that any machine has, however busy it is."""
+def test_one_file_takes_no_longer_than_compiling_it_a_hundred_times(
+    transformers: Path, tmp_path: Path
+) -> None:
+    """After start-up, 0.3 s where it compiles in 8 ms: a clock that any machine has, however busy
+    it is."""
     file = transformers / "models" / "bert" / "modeling_bert.py"
     code = (
         "import sys, time\nfrom click.testing import CliRunner\nfrom regraft.cli import main\n"
@@ -311,10 +330,16 @@ def test_one_file_takes_no_longer_than_compiling_it_a_hundred_times(transformers
         "for _ in range(20):\n    compile(text, 'a', 'exec')\n"
         "print((checked - started) / (time.process_time() - checked) * 20)\n"
     )
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    variables = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
     variables["PYTHONPYCACHEPREFIX"] = str(tmp_path)
     times = [
-        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=variables).stdout)
+        float(
+            subprocess.run(
+                [sys.executable, "-c", code], check=True, capture_output=True, env=variables
+            ).stdout
+        )
         for _ in range(4)  # the first one writes the bytecode
     ]
     assert min(times) < 100
@@ -322,7 +347,10 @@ def test_one_file_takes_no_longer_than_compiling_it_a_hundred_times(transformers
 
 def test_a_number_too_long_to_print_is_one_error(write: Write) -> None:
     number = "0x" + "f" * 5000
-    path = write("m.py", f"import torch\n\ndef f(x):\n    return torch.nn.Dropout({number})(x).softmax({number})\n")
+    path = write(
+        "m.py",
+        f"import torch\n\ndef f(x):\n    return torch.nn.Dropout({number})(x).softmax({number})\n",
+    )
     done = regraft("check", path, write("good.py", CODE))
     assert "Traceback" not in done.stderr
     assert "good.py:6:12" in done.stdout
@@ -349,7 +377,11 @@ def test_jobs_and_cache_print_the_same(write: Write, tmp_path: Path) -> None:
     assert plain.stdout.count("adopter/softmax") == 9
     for options in (["--jobs", "2"], ["--jobs", "2"], [], ["--jobs", "0", "--no-cache"]):
         done = regraft("check", *options, tmp_path)
-        assert (done.returncode, done.stdout, done.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+        assert (done.returncode, done.stdout, done.stderr) == (
+            plain.returncode,
+            plain.stdout,
+            plain.stderr,
+        )
     assert list(Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*"))
 
 
@@ -359,7 +391,10 @@ def test_jobs_go_with_explain_and_fix(write: Write, tmp_path: Path) -> None:
     explained = regraft("check", "--explain", tmp_path)
     assert regraft("check", "--explain", "--jobs", "2", tmp_path).stdout == explained.stdout
     assert "no match in weights" in explained.stdout
-    assert regraft("check", "--diff", "--jobs", "2", tmp_path).stdout == regraft("check", "--diff", tmp_path).stdout
+    assert (
+        regraft("check", "--diff", "--jobs", "2", tmp_path).stdout
+        == regraft("check", "--diff", tmp_path).stdout
+    )
     assert regraft("check", "--fix", "--jobs", "2", tmp_path).returncode == 0
     assert "return softmax(scores)" in path.read_text()
 
@@ -370,9 +405,13 @@ def test_an_interrupt_ends_all_processes(write: Write, tmp_path: Path) -> None:
     for number in range(200):
         write(f"m{number:03}.py", code)
     command = [sys.executable, "-m", "regraft", "check", "--jobs", "2", "--no-cache", str(tmp_path)]
-    outer = signal.signal(signal.SIGINT, signal.default_int_handler)  # what is ignored here is ignored by children
+    outer = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # what is ignored here is ignored by children
     try:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
     finally:
         signal.signal(signal.SIGINT, outer)
     assert process.stdout is not None
@@ -439,7 +478,9 @@ def test_a_certificate_and_a_second_run_from_the_cache(
     assert "| `Plain` | proved | bfloat16, float16, float32, float64 |" in first.stdout
     (entry,) = Path(os.environ["REGRAFT_CACHE_DIR"]).glob("??/*.verdicts")
     stamp = entry.stat().st_mtime_ns
-    assert regraft("verify", "--output-format", "markdown", path, cwd=tmp_path).stdout == first.stdout
+    assert (
+        regraft("verify", "--output-format", "markdown", path, cwd=tmp_path).stdout == first.stdout
+    )
     assert entry.stat().st_mtime_ns == stamp
     regraft("verify", "--no-cache", path, cwd=tmp_path)
     assert entry.stat().st_mtime_ns == stamp
@@ -451,8 +492,11 @@ def test_a_certificate_and_a_second_run_from_the_cache(
 def test_verify_takes_a_diff(write: Write, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     write("m.py", CODE)
-    (tmp_path / "wrong.diff").write_text(regraft("check", "--diff", "m.py", cwd=tmp_path).stdout.replace(
-        "softmax(scores)", "softmax(scores * 2)"))  # fmt: skip
+    (tmp_path / "wrong.diff").write_text(
+        regraft("check", "--diff", "m.py", cwd=tmp_path).stdout.replace(
+            "softmax(scores)", "softmax(scores * 2)"
+        )
+    )
     done = regraft("verify", "--no-cache", "--output-format", "json", "wrong.diff", cwd=tmp_path)
     (verdict,) = json.loads(done.stdout)["verdicts"]
     assert (done.returncode, verdict["file"], verdict["status"]) == (1, "m.py", "refuted")

@@ -26,14 +26,19 @@ def matches(constant: str, written: str) -> bool:
     rule = parse_rule(RULE.format(constant))
     assert isinstance(rule, RuleSyntax)
     (pattern,) = compile_rule(rule)
-    text = f"import math\nimport torch\n\n\ndef f(x: torch.Tensor, n):\n    return torch.exp(x * ({written}))\n"
+    text = (
+        "import math\nimport torch\n\n\ndef f(x: torch.Tensor, n):\n    return torch.exp(x *"
+        f" ({written}))\n"
+    )
     source = parse("m.py", text.encode())
     assert isinstance(source, SourceFile)
     module = Module(source)
     found = (
-        one for structure in module.structures() for body in structure.bodies
+        one
+        for structure in module.structures()
+        for body in structure.bodies
         for one in find(pattern, (), module, structure, body)
-    )  # fmt: skip
+    )
     return any(isinstance(one, Match) for one in found)
 
 

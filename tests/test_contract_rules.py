@@ -1,4 +1,5 @@
-"""Rules that change what callers see are withheld without --unsafe, on every way to a rewritten file."""
+"""Rules that change what callers see are withheld without --unsafe, on every way to a rewritten
+file."""
 
 from __future__ import annotations
 
@@ -61,9 +62,11 @@ def locked(folder: Path) -> Path:
     entries = [pin_rule(rule, {}) for rule in rules]
     data = {
         **dict.fromkeys(("regraft", "torch", "device", "machine"), "x"),
-        "target": "a:b", "goal": "fastest", "mode": "inference",
+        "target": "a:b",
+        "goal": "fastest",
+        "mode": "inference",
         "rule": [{"id": entry.id, "sha256": entry.sha256} for entry in entries],
-    }  # fmt: skip
+    }
     path = folder / "regraft.lock.toml"
     path.write_text(HEAD + tomli_w.dumps(data))
     return path
@@ -81,7 +84,9 @@ def test_a_diff_leaves_the_place_alone(write: Write, tmp_path: Path, by_lock: bo
 
 @pytest.mark.parametrize("by_lock", [False, True])
 @pytest.mark.parametrize("proof", ["--verify", "--no-verify"])
-def test_a_fix_leaves_the_place_alone_and_lists_it(write: Write, tmp_path: Path, by_lock: bool, proof: str) -> None:
+def test_a_fix_leaves_the_place_alone_and_lists_it(
+    write: Write, tmp_path: Path, by_lock: bool, proof: str
+) -> None:
     if proof == "--verify":
         pytest.importorskip("torch")
     path = write("m.py", CODE)
@@ -108,10 +113,14 @@ def test_verify_runs_what_fix_would_write(write: Write) -> None:
 def test_the_report_says_what_is_withheld(write: Write) -> None:
     path = write("m.py", CODE)
     for arguments in ((), ("--jobs", 2)):  # the second from another process, and from the cache
-        data = json.loads(regraft("check", path, "--select", RULE, "--output-format", "json", *arguments).stdout)
+        data = json.loads(
+            regraft("check", path, "--select", RULE, "--output-format", "json", *arguments).stdout
+        )
         (finding,) = data["findings"]
         assert (finding["status"], finding["reason"]) == ("withheld", REASON)
-    data = json.loads(regraft("check", path, "--select", RULE, "--unsafe", "--output-format", "json").stdout)
+    data = json.loads(
+        regraft("check", path, "--select", RULE, "--unsafe", "--output-format", "json").stdout
+    )
     assert data["findings"][0]["status"] == "fixable"
 
 
@@ -122,7 +131,10 @@ def test_no_round_rewrites_the_place() -> None:
     for chosen, expected in ((rules, True), (withhold_contract_rules(rules, "--unsafe"), False)):
         data, applied = rewrite_file(check_source(source, chosen), chosen)
         assert (KERNEL.encode() in data) is expected
-        assert {finding.rule.id for finding in applied} == {"adopter/softmax", *([RULE] if expected else [])}
+        assert {finding.rule.id for finding in applied} == {
+            "adopter/softmax",
+            *([RULE] if expected else []),
+        }
 
 
 def test_cached_reports_know_what_was_withheld(write: Write, tmp_path: Path) -> None:

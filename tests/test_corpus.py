@@ -1,7 +1,8 @@
-"""Programs written to break rewriting: each must give the same results and print the same, before and after.
+"""Programs written to break rewriting: each must give the same results and print the same, before
+and after.
 
-`corpus/*.py` hold a class `M` with `forward(x, res)`. The imports are added to a file that has none, and `# layers`
-stands for the constructor below.
+`corpus/*.py` hold a class `M` with `forward(x, res)`. The imports are added to a file that has
+none, and `# layers` stands for the constructor below.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from regraft.scanning import check_source, compile_rules, rewrite_file
 from regraft.source.text import SourceFile, parse
 
 PROGRAMS = sorted(
-    path for path in (Path(__file__).parent / "corpus").glob("*.py")
+    path
+    for path in (Path(__file__).parent / "corpus").glob("*.py")
     if sys.version_info >= (3, 11) or b"except*" not in path.read_bytes()
-)  # fmt: skip
+)
 RULES, _ = compile_rules(load_rules()[0])
 IMPORTS = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
 LAYERS = """    def __init__(self):
@@ -61,7 +63,9 @@ def outcome(code: bytes, name: str) -> tuple[str, str]:
                 results.append(model.forward(x.clone(), residual.clone()))
         except Exception as error:  # noqa: BLE001 - what a program raises is part of its outcome
             results.append(error)
-    return tuple(re.sub(r" at 0x\w+|grad_fn=<\w+>", "", text) for text in (repr(results), printed.getvalue()))  # type: ignore[return-value]
+    return tuple(
+        re.sub(r" at 0x\w+|grad_fn=<\w+>", "", text) for text in (repr(results), printed.getvalue())
+    )  # type: ignore[return-value]
 
 
 @pytest.mark.filterwarnings("ignore")

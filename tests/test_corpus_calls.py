@@ -1,9 +1,9 @@
 """More programs written to break rewriting, each with the calls (`#CASE:`) that show it.
 
-`corpus_calls/*.py` hold a class `M`. The imports are added to a file that has none, and `# layers` stands for the
-constructor below. A case is a tuple of arguments, a dict at its end being keywords; `r` is `torch.randn`, `m` the
-model. Results, gradients of inputs, printed text, attributes and parameters must be the same before and after, in
-evaluation and in training.
+`corpus_calls/*.py` hold a class `M`. The imports are added to a file that has none, and `# layers`
+stands for the constructor below. A case is a tuple of arguments, a dict at its end being keywords;
+`r` is `torch.randn`, `m` the model. Results, gradients of inputs, printed text, attributes and
+parameters must be the same before and after, in evaluation and in training.
 """
 
 from __future__ import annotations
@@ -54,20 +54,33 @@ def outcome(code: bytes, case: str, training: bool) -> tuple[Any, str, dict[str,
             model = names["M"]()
             model.train(training)
             torch.manual_seed(1)
-            arguments = eval(case, {"torch": torch, "nn": torch.nn, "r": torch.randn, "m": model, "ns": names})
+            arguments = eval(
+                case, {"torch": torch, "nn": torch.nn, "r": torch.randn, "m": model, "ns": names}
+            )
             torch.manual_seed(3)
             keywords = arguments[-1] if arguments and isinstance(arguments[-1], dict) else {}
             result = model(*(arguments[:-1] if keywords else arguments), **keywords)
-            wanted = [one for one in arguments if isinstance(one, torch.Tensor) and one.requires_grad]
+            wanted = [
+                one for one in arguments if isinstance(one, torch.Tensor) and one.requires_grad
+            ]
             if wanted:
                 first = result[0] if isinstance(result, tuple | list) else result
                 weights = torch.arange(first.numel()).reshape(first.shape).sin()
-                result = result, torch.autograd.grad((first * weights).sum(), wanted, allow_unused=True)
+                result = (
+                    result,
+                    torch.autograd.grad((first * weights).sum(), wanted, allow_unused=True),
+                )
         except Exception as error:  # noqa: BLE001 - what a program raises is part of its outcome
             result = type(error)
     held = {}
     for name, module in model.named_modules() if model is not None else ():
-        held.update({f"{name}.{key}": value for key, value in vars(module).items() if not key.startswith("_")})
+        held.update(
+            {
+                f"{name}.{key}": value
+                for key, value in vars(module).items()
+                if not key.startswith("_")
+            }
+        )
     return result, printed.getvalue(), {**held, **(model.state_dict() if model is not None else {})}
 
 
@@ -75,7 +88,11 @@ def alike(one: Any, other: Any) -> bool:
     torch = pytest.importorskip("torch")
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         half = one.dtype in (torch.half, torch.bfloat16)
-        kinds = (one.shape, one.dtype, one.requires_grad) == (other.shape, other.dtype, other.requires_grad)
+        kinds = (one.shape, one.dtype, one.requires_grad) == (
+            other.shape,
+            other.dtype,
+            other.requires_grad,
+        )
         tolerance = {"rtol": 1e-3, "atol": 2e-2} if half else {"rtol": 1e-4, "atol": 1e-5}
         return kinds and torch.allclose(
             one.to(torch.complex128), other.to(torch.complex128), **tolerance, equal_nan=True
@@ -98,7 +115,9 @@ def test_every_call_gives_the_same(path: Path) -> None:
     changed, _ = rewrite_file(check_source(source, RULES), RULES)
     again = parse("prog.py", changed)
     assert isinstance(again, SourceFile)
-    assert rewrite_file(check_source(again, RULES), RULES)[0] == changed, "a second run changes something"
+    assert rewrite_file(check_source(again, RULES), RULES)[0] == changed, (
+        "a second run changes something"
+    )
     for case in cases if changed != source.data else ():
         for training in (False, True):
             before, after = (outcome(text, case, training) for text in (source.data, changed))

@@ -1,4 +1,5 @@
-"""Rules whose kernel is a decorator: what they may say, what they mark, and what keeps them from it."""
+"""Rules whose kernel is a decorator: what they may say, what they mark, and what keeps them from
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,14 @@ import pytest
 from regraft.dsl import parse_rule
 from regraft.fix import proved_fix
 from regraft.rules import BUILT_IN, Rule, load_rule
-from regraft.scanning import CompiledRule, FileReport, check_file, check_source, compile_rules, rewrite_file
+from regraft.scanning import (
+    CompiledRule,
+    FileReport,
+    check_file,
+    check_source,
+    compile_rules,
+    rewrite_file,
+)
 from regraft.source.text import SourceFile, parse
 from regraft.verify import Status, Verdict
 
@@ -44,8 +52,14 @@ def run(code: str, name: str = "activation") -> tuple[FileReport, str]:
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("@mine.mark($x) -> $y", "a decorator is called, and then with the definition's parameters"),
-        ("@mine.mark(kind=1)($x) -> $y", "a decorator is called, and then with the definition's parameters"),
+        (
+            "@mine.mark($x) -> $y",
+            "a decorator is called, and then with the definition's parameters",
+        ),
+        (
+            "@mine.mark(kind=1)($x) -> $y",
+            "a decorator is called, and then with the definition's parameters",
+        ),
         ("@mine.mark($x)($x) -> $y", "a decorator takes constants"),
         ("@mine.mark(1)($x, 2) -> $y", "a decorator takes constants"),
         ("@mine.mark(1)($x) -> $y\n  @mine.call($x)", "is given that: @name(_)"),
@@ -54,7 +68,10 @@ def run(code: str, name: str = "activation") -> tuple[FileReport, str]:
     ],
 )
 def test_what_a_decorator_cannot_say(target: str, problem: str, tmp_path: Path) -> None:
-    text = f'rule one\n  summary "One"\n  safety exact\nforward\n  torch.sin($x) -> $y\n  => {target}\n'
+    text = (
+        'rule one\n  summary "One"\n  safety exact\nforward\n  torch.sin($x) -> $y\n  =>'
+        f" {target}\n"
+    )
     syntax = parse_rule(text)
     rule = Rule("mine/one", "mine", syntax, tmp_path / "one.rule", "")  # type: ignore[arg-type]
     _, problems = compile_rules([rule])
@@ -68,17 +85,35 @@ UNMARKED = {
     "a keyword": (SWISH.replace("x):", "*, x):"), "the parameters of forward are not (x)"),
     "a coroutine": (SWISH.replace("def", "async def"), "the parameters of forward are not (x)"),
     "an effect": (SWISH.replace(LAST, f"        print(x)\n{LAST}"), "does more than to assign"),
-    "a stored result": (SWISH.replace(LAST, f"        self.kept = x\n{LAST}"), "does not always do the same"),
-    "another call": (SWISH.replace(LAST, f"        y = ACT2FN['gelu'](x)\n{LAST}"), "computes something beside"),
-    "a condition": (SWISH.replace(LAST, f"        if x is None:\n            return x\n{LAST}"), "does more than"),
-    "a parameter that changed": (SWISH.replace(LAST, f"        x = x + 1\n{LAST}"), "$x is not the parameter"),
-    "a decorated method": (SWISH.replace("    def", "    @torch.no_grad()\n    def"), "forward has a decorator"),
+    "a stored result": (
+        SWISH.replace(LAST, f"        self.kept = x\n{LAST}"),
+        "does not always do the same",
+    ),
+    "another call": (
+        SWISH.replace(LAST, f"        y = ACT2FN['gelu'](x)\n{LAST}"),
+        "computes something beside",
+    ),
+    "a condition": (
+        SWISH.replace(LAST, f"        if x is None:\n            return x\n{LAST}"),
+        "does more than",
+    ),
+    "a parameter that changed": (
+        SWISH.replace(LAST, f"        x = x + 1\n{LAST}"),
+        "$x is not the parameter",
+    ),
+    "a decorated method": (
+        SWISH.replace("    def", "    @torch.no_grad()\n    def"),
+        "forward has a decorator",
+    ),
     "a decorated base": (
         f"@ACT2FN\nclass Base(nn.Module):\n    pass\n\n\n{SWISH.replace('nn.Module', 'Base')}",
         "Base has a decorator already",
     ),
     "an inner function": (
-        "def make():\n    def swish(x):\n        return nn.functional.silu(x)\n\n    return swish\n",
+        (
+            "def make():\n    def swish(x):\n        return nn.functional.silu(x)\n\n    return"
+            " swish\n"
+        ),
         "not at the top level",
     ),
     "a script": (f"{SWISH}\n\nswish = torch.jit.script(Swish())\n", "TorchScript may compile"),
@@ -98,7 +133,12 @@ def test_definitions_under_a_condition_keep_their_place() -> None:
     report, changed = run(f"{HEAD}if ACT2FN:\n{inner}")
     assert '\n    @use_kernel_forward_from_hub("SiLU")\n    class Swish' in changed
     (finding,) = report.findings
-    assert (finding.mode, finding.cls, finding.function, finding.also) == ("decorate", "Swish", "forward", ())
+    assert (finding.mode, finding.cls, finding.function, finding.also) == (
+        "decorate",
+        "Swish",
+        "forward",
+        (),
+    )
 
 
 def test_imports_are_written_as_the_package_writes_its_own(tmp_path: Path) -> None:
@@ -106,7 +146,10 @@ def test_imports_are_written_as_the_package_writes_its_own(tmp_path: Path) -> No
     folder.mkdir(parents=True)
     for one in (folder, folder.parent, folder.parent.parent):
         (one / "__init__.py").touch()
-    head = "import torch\nfrom torch import nn\n\nfrom ...activations import ACT2FN\nfrom ...utils import logging\n"
+    head = (
+        "import torch\nfrom torch import nn\n\nfrom ...activations import ACT2FN\nfrom ...utils"
+        " import logging\n"
+    )
     path = folder / "modeling_mine.py"
     path.write_text(f"{head}\n\n{SWISH}")
     changed = rewrite_file(check_file(path, [hub("activation")]), [hub("activation")])[0].decode()
@@ -118,13 +161,19 @@ ROTARY = examples("rotary")[0][0]
 
 
 def test_two_functions_of_one_caller_take_two_rounds() -> None:
-    second = ROTARY[ROTARY.index("def apply") : ROTARY.index("class")].replace("apply_rotary_pos_emb", "apply_again")
+    second = ROTARY[ROTARY.index("def apply") : ROTARY.index("class")].replace(
+        "apply_rotary_pos_emb", "apply_again"
+    )
     code = ROTARY.replace("class Attention", f"{second}class Attention").replace(
-        "return apply_rotary_pos_emb(", "x = apply_again(x, x, cos, sin)[0]\n        return apply_rotary_pos_emb("
+        "return apply_rotary_pos_emb(",
+        "x = apply_again(x, x, cos, sin)[0]\n        return apply_rotary_pos_emb(",
     )
     _, changed = run(code, "rotary")
     assert changed.count('@use_kernel_forward_from_hub("rotary_pos_emb")') == 2
-    assert "@use_kernelized_func(apply_rotary_pos_emb)\n@use_kernelized_func(apply_again)\nclass" in changed
+    assert (
+        "@use_kernelized_func(apply_rotary_pos_emb)\n@use_kernelized_func(apply_again)\nclass"
+        in changed
+    )
 
 
 def test_a_caller_that_is_not_proved_keeps_the_function_as_it_is() -> None:
@@ -132,7 +181,10 @@ def test_a_caller_that_is_not_proved_keeps_the_function_as_it_is() -> None:
     assert report.findings[0].also == ("Attention",)
 
     def verify(data: bytes) -> tuple[Verdict, ...]:
-        known: tuple[tuple[str, Status], ...] = (("apply_rotary_pos_emb", "proved"), ("Attention", "unproven"))
+        known: tuple[tuple[str, Status], ...] = (
+            ("apply_rotary_pos_emb", "proved"),
+            ("Attention", "unproven"),
+        )
         return tuple(Verdict("model.py", name, (1,), status, "", {}) for name, status in known)
 
     fix = proved_fix(report, [hub("rotary")], verify)
@@ -178,7 +230,10 @@ def test_kernels_finds_what_is_marked_and_takes_its_signature() -> None:
         def __init__(self, cls: type) -> None:
             self.load, self.layer_name = (lambda: cls), cls.__name__
 
-    norm, rotary = loaded(examples("rms-norm")[0][1]).Norm(8), loaded(examples("rotary")[0][1]).Attention(8)
+    norm, rotary = (
+        loaded(examples("rms-norm")[0][1]).Norm(8),
+        loaded(examples("rotary")[0][1]).Attention(8),
+    )
     half = torch.randn(2, 5, 4)
     table = torch.cat((half, half), dim=-1)
     x = torch.randn(2, 3, 5, 8)

@@ -33,13 +33,18 @@ def test_findings_in_real_files(transformers: Path) -> None:
         assert report.errors == ()
         if not report.findings:
             continue
-        changed, applied = rewrite_file(report, rules)  # to the end: it parses and a further round finds nothing
+        changed, applied = rewrite_file(
+            report, rules
+        )  # to the end: it parses and a further round finds nothing
         ast.parse(changed)
         assert len(applied) >= len(choose(report.findings))  # what overlaps with these may be gone
         counts = collections.Counter(
             one.rule.id + ("" if one.patch is not None else " withheld") for one in report.findings
         )
-        summary[path.parent.name] = {**summary.get(path.parent.name, {}), **dict(sorted(counts.items()))}
+        summary[path.parent.name] = {
+            **summary.get(path.parent.name, {}),
+            **dict(sorted(counts.items())),
+        }
     text = json.dumps(summary, indent=0, sort_keys=True) + "\n"
     if os.environ.get("REGRAFT_UPDATE_GOLDEN"):
         GOLDEN.write_text(text)

@@ -1,4 +1,5 @@
-"""The benchmark of what was asked for: what counts, and what it says where nothing was rewritten."""
+"""The benchmark of what was asked for: what counts, and what it says where nothing was
+rewritten."""
 
 from __future__ import annotations
 
@@ -37,14 +38,21 @@ def test_a_case_that_is_as_asked(acceptance: Any, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(("speed", "memory"), [(1000.0, 0.0), (0.01, 0.01)])
-def test_cases_that_are_not(acceptance: Any, speed: float, memory: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cases_that_are_not(
+    acceptance: Any, speed: float, memory: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = acceptance.Case("by hand", gelu(acceptance), "inference", "torch/gelu", speed, memory)
     assert not acceptance.measured(case, 6, False) and "NOT as asked" in capsys.readouterr().out
 
 
-def test_nothing_to_rewrite_is_not_as_asked(acceptance: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_rewrite_is_not_as_asked(
+    acceptance: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     case = acceptance.Case("by hand", gelu(acceptance), "inference", "torch/silu", 1.0)
-    assert not acceptance.measured(case, 6, False) and "nothing was rewritten" in capsys.readouterr().out
+    assert (
+        not acceptance.measured(case, 6, False)
+        and "nothing was rewritten" in capsys.readouterr().out
+    )
 
 
 def test_every_case_names_a_rule_that_rewrites_its_model(acceptance: Any) -> None:

@@ -35,14 +35,37 @@ def test_any_program_is_analysed(seed: int) -> None:
 
 
 STATEMENTS = [
-    "x = self.drop(x)", "x = self.fc(x)", "r = x", "x = x + r", "r = r + x", "x = self.norm(x)", "x = self.act(x)",
-    "x = F.gelu(x)", "x = torch.softmax(x, -1)", "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)",
-    "x = self.norm(self.drop(x) + r)", "r = self.act(self.fc(x))", "x, r = r, x", "x += r", "self.cache(x)",
-    "x = x.to(torch.float32)", "d = x.dtype", "x = x.to(d)", "x = self.bn(x)", "r = self.bn(self.fc(x))",
-    "x = self.dropped(x)", "x = self.finish(self.drop(x), r)", "r = soft(x, -1)", "x, r = swap(x, r)",
-    "x = act(self.fc(x))", "q = self.fc(x)", "k = self.fc2(x)", "v = self.fc3(x)", "r = q * k + v",
+    "x = self.drop(x)",
+    "x = self.fc(x)",
+    "r = x",
+    "x = x + r",
+    "r = r + x",
+    "x = self.norm(x)",
+    "x = self.act(x)",
+    "x = F.gelu(x)",
+    "x = torch.softmax(x, -1)",
+    "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)",
+    "x = self.norm(self.drop(x) + r)",
+    "r = self.act(self.fc(x))",
+    "x, r = r, x",
+    "x += r",
+    "self.cache(x)",
+    "x = x.to(torch.float32)",
+    "d = x.dtype",
+    "x = x.to(d)",
+    "x = self.bn(x)",
+    "r = self.bn(self.fc(x))",
+    "x = self.dropped(x)",
+    "x = self.finish(self.drop(x), r)",
+    "r = soft(x, -1)",
+    "x, r = swap(x, r)",
+    "x = act(self.fc(x))",
+    "q = self.fc(x)",
+    "k = self.fc2(x)",
+    "v = self.fc3(x)",
+    "r = q * k + v",
     "r = self.fc(x) * self.fc2(x) - self.fc3(x)",
-]  # fmt: skip
+]
 HEAD = """import torch
 import torch.nn.functional as F
 from torch import nn
@@ -97,7 +120,9 @@ def program(seed: int) -> str:
     for _ in range(generator.randint(4, 14)):
         if depth < 2 and generator.random() < 0.15:
             opened.append(generator.random() < 0.5)
-            lines.append("    " * depth + ("if r[0, 0] > 0:" if opened[-1] else "for _ in range(2):"))
+            lines.append(
+                "    " * depth + ("if r[0, 0] > 0:" if opened[-1] else "for _ in range(2):")
+            )
             depth += 1
             lines.append("    " * depth + generator.choice(STATEMENTS))
         else:
@@ -136,10 +161,17 @@ def test_rewritten_random_programs_compute_the_same(start: int) -> None:
                 x, r = torch.randn(9, 8), torch.randn(9, 8)
                 with torch.no_grad():
                     outputs = model(x, r)
-                results.append((*outputs, x, r, getattr(model, "seen", torch.zeros(())), *model.buffers()))
+                results.append(
+                    (*outputs, x, r, getattr(model, "seen", torch.zeros(())), *model.buffers())
+                )
             for one, other in zip(*results, strict=True):
                 torch.testing.assert_close(
-                    one, other, rtol=1e-4, atol=1e-5, equal_nan=True, msg=lambda m, c=code: f"{c}\n{m}"
+                    one,
+                    other,
+                    rtol=1e-4,
+                    atol=1e-5,
+                    equal_nan=True,
+                    msg=lambda m, c=code: f"{c}\n{m}",
                 )
     assert rewritten > 50
 

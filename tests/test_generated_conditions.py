@@ -1,4 +1,5 @@
-"""Random programs whose fast path depends on conditions: original against rewritten, for every choice of arguments."""
+"""Random programs whose fast path depends on conditions: original against rewritten, for every
+choice of arguments."""
 
 from __future__ import annotations
 
@@ -39,23 +40,52 @@ STEPS = [
     ["s = torch.matmul(q, k.transpose(-1, -2))", "s = q @ k.transpose(-2, -1)"],
     ["s = s / math.sqrt(8)", "s = s * 0.5", "s = s / 3.0", ""],
     ["if mask is not None:\n    s = s + mask", "s = s + r.mean()", ""],
-    ["s = F.softmax(s, dim=-1)", "p = torch.softmax(s.float(), -1).type_as(s)\ns = p", "s = s.softmax(-1)"],
+    [
+        "s = F.softmax(s, dim=-1)",
+        "p = torch.softmax(s.float(), -1).type_as(s)\ns = p",
+        "s = s.softmax(-1)",
+    ],
     ["s = self.drop(s)", ""],
     ["if head is not None:\n    s = s * head", ""],
     ["y = torch.matmul(s, v)", "y = s @ v"],
 ]
 BETWEEN = [
-    "if flag:\n    s = s * 2", "if flag:\n    extra = s.sum()", "if self.kind == 'b':\n    s = s + 1", "s *= 1.5",
-    "self.cache(x)", "if flag:\n    self.cache(r)", "t = q * 2", "if other == 1:\n    v = v + 1", "q = k",
-    "if other == 2:\n    return s", "if other == 2:\n    raise ValueError(other)", "assert other < 3", "print(other)",
-    "if flag and other == 1:\n    extra = s", "flag = not flag", "n = s.shape[-1]", "r = r.to(s.dtype)",
-    "if other:\n    for i in range(2):\n        s = s + i", "z = s if flag else x", "x = x + 1", "del r\nr = x",
-    "# a comment", "if mask is None:\n    mask = 0.5", "w = lambda: s", "other, flag = other + 1, other == 1",
-]  # fmt: skip
+    "if flag:\n    s = s * 2",
+    "if flag:\n    extra = s.sum()",
+    "if self.kind == 'b':\n    s = s + 1",
+    "s *= 1.5",
+    "self.cache(x)",
+    "if flag:\n    self.cache(r)",
+    "t = q * 2",
+    "if other == 1:\n    v = v + 1",
+    "q = k",
+    "if other == 2:\n    return s",
+    "if other == 2:\n    raise ValueError(other)",
+    "assert other < 3",
+    "print(other)",
+    "if flag and other == 1:\n    extra = s",
+    "flag = not flag",
+    "n = s.shape[-1]",
+    "r = r.to(s.dtype)",
+    "if other:\n    for i in range(2):\n        s = s + i",
+    "z = s if flag else x",
+    "x = x + 1",
+    "del r\nr = x",
+    "# a comment",
+    "if mask is None:\n    mask = 0.5",
+    "w = lambda: s",
+    "other, flag = other + 1, other == 1",
+]
 AFTER = [
-    "if flag:\n    extra = extra + s.sum()", "extra = s", "y = y + v", "y = y + t", "y = self.norm(self.drop(y) + r)",
-    "if other == 1:\n    y = y + s.mean()", "return (y, s) if flag else (y,)", "y = y * (self.seen or 1)",
-]  # fmt: skip
+    "if flag:\n    extra = extra + s.sum()",
+    "extra = s",
+    "y = y + v",
+    "y = y + t",
+    "y = self.norm(self.drop(y) + r)",
+    "if other == 1:\n    y = y + s.mean()",
+    "return (y, s) if flag else (y,)",
+    "y = y * (self.seen or 1)",
+]
 
 
 def program(seed: int) -> str:
@@ -72,7 +102,9 @@ def program(seed: int) -> str:
     return HEAD + "".join(f"        {line}\n" for line in text.split("\n"))
 
 
-def outcome(torch: Any, code: str, choice: tuple[Any, ...], capsys: pytest.CaptureFixture[str]) -> Any:
+def outcome(
+    torch: Any, code: str, choice: tuple[Any, ...], capsys: pytest.CaptureFixture[str]
+) -> Any:
     names: dict[str, Any] = {"__name__": "m"}
     exec(compile(code, "m.py", "exec"), names)
     torch.manual_seed(0)
@@ -105,14 +137,22 @@ def test_every_choice_gives_the_same(start: int, capsys: pytest.CaptureFixture[s
             continue
         again = parse("m.py", changed)
         assert isinstance(again, SourceFile)
-        assert rewrite_file(check_source(again, RULES), RULES)[0] == changed, "a second run changes something"
-        for choice in itertools.product((None, (4, 4)), (None, (2, 1, 1)), (False, True), (0, 1, 2)):
-            before, after = (outcome(torch, text, choice, capsys) for text in (code, changed.decode()))
+        assert rewrite_file(check_source(again, RULES), RULES)[0] == changed, (
+            "a second run changes something"
+        )
+        for choice in itertools.product(
+            (None, (4, 4)), (None, (2, 1, 1)), (False, True), (0, 1, 2)
+        ):
+            before, after = (
+                outcome(torch, text, choice, capsys) for text in (code, changed.decode())
+            )
             where = f"{changed.decode()}\n{choice}"
             for old, new in zip(leaves(before), leaves(after), strict=True):
                 if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
                     close = {"rtol": 1e-4, "atol": 1e-5, "equal_nan": True}
-                    torch.testing.assert_close(new, old, **close, msg=lambda m, w=where: f"{w}\n{m}")
+                    torch.testing.assert_close(
+                        new, old, **close, msg=lambda m, w=where: f"{w}\n{m}"
+                    )
                 else:
                     assert type(new) is type(old) and new == old, where
     assert rewritten >= 5

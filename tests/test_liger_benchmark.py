@@ -31,7 +31,9 @@ class NAME(nn.Module):
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(BENCHMARKS / "adopter199")
-    spec = importlib.util.spec_from_file_location("liger_coverage_run", BENCHMARKS / "liger_coverage" / "run.py")
+    spec = importlib.util.spec_from_file_location(
+        "liger_coverage_run", BENCHMARKS / "liger_coverage" / "run.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "liger_coverage_run", module)
@@ -48,25 +50,42 @@ def package(run: Any, folder: Path, **files: str) -> Any:
     return run.Package("p==1", folder, tuple(sorted(folder.glob("*/*.py"))), ())
 
 
-def test_places_are_found_by_rule_and_line(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_places_are_found_by_rule_and_line(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     layer = (
-        "class M(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.norm = nn.LayerNorm(\n"
+        "class M(nn.Module):\n    def __init__(self):\n        super().__init__()\n       "
+        " self.norm = nn.LayerNorm(\n"
     )
     layer += "            4\n        )\n\n    def forward(self, x):\n        return self.norm(x)\n"
     one = package(run, tmp_path, a=NORM.replace("NAME", "ANorm"), b=layer)
     rows = [
         {"category": "rmsnorm", "file": "a/modeling_a.py", "line": 5, "end": 17, "name": "ANorm"},
         {"category": "rope", "file": "a/modeling_a.py", "line": 5, "end": 17, "name": "not one"},
-        {"category": "layernorm", "file": "b/modeling_b.py", "line": 7, "end": None, "name": "M.norm"},
-        {"category": "tiled_mlp", "file": "b/modeling_b.py", "line": 4, "end": 9, "name": "no rule"},
+        {
+            "category": "layernorm",
+            "file": "b/modeling_b.py",
+            "line": 7,
+            "end": None,
+            "name": "M.norm",
+        },
+        {
+            "category": "tiled_mlp",
+            "file": "b/modeling_b.py",
+            "line": 4,
+            "end": 9,
+            "name": "no rule",
+        },
     ]
     (tmp_path / "sites.json").write_text(json.dumps(rows))
     run.score(one, run.listed(tmp_path / "sites.json", one), run.findings(one), True)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("found")[0].split() for line in lines if "found" in line] == [
-        ["layernorm", "1", "of", "1"], ["rmsnorm", "1", "of", "1"], ["rope", "0", "of", "1"],
+        ["layernorm", "1", "of", "1"],
+        ["rmsnorm", "1", "of", "1"],
+        ["rope", "0", "of", "1"],
         ["tiled_mlp", "0", "of", "1"],
-    ]  # fmt: skip
+    ]
     assert any("no rule: the pack has no rule for it" in line for line in lines)
 
 
@@ -75,7 +94,13 @@ def test_a_copy_without_an_annotation_was_missed(run: Any, tmp_path: Path) -> No
     renamed = NORM.replace("NAME", "BNorm").replace("dtype", "kind").replace(".kind", ".dtype")
     other = NORM.replace("NAME", "CNorm").replace("pow(2)", "abs()")
     one = package(run, tmp_path, a=annotated, b=renamed, c=other)
-    row = {"kernel": "RMSNorm", "file_kind": "modeling", "file": "a/modeling_a.py", "target": "ANorm", "def_line": 5}
+    row = {
+        "kernel": "RMSNorm",
+        "file_kind": "modeling",
+        "file": "a/modeling_a.py",
+        "target": "ANorm",
+        "def_line": 5,
+    }
     (tmp_path / "annotations.json").write_text(json.dumps([row, {**row, "kernel": "another"}]))
     places = run.annotated(tmp_path / "annotations.json", one)
     assert [place.name for place in places] == ["ANorm"]

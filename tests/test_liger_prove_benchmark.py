@@ -69,15 +69,23 @@ def test_only_definitions_with_a_place_are_rewritten(prove: Any, tmp_path: Path)
 
 def test_a_place_has_the_verdict_of_its_definition(prove: Any, tmp_path: Path) -> None:
     found = task(prove, tmp_path, "Norm", "Other", "nothing")
-    proofs = prove.judged(found, [verdict("Norm", "proved"), verdict("Other", "unproven", "late", ())])
+    proofs = prove.judged(
+        found, [verdict("Norm", "proved"), verdict("Other", "unproven", "late", ())]
+    )
     assert [(one.status, one.ran, one.reason) for one in proofs] == [
-        ("proved", True, ""), ("unproven", False, "late"), ("not found", False, ""),
-    ]  # fmt: skip
+        ("proved", True, ""),
+        ("unproven", False, "late"),
+        ("not found", False, ""),
+    ]
 
 
-def test_a_proof_by_the_composition_does_not_count_as_one_by_the_kernel(prove: Any, tmp_path: Path) -> None:
+def test_a_proof_by_the_composition_does_not_count_as_one_by_the_kernel(
+    prove: Any, tmp_path: Path
+) -> None:
     found = task(prove, tmp_path, "Norm", "Other")
-    forward_alone = verdict("Other", "proved", functions=["rms_norm.forward", "rms_norm.rms_norm_reference"])
+    forward_alone = verdict(
+        "Other", "proved", functions=["rms_norm.forward", "rms_norm.rms_norm_reference"]
+    )
     lines = list(prove.report(prove.judged(found, [verdict("Norm", "proved"), forward_alone])))
     assert lines[-2].split() == ["total", "2", "2", "2", "1", "0", "0", "0"]
     assert lines[-1].endswith("Other rmsnorm: proved: by the composition alone")
@@ -85,13 +93,18 @@ def test_a_proof_by_the_composition_does_not_count_as_one_by_the_kernel(prove: A
 
 def test_results_survive_a_run_that_was_killed(prove: Any, tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
-    proof = '{"file": "a", "line": 1, "name": "N", "kernel": "rmsnorm", "status": "proved", "ran": true, "reason": ""}'
+    proof = (
+        '{"file": "a", "line": 1, "name": "N", "kernel": "rmsnorm", "status": "proved", "ran":'
+        ' true, "reason": ""}'
+    )
     path.write_text(f'{{"key": "k", "seconds": 1, "proofs": [{proof}]}}\n{{"key": "other", "pro')
     assert prove._read(path) == {"k": (prove.Proof("a", 1, "N", "rmsnorm", "proved", True),)}
     assert path.read_text().endswith("}\n")
 
 
-def test_it_does_not_start_without_the_interpreter(prove: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_start_without_the_interpreter(
+    prove: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(SystemExit, match="TRITON_INTERPRET=1"):
         prove.main(["--sites", "none.json"])

@@ -13,7 +13,17 @@ from click.testing import CliRunner, Result
 
 from regraft.cli import main
 from regraft.rules import BUILT_IN, load_rules
-from regraft.rules.lock import NAME, Lock, LockError, locked_rules, nearest, notes, pin_rule, read, write
+from regraft.rules.lock import (
+    NAME,
+    Lock,
+    LockError,
+    locked_rules,
+    nearest,
+    notes,
+    pin_rule,
+    read,
+    write,
+)
 
 CODE = """\
 import torch
@@ -31,11 +41,15 @@ def g(x):
 def lock(*names: str) -> Lock:
     rules = load_rules(list(names))[0] if names else ()
     return Lock(
-        target='dir "a"\\b.py:build', goal="fastest", mode="training", device="cpu", machine="Prozessor™",
+        target='dir "a"\\b.py:build',
+        goal="fastest",
+        mode="training",
+        device="cpu",
+        machine="Prozessor™",
         torch="2.13.0",
         rules=tuple(pin_rule(one, {"speed": [1.1, 1.25, 1.5], "peak_bytes": 10}) for one in rules),
         measured={"seconds": 0.5},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -72,7 +86,10 @@ def test_a_lock_of_no_project_counts_in_its_own_folder_only(tmp_path: Path) -> N
     assert nearest(tmp_path) is not None and nearest(tmp_path / "below") is None
 
 
-GOOD = 'format = 1\nregraft = "0"\ntorch = "2"\ndevice = "cpu"\nmachine = ""\ntarget = "a:b"\ngoal = "fastest"\n'
+GOOD = (
+    'format = 1\nregraft = "0"\ntorch = "2"\ndevice = "cpu"\nmachine = ""\ntarget = "a:b"\ngoal ='
+    ' "fastest"\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +103,10 @@ GOOD = 'format = 1\nregraft = "0"\ntorch = "2"\ndevice = "cpu"\nmachine = ""\nta
         ((GOOD + "mode = 3\n").encode(), "mode is missing or not a text"),
         ((GOOD + 'mode = ""\n').encode(), "`rule` has to be a list of tables"),
         ((GOOD + 'mode = ""\nrule = [1]\n').encode(), "every rule needs the texts id and sha256"),
-        ((GOOD + 'mode = ""\n[[rule]]\nid = "torch/gelu"\n').encode(), "every rule needs the texts id and sha256"),
+        (
+            (GOOD + 'mode = ""\n[[rule]]\nid = "torch/gelu"\n').encode(),
+            "every rule needs the texts id and sha256",
+        ),
     ],
 )
 def test_malformed_locks(project: Path, text: bytes, message: str) -> None:
@@ -115,7 +135,11 @@ def test_check_applies_the_rules_of_the_lock(project: Path) -> None:
     write(project / NAME, lock("torch/silu"))
     result = check()
     assert found(result) == ["torch/silu"] and "1 rule, fastest in training" in result.stderr
-    assert found(check("--no-lock")) == found(check("--ignore", "liger")) == ["adopter/softmax", "torch/silu"]
+    assert (
+        found(check("--no-lock"))
+        == found(check("--ignore", "liger"))
+        == ["adopter/softmax", "torch/silu"]
+    )
     assert found(check("--select", "softmax")) == ["adopter/softmax"]
     (project / NAME).rename(project / "other.toml")
     assert found(check("--lock", "other.toml")) == ["torch/silu"]
@@ -145,11 +169,17 @@ def test_a_rule_that_is_not_the_measured_one(project: Path) -> None:
     rules = changed(project, lambda path: path.write_text(path.read_text() + "\n"))
     result = check("--rules", str(rules))
     assert result.exit_code == 2
-    assert "the rule torch/silu is not the one that was measured; measure again: regraft bench" in result.stderr
+    assert (
+        "the rule torch/silu is not the one that was measured; measure again: regraft bench"
+        in result.stderr
+    )
 
 
 def test_a_rule_that_is_gone(project: Path) -> None:
-    write(project / NAME, replace(lock("torch/silu"), rules=(replace(lock("torch/silu").rules[0], id="torch/gone"),)))
+    write(
+        project / NAME,
+        replace(lock("torch/silu"), rules=(replace(lock("torch/silu").rules[0], id="torch/gone"),)),
+    )
     result = check()
     assert result.exit_code == 2 and "there is no rule torch/gone any more" in result.stderr
 
@@ -158,6 +188,7 @@ def test_other_versions_and_devices_are_noted() -> None:
     one = replace(lock(), regraft="0.0.0")
     assert next(iter(notes(one, "2.13.0", "cpu"))).startswith("measured with Regraft 0.0.0")
     assert list(notes(lock(), "2.14.0", "cuda")) == [
-        "measured with PyTorch 2.13.0, here is 2.14.0", "measured with device cpu, here is cuda",
-    ]  # fmt: skip
+        "measured with PyTorch 2.13.0, here is 2.14.0",
+        "measured with device cpu, here is cuda",
+    ]
     assert not list(notes(lock(), "2.13.0", "cpu")) and not list(notes(lock()))

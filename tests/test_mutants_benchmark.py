@@ -1,4 +1,5 @@
-"""The mutants' pieces: recipes apply to small files, outcomes survive an interrupted run, the tables count them."""
+"""The mutants' pieces: recipes apply to small files, outcomes survive an interrupted run, the
+tables count them."""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ class Model(nn.Module):
         if mask is None:
             raise ValueError("no mask")
         return self.layers(inputs_embeds, attention_mask=mask, position_ids=position_ids)
-'''
+'''  # noqa: E501
 
 
 @pytest.fixture
@@ -118,12 +119,18 @@ def planted(mutants: ModuleType, core: ModuleType, name: str, text: str = MODEL)
         ("default-layer-norm-eps", "self.norm = nn.LayerNorm(config.hidden_size, eps=1e-12)"),
         ("default-argument-dropout", "self.drop = nn.Dropout(0.0)"),
         ("batch-16", "return x + (x.shape[0] > 16)"),
-        ("layer-index-zero", "keys, values = past_key_values.update(hidden_states, hidden_states, 0)"),
+        (
+            "layer-index-zero",
+            "keys, values = past_key_values.update(hidden_states, hidden_states, 0)",
+        ),
         ("cached-keys-detached", "keys = keys.detach()"),
         ("offset-dropped", "position_ids = torch.arange(inputs_embeds.shape[1]) + 0"),
         ("use-cache-ignored", "if past_key_values is None:"),
         ("nan-to-num", "return torch.nan_to_num(hidden_states)"),
-        ("weights-without-gradient", "return torch.matmul(attn_weights, value), attn_weights.detach()"),
+        (
+            "weights-without-gradient",
+            "return torch.matmul(attn_weights, value), attn_weights.detach()",
+        ),
         ("term-dropped", "hidden_states = residual"),
         ("condition-negated", "if not (mask is None):"),
         ("statement-removed", "pass"),
@@ -134,17 +141,24 @@ def planted(mutants: ModuleType, core: ModuleType, name: str, text: str = MODEL)
         ("if-statement", "scale = 1.0"),
         ("shape-to-size", "batch, length, width = hidden_states.size()"),
         ("error-message", 'raise ValueError("no mask (see the documentation)")'),
-        ("matmul-to-einsum", 'attn_weights = torch.einsum("...qd,...kd->...qk", query, key) * scaling'),
+        (
+            "matmul-to-einsum",
+            'attn_weights = torch.einsum("...qd,...kd->...qk", query, key) * scaling',
+        ),
         ("sequential-unrolled", "output = layer(output)"),
         ("view-to-reshape", "x = self.drop(self.fc(x.reshape(x.shape)))"),
     ],
 )
-def test_a_recipe_changes_a_small_file(mutants: ModuleType, core: ModuleType, name: str, line: str) -> None:
+def test_a_recipe_changes_a_small_file(
+    mutants: ModuleType, core: ModuleType, name: str, line: str
+) -> None:
     texts = planted(mutants, core, name)
     assert any(line in map(str.strip, text.splitlines()) for text in texts)
 
 
-def test_all_that_recipes_make_of_a_small_file_compiles(mutants: ModuleType, core: ModuleType) -> None:
+def test_all_that_recipes_make_of_a_small_file_compiles(
+    mutants: ModuleType, core: ModuleType
+) -> None:
     module = core.parse_module("timm/layers/small.py", MODEL.encode())
     for recipe in mutants.RECIPES:
         for site in recipe.find(module):
@@ -153,7 +167,9 @@ def test_all_that_recipes_make_of_a_small_file_compiles(mutants: ModuleType, cor
             compile(mutant.changed, recipe.name, "exec")
 
 
-def test_names_of_recipes_are_unique_and_wrong_ones_say_where_they_differ(mutants: ModuleType) -> None:
+def test_names_of_recipes_are_unique_and_wrong_ones_say_where_they_differ(
+    mutants: ModuleType,
+) -> None:
     names = [recipe.name for recipe in mutants.RECIPES]
     assert len(set(names)) == len(names)
     assert all(recipe.differs or recipe.kind == "right" for recipe in mutants.RECIPES)
@@ -162,7 +178,11 @@ def test_names_of_recipes_are_unique_and_wrong_ones_say_where_they_differ(mutant
 def test_every_witness_shows_a_difference(mutants: ModuleType) -> None:
     pytest.importorskip("torch")
     confirm = importlib.import_module("mutants.confirm")
-    shown = {recipe.name: confirm.witness_differs(recipe) for recipe in mutants.RECIPES if recipe.kind != "right"}
+    shown = {
+        recipe.name: confirm.witness_differs(recipe)
+        for recipe in mutants.RECIPES
+        if recipe.kind != "right"
+    }
     assert [name for name, differs in shown.items() if differs is False] == []
     assert sum(differs is True for differs in shown.values()) > 100
 
@@ -175,7 +195,9 @@ def test_files_are_taken_in_the_order_of_a_hash_one_place_of_each(
         path.parent.mkdir(parents=True)
         path.write_text(MODEL)
     recipe = replace(next(r for r in mutants.RECIPES if r.name == "factor-length"), count=3)
-    planted_mutants = [list(core.mutants_of(recipe, core.Files({"transformers": tmp_path}))) for _ in range(2)]
+    planted_mutants = [
+        list(core.mutants_of(recipe, core.Files({"transformers": tmp_path}))) for _ in range(2)
+    ]
     labels = [[mutant.module.label for mutant in run] for run in planted_mutants]
     assert labels[0] == labels[1]
     assert len(set(labels[0])) == 3
@@ -185,7 +207,9 @@ def test_a_sample_takes_the_kinds_in_turn_and_begins_with_a_smaller_sample(
     mutants: ModuleType, core: ModuleType
 ) -> None:
     module = core.parse_module("timm/layers/small.py", MODEL.encode())
-    planted_mutants = [core.Mutant(r, module, site) for r in mutants.RECIPES for site in list(r.find(module))[:1]]
+    planted_mutants = [
+        core.Mutant(r, module, site) for r in mutants.RECIPES for site in list(r.find(module))[:1]
+    ]
     drawn = mutants.sample(planted_mutants, 18)
     assert {mutant.recipe.kind for mutant in drawn} == {*core.KINDS, "right"}
     assert mutants.sample(planted_mutants, 9) == drawn[:9]
@@ -193,8 +217,20 @@ def test_a_sample_takes_the_kinds_in_turn_and_begins_with_a_smaller_sample(
 
 
 def outcome(store: ModuleType, **changes: object) -> object:
-    values = {"pair": "p", "source": "s", "name": "recipe a.py C.f", "kind": "mask", "file": "a.py", "line": 3}
-    values |= {"definition": "C.f", "description": "x -> y", "differs": "left padding", "outcome": "refuted"}
+    values = {
+        "pair": "p",
+        "source": "s",
+        "name": "recipe a.py C.f",
+        "kind": "mask",
+        "file": "a.py",
+        "line": 3,
+    }
+    values |= {
+        "definition": "C.f",
+        "description": "x -> y",
+        "differs": "left padding",
+        "outcome": "refuted",
+    }
     values |= {"reason": "", "contract": "", "time_limit": 1.0, "seconds": 1.0}
     return store.Outcome(**(values | changes))
 
@@ -212,7 +248,9 @@ def test_outcomes_are_read_back_without_half_lines_and_those_of_other_versions(
     assert {entry.pair for entry in store.Store(path, "s")} == {"p", "q"}
 
 
-def test_outcomes_count_for_their_version_of_the_verifier_unless_any_counts(store: ModuleType, tmp_path: Path) -> None:
+def test_outcomes_count_for_their_version_of_the_verifier_unless_any_counts(
+    store: ModuleType, tmp_path: Path
+) -> None:
     path = tmp_path / "outcomes.jsonl"
     store.Store(path, "s").add(outcome(store))
     store.Store(path, "t").add(outcome(store, source="t", outcome="proved"))
@@ -236,7 +274,13 @@ def test_the_tables_count_by_kind_and_list_false_proofs(store: ModuleType) -> No
         outcome(store, file="b.py", outcome="proved", name="recipe b.py C.f"),
         outcome(store, file="c.py", outcome="proved", name="same c.py C.f"),
         outcome(store, kind="right", outcome="proved", name="rename a.py C.f"),
-        outcome(store, kind="right", outcome="unproven", name="rename b.py C.f", reason="line 3 never ran"),
+        outcome(
+            store,
+            kind="right",
+            outcome="unproven",
+            name="rename b.py C.f",
+            reason="line 3 never ran",
+        ),
     ]
     lines = list(table.report(outcomes, {"same c.py C.f": "the value is never used"}))
     rows = {line.split()[0]: line.split()[1:] for line in lines if line.split()}
@@ -256,14 +300,18 @@ def test_the_tables_count_by_kind_and_list_false_proofs(store: ModuleType) -> No
         (1, '{"verdicts": [{"class": "A", "status": "unproven", "reason": "r"}]}', "unproven"),
         (
             1,
-            '{"verdicts": [{"class": "A", "status": "unproven", "reason": "r"}, '
-            '{"class": "B", "status": "refuted", "reason": "q"}]}',
+            (
+                '{"verdicts": [{"class": "A", "status": "unproven", "reason": "r"}, '
+                '{"class": "B", "status": "refuted", "reason": "q"}]}'
+            ),
             "refuted",
         ),
         (2, "", "error"),
     ],
 )
-def test_an_outcome_follows_the_exit_status(mutants: ModuleType, status: int, output: str, expected: str) -> None:
+def test_an_outcome_follows_the_exit_status(
+    mutants: ModuleType, status: int, output: str, expected: str
+) -> None:
     run = importlib.import_module("mutants.run")
     assert run.judge(status, output, "what went wrong")[0] == expected
 

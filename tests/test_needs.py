@@ -1,4 +1,5 @@
-"""Packages that findings wait for are named, with the command that installs them, and installed on request."""
+"""Packages that findings wait for are named, with the command that installs them, and installed on
+request."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ CODE = "import torch\n\n\ndef gated(gate, up):\n    return torch.nn.functional.s
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Replace the versions that are installed; what a test leaves in the cache would withhold rules in later tests."""
+    """Replace the versions that are installed; what a test leaves in the cache would withhold rules
+    in later tests."""
     known = {"torch": "2.13.0+cpu", "old": "0.9rc1", "odd": "built by hand"}
 
     def version(package: str) -> str:
@@ -38,7 +40,9 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def check(path: Path, *options: str, answer: str = "") -> Result:
     path.write_text(CODE)
     return CliRunner().invoke(
-        main, ["check", "--no-cache", "--select", "liger/gated-activation", *options, str(path)], input=answer
+        main,
+        ["check", "--no-cache", "--select", "liger/gated-activation", *options, str(path)],
+        input=answer,
     )
 
 
@@ -62,7 +66,9 @@ def test_findings_that_wait_are_counted_with_the_command(tmp_path: Path) -> None
     assert data["findings"][0]["needs"] == ["torch>=2.4", "liger-kernel>=0.8"]
 
 
-def test_they_are_installed_only_when_the_user_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_installed_only_when_the_user_agrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran: list[list[str]] = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
@@ -77,17 +83,27 @@ def test_they_are_installed_only_when_the_user_agrees(tmp_path: Path, monkeypatc
 
 
 def test_a_package_whose_name_is_another_one_s_is_not_taken_from_the_index() -> None:
-    assert needs.missing_requirements([Need("apex", "0.1")]) == ("apex @ git+https://github.com/NVIDIA/apex",)
+    assert needs.missing_requirements([Need("apex", "0.1")]) == (
+        "apex @ git+https://github.com/NVIDIA/apex",
+    )
 
 
-def test_a_rule_that_needs_a_newer_torch_is_withheld(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_that_needs_a_newer_torch_is_withheld(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel of an older version may compute something else."""
     source = "import torch\n\n\ndef norm(x):\n    h = x.to(torch.float32)\n"
-    source += "    n = h * torch.rsqrt(torch.mean(h ** 2, -1, keepdim=True) + 1e-6)\n    return n.to(x.dtype)\n"
+    source += (
+        "    n = h * torch.rsqrt(torch.mean(h ** 2, -1, keepdim=True) + 1e-6)\n    return"
+        " n.to(x.dtype)\n"
+    )
     path = tmp_path / "m.py"
     path.write_text(source)
     command = ["check", "--no-cache", "--select", "torch/rms-norm", str(path)]
-    assert "+    return torch.nn.functional.rms_norm" in CliRunner().invoke(main, [*command, "--diff"]).output
+    assert (
+        "+    return torch.nn.functional.rms_norm"
+        in CliRunner().invoke(main, [*command, "--diff"]).output
+    )
     monkeypatch.setattr(needs, "version", lambda package: "2.12.1")
     needs._is_met.cache_clear()
     output = CliRunner().invoke(main, command).output

@@ -1,4 +1,5 @@
-"""Alternatives and steps that may stand in between: what rules of one's own can say, found in real text."""
+"""Alternatives and steps that may stand in between: what rules of one's own can say, found in real
+text."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def rewritten(folder: Path, text: str, lines: str) -> str:
     compiled, problems = compile_rules([rule])
     assert not problems
     body = "".join(f"    {line}\n" for line in lines.splitlines())
-    code = f"import torch\nfrom torch.nn import functional as F\n\n\ndef f(x, w, d, labels):\n{body}"
+    code = (
+        f"import torch\nfrom torch.nn import functional as F\n\n\ndef f(x, w, d, labels):\n{body}"
+    )
     source = parse("m.py", code.encode())
     assert isinstance(source, SourceFile)
     changed, _ = rewrite_file(check_source(source, compiled), compiled)
@@ -70,11 +73,15 @@ def rewritten(folder: Path, text: str, lines: str) -> str:
         ("return F.softmax(x + d, -1)", "return F.softmax(x + d, -1)"),
     ],
 )
-def test_an_alternative_gives_the_kernel_what_it_binds(tmp_path: Path, line: str, call: str) -> None:
+def test_an_alternative_gives_the_kernel_what_it_binds(
+    tmp_path: Path, line: str, call: str
+) -> None:
     assert rewritten(tmp_path, SCALED, line) == call + "\n"
 
 
-@pytest.mark.parametrize("steps", ["", ".view(-1, 9)", ".contiguous().view(-1, 9)", ".reshape(2, -1).reshape(-1, 9)"])
+@pytest.mark.parametrize(
+    "steps", ["", ".view(-1, 9)", ".contiguous().view(-1, 9)", ".reshape(2, -1).reshape(-1, 9)"]
+)
 def test_any_number_of_the_steps_may_stand_in_between(tmp_path: Path, steps: str) -> None:
     lines = f"logits = F.linear(x, w)\nreturn F.cross_entropy(logits{steps}, labels)"
     assert rewritten(tmp_path, LOSS, lines) == "return linear_cross_entropy(x, w, labels)\n"
@@ -85,7 +92,10 @@ def test_any_number_of_the_steps_may_stand_in_between(tmp_path: Path, steps: str
     [
         "logits = F.linear(x, w)\nreturn F.cross_entropy(logits.transpose(0, 1), labels)\n",
         "flat = F.linear(x, w).view(-1, 9)\nreturn F.cross_entropy(flat, labels), flat\n",
-        "logits = F.linear(x, w)\nreturn F.cross_entropy(logits.view(-1, 9), labels), logits.view(-1)\n",
+        (
+            "logits = F.linear(x, w)\nreturn F.cross_entropy(logits.view(-1, 9), labels),"
+            " logits.view(-1)\n"
+        ),
     ],
 )
 def test_other_steps_and_values_that_others_use_stop_the_match(tmp_path: Path, lines: str) -> None:
@@ -95,11 +105,18 @@ def test_other_steps_and_values_that_others_use_stop_the_match(tmp_path: Path, l
 @pytest.mark.parametrize(
     ("old", "new", "message", "line"),
     [
-        ("divisor=$divisor, scale=$scale", "$divisor", "$divisor is not bound by every alternative", 8),
+        (
+            "divisor=$divisor, scale=$scale",
+            "$divisor",
+            "$divisor is not bound by every alternative",
+            8,
+        ),
         ("-> $a", "-> $a, $b", "each node needs one output variable", 6),
     ],
 )
-def test_problems_of_alternatives(tmp_path: Path, old: str, new: str, message: str, line: int) -> None:
+def test_problems_of_alternatives(
+    tmp_path: Path, old: str, new: str, message: str, line: int
+) -> None:
     rule = load(tmp_path, SCALED.replace(old, new))
     if isinstance(rule, Rule):
         _, found = compile_rules([rule])
@@ -113,7 +130,12 @@ def test_problems_of_alternatives(tmp_path: Path, old: str, new: str, message: s
     ("old", "new", "message", "line"),
     [
         ("view|reshape", "view|nothing", "nothing is not a tensor method", 7),
-        ("skip view|reshape|contiguous($logits)", "skip view(2)", "`skip` passes over operations of a value", 7),
+        (
+            "skip view|reshape|contiguous($logits)",
+            "skip view(2)",
+            "`skip` passes over operations of a value",
+            7,
+        ),
     ],
 )
 def test_problems_of_skip(tmp_path: Path, old: str, new: str, message: str, line: int) -> None:
@@ -162,11 +184,19 @@ class M(nn.Module):
 @pytest.mark.parametrize(
     ("act", "found"),
     [
-        ("nn.SiLU()", 1), ('nn.GELU("tanh")', 1), ("ACT2FN[config.act]", 1), ('ACT2FN["silu"]', 1),
-        ("nn.GELU()", 0), ("nn.ReLU()", 0), ("config.make()", 0), ("nn.SiLU() if config.a else nn.ReLU()", 1),
+        ("nn.SiLU()", 1),
+        ('nn.GELU("tanh")', 1),
+        ("ACT2FN[config.act]", 1),
+        ('ACT2FN["silu"]', 1),
+        ("nn.GELU()", 0),
+        ("nn.ReLU()", 0),
+        ("config.make()", 0),
+        ("nn.SiLU() if config.a else nn.ReLU()", 1),
     ],
-)  # fmt: skip
-def test_a_layer_of_several_types_may_be_chosen_by_the_configuration(tmp_path: Path, act: str, found: int) -> None:
+)
+def test_a_layer_of_several_types_may_be_chosen_by_the_configuration(
+    tmp_path: Path, act: str, found: int
+) -> None:
     rule = load(tmp_path, CHOSEN.replace("TARGET", "regraft.ops.gated_activation($x, $w, $act)"))
     assert isinstance(rule, Rule), rule
     source = parse("m.py", MODEL.replace("ACT\n", f"{act}\n").encode())
@@ -191,8 +221,17 @@ forward
 @pytest.mark.parametrize(
     ("lines", "found"),
     [
-        ("return torch.cat((x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]), dim=-1)", True),
-        ("h = x.shape[-1] // 2\nleft = x[..., :h]\nright = x[..., h:]\nreturn torch.cat([right, left], -1)", True),
+        (
+            "return torch.cat((x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]), dim=-1)",
+            True,
+        ),
+        (
+            (
+                "h = x.shape[-1] // 2\nleft = x[..., :h]\nright = x[..., h:]\nreturn"
+                " torch.cat([right, left], -1)"
+            ),
+            True,
+        ),
         ("h = x.shape[-1] // 2\nreturn torch.cat((x[..., :h], x[..., h:]), -1)", False),
         ("h = x.shape[-1] // 2\nreturn torch.cat((x[..., h::1], x[..., :h:1]), -1)", False),
         ("h = x.shape[-1] // 2\nreturn torch.cat((x[:, h:], x[:, :h]), -1)", False),
@@ -240,8 +279,20 @@ def test_outputs_that_share_an_input_further_up(tmp_path: Path) -> None:
             "s = torch.sigmoid(F.relu(d))\nd = s * w\ns = 1\na = torch.sigmoid(x) * w\nreturn a, d",
             "s = F.relu(d)\nd, x_output = gates(s, x, w)\ns = 1\na = x_output\nreturn a, d",
         ),
-        ("s = torch.sigmoid(F.relu(d))\nt = s\ns = 1\na = torch.sigmoid(x) * w\nb = t * w\nreturn a, b", ""),
-        ("if labels:\n    s = torch.sigmoid(d)\n    a = torch.sigmoid(x) * w\nb = s * w\nreturn a, b", ""),
+        (
+            (
+                "s = torch.sigmoid(F.relu(d))\nt = s\ns = 1\na = torch.sigmoid(x) * w\nb = t *"
+                " w\nreturn a, b"
+            ),
+            "",
+        ),
+        (
+            (
+                "if labels:\n    s = torch.sigmoid(d)\n    a = torch.sigmoid(x) * w\nb = s *"
+                " w\nreturn a, b"
+            ),
+            "",
+        ),
     ],
 )
 def test_inner_steps_of_several_outputs(tmp_path: Path, lines: str, after: str) -> None:
@@ -260,17 +311,44 @@ forward
 @pytest.mark.parametrize(
     ("lines", "found"),
     [
-        ("s = x @ w.transpose(2, 3)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)", "w.transpose(2, 3)"),
-        ("s = x @ torch.transpose(w, 2, 3)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)",
-         "torch.transpose(w, 2, 3)"),
+        (
+            "s = x @ w.transpose(2, 3)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)",
+            "w.transpose(2, 3)",
+        ),
+        (
+            (
+                "s = x @ torch.transpose(w, 2, 3)\nif d is not None:\n    s = s + d\nreturn"
+                " F.softmax(s, -1)"
+            ),
+            "torch.transpose(w, 2, 3)",
+        ),
         ("s = x @ F.relu(w)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)", ""),
-        ("s = x @ w.transpose(2, labels.pop())\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)", ""),
-        ("y = x\ny.add_(1)\ns = y @ w.transpose(2, 3)\nif d is not None:\n    s = s + d\nreturn F.softmax(s, -1)",
-         "(y, w.transpose(2, 3)"),
-        ("s = x @ w.transpose(2, 3)\nif d is not None:\n    w.add_(1)\n    s = s + d\nreturn F.softmax(s, -1)", ""),
+        (
+            (
+                "s = x @ w.transpose(2, labels.pop())\nif d is not None:\n    s = s + d\nreturn"
+                " F.softmax(s, -1)"
+            ),
+            "",
+        ),
+        (
+            (
+                "y = x\ny.add_(1)\ns = y @ w.transpose(2, 3)\nif d is not None:\n    s = s +"
+                " d\nreturn F.softmax(s, -1)"
+            ),
+            "(y, w.transpose(2, 3)",
+        ),
+        (
+            (
+                "s = x @ w.transpose(2, 3)\nif d is not None:\n    w.add_(1)\n    s = s + d\nreturn"
+                " F.softmax(s, -1)"
+            ),
+            "",
+        ),
     ],
-)  # fmt: skip
-def test_a_transposed_tensor_is_taken_where_the_kernel_is_called(tmp_path: Path, lines: str, found: str) -> None:
+)
+def test_a_transposed_tensor_is_taken_where_the_kernel_is_called(
+    tmp_path: Path, lines: str, found: str
+) -> None:
     after = rewritten(tmp_path, PRODUCT, lines)
     assert found in after if found else after == lines.replace("    ", "") + "\n"
     assert ("weights(" in after) == bool(found)
@@ -287,7 +365,13 @@ where
 
 @pytest.mark.parametrize(
     ("scale", "found"),
-    [("self.w", True), ("self.w.float()", True), ("(1.0 + self.w)", True), ("g", False), ("x", False)],
+    [
+        ("self.w", True),
+        ("self.w.float()", True),
+        ("(1.0 + self.w)", True),
+        ("g", False),
+        ("x", False),
+    ],
 )
 def test_what_is_stored(tmp_path: Path, scale: str, found: bool) -> None:
     rule = load(tmp_path, STORED)
@@ -310,5 +394,9 @@ forward
 
 def test_a_loss_is_a_layer_of_two_inputs(tmp_path: Path) -> None:
     lines = "loss = torch.nn.CrossEntropyLoss(ignore_index=0)\nreturn loss(x, labels)"
-    assert rewritten(tmp_path, LOSS_LAYER, lines).endswith("return cross_entropy(x, labels, layer=loss)\n")
-    assert "cross_entropy(" not in rewritten(tmp_path / "other", LOSS_LAYER, lines.replace("(x, labels)", "(x)"))
+    assert rewritten(tmp_path, LOSS_LAYER, lines).endswith(
+        "return cross_entropy(x, labels, layer=loss)\n"
+    )
+    assert "cross_entropy(" not in rewritten(
+        tmp_path / "other", LOSS_LAYER, lines.replace("(x, labels)", "(x)")
+    )

@@ -1,4 +1,5 @@
-"""The proof benchmark's pieces: results survive an interrupted run, and the table counts patches by rule."""
+"""The proof benchmark's pieces: results survive an interrupted run, and the table counts patches by
+rule."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ def test_results_are_read_back_without_half_lines_and_those_of_other_versions(
     patch = results.Patch("adopter/softmax", "Block", 3, "proved", "", True, True)
     result = results.Result("a.py", (patch,), "", 1.5)
     results.Store(path).add("key", result)
-    older = '{"key": "older", "result": {"file": "a.py", "patches": [{"rule": "x"}], "error": "", "seconds": 1}}'
+    older = (
+        '{"key": "older", "result": {"file": "a.py", "patches": [{"rule": "x"}], "error": "",'
+        ' "seconds": 1}}'
+    )
     path.write_text(f'{path.read_text()}{older}\n{{"key": "other", "resu')
     store = results.Store(path)
     assert (store.get("key"), store.get("older"), store.get("other")) == (result, None, None)
@@ -38,7 +42,11 @@ def test_the_key_depends_on_both_texts(results: ModuleType) -> None:
 
 
 def test_the_table_counts_by_rule_and_verdict(results: ModuleType) -> None:
-    made = [("x", "proved", True, True), ("x", "unproven", True, False), ("y", "refuted", False, False)]
+    made = [
+        ("x", "proved", True, True),
+        ("x", "unproven", True, False),
+        ("y", "refuted", False, False),
+    ]
     patches = tuple(results.Patch(rule, "C", 1, status, "", *seen) for rule, status, *seen in made)
     table = results.rows([results.Result("a.py", patches, "", 0.0)], ["x", "y"])
     assert table[1:] == [

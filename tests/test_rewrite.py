@@ -42,12 +42,16 @@ def rules() -> tuple[CompiledRule, ...]:
 
 def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[str, ...]]:
     """The forward after all rewrites, and the reasons of what was withheld."""
-    source = source_of(HEAD + "".join(f"        {line}\n" if line else "\n" for line in body.split("\n")))
+    source = source_of(
+        HEAD + "".join(f"        {line}\n" if line else "\n" for line in body.split("\n"))
+    )
     report = check_source(source, rules)
     changed, _ = rewrite_file(report, rules)
     again = parse("model.py", changed)
     assert isinstance(again, SourceFile)
-    assert all(one.patch is None for one in check_source(again, rules).findings), "a second run changes something"
+    assert all(one.patch is None for one in check_source(again, rules).findings), (
+        "a second run changes something"
+    )
     tail = changed.decode().split("    def forward(self, x, r):\n", 1)[1]
     lines = [line.removeprefix("        ") for line in tail.splitlines()]
     return "\n".join(lines), tuple(one.reason for one in report.findings if one.patch is None)
@@ -74,61 +78,93 @@ def rewritten(rules: tuple[CompiledRule, ...], body: str) -> tuple[str, tuple[st
         # comments stay
         (
             "h = self.drop(x)  # why\n# more\ny = self.norm(h + r)  # end\nreturn y",
-            "# why\n# more\ny = dropout_add_layer_norm(x, r, self.norm, self.drop)  # end\nreturn y",
+            (
+                "# why\n# more\ny = dropout_add_layer_norm(x, r, self.norm, self.drop)  #"
+                " end\nreturn y"
+            ),
         ),
         # a condition at run time: the original is the other branch
         (
             "h = self.fc(x)\nh = self.act(h)\nreturn h",
-            "if is_gelu(self.act):\n    h = linear_gelu(x, self.fc)\nelse:\n"
-            "    h = self.fc(x)\n    h = self.act(h)\nreturn h",
+            (
+                "if is_gelu(self.act):\n    h = linear_gelu(x, self.fc)\nelse:\n"
+                "    h = self.fc(x)\n    h = self.act(h)\nreturn h"
+            ),
         ),
         # a branch that follows: the other one gets what has moved
         (
             "h = self.drop(x)\nh = h + r  # why\n\nif r.any():\n    h = self.norm(h)\nreturn h",
-            "# why\n\nif r.any():\n    h = dropout_add_layer_norm(x, r, self.norm, self.drop)\n"
-            "else:\n    h = self.drop(x)\n    h = h + r\nreturn h",
+            (
+                "# why\n\nif r.any():\n    h = dropout_add_layer_norm(x, r, self.norm, self.drop)\n"
+                "else:\n    h = self.drop(x)\n    h = h + r\nreturn h"
+            ),
         ),
         (
-            "h = self.fc(\n    x\n)\nif r is None:\n    # nothing\n    r = h\nelse:\n    return self.bn(h)\nreturn r",
-            "if r is None:\n    # nothing\n    h = self.fc(\n        x\n    )\n    r = h\nelse:\n"
-            "    return linear_batch_norm(x, self.fc, self.bn)\nreturn r",
+            (
+                "h = self.fc(\n    x\n)\nif r is None:\n    # nothing\n    r = h\nelse:\n    return"
+                " self.bn(h)\nreturn r"
+            ),
+            (
+                "if r is None:\n    # nothing\n    h = self.fc(\n        x\n    )\n    r ="
+                " h\nelse:\n    return linear_batch_norm(x, self.fc, self.bn)\nreturn r"
+            ),
         ),
         (
             "h = self.fc(x)\nif r is None:\n    return self.bn(h)\nreturn h",
-            "if r is None:\n    return linear_batch_norm(x, self.fc, self.bn)\nelse:\n    h = self.fc(x)\nreturn h",
+            (
+                "if r is None:\n    return linear_batch_norm(x, self.fc, self.bn)\nelse:\n    h ="
+                " self.fc(x)\nreturn h"
+            ),
         ),
         # with a return there is no need for `else`
         (
             "return self.act(self.fc(x))",
-            "if is_gelu(self.act):\n    return linear_gelu(x, self.fc)\nreturn self.act(self.fc(x))",
+            (
+                "if is_gelu(self.act):\n    return linear_gelu(x, self.fc)\nreturn"
+                " self.act(self.fc(x))"
+            ),
         ),
         # parentheses that the kernel call does not need go, those of calls stay
         (
-            "y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)).to(r.dtype)\n"
-            "return str(torch.softmax(y, -1)), (torch.softmax(r, -1))",
-            "y = F.rms_norm(x, x.shape[-1:], eps=1e-6).to(r.dtype)\nreturn str(softmax(y)), softmax(r)",
+            (
+                "y = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)).to(r.dtype)\n"
+                "return str(torch.softmax(y, -1)), (torch.softmax(r, -1))"
+            ),
+            (
+                "y = F.rms_norm(x, x.shape[-1:], eps=1e-6).to(r.dtype)\nreturn str(softmax(y)),"
+                " softmax(r)"
+            ),
         ),
         # two rules on the same lines
         (
             "x = self.drop(F.gelu(self.fc(x)))\nreturn self.norm(x + r).softmax(-1)",
-            "x = linear_gelu(x, self.fc)\nreturn softmax(dropout_add_layer_norm(x, r, self.norm, self.drop))",
+            (
+                "x = linear_gelu(x, self.fc)\nreturn softmax(dropout_add_layer_norm(x, r,"
+                " self.norm, self.drop))"
+            ),
         ),
         # dead support goes, live support stays
         (
-            "d = x.dtype\nx = x.to(torch.float32)\n"
-            "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d)",
+            (
+                "d = x.dtype\nx = x.to(torch.float32)\n"
+                "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d)"
+            ),
             "return F.rms_norm(x, x.shape[-1:], eps=1e-6)",
         ),
         (
-            "d = x.dtype\nx = x.to(torch.float32)\n"
-            "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d), d",
+            (
+                "d = x.dtype\nx = x.to(torch.float32)\n"
+                "x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)\nreturn x.to(d), d"
+            ),
             "d = x.dtype\nreturn F.rms_norm(x, x.shape[-1:], eps=1e-6), d",
         ),
         # it depends on the branch: where the other one was not taken
         (
             "h = self.drop(x)\nif r is None:\n    h = h + 1\nreturn self.norm(h + r)",
-            "if r is not None:\n    return dropout_add_layer_norm(x, r, self.norm, self.drop)\n"
-            "h = self.drop(x)\nif r is None:\n    h = h + 1\nreturn self.norm(h + r)",
+            (
+                "if r is not None:\n    return dropout_add_layer_norm(x, r, self.norm, self.drop)\n"
+                "h = self.drop(x)\nif r is None:\n    h = h + 1\nreturn self.norm(h + r)"
+            ),
         ),
         (
             "if r is None:\n    return x\n\nelse:\n    x = torch.softmax(x, dim=-1)\nreturn x",
@@ -146,24 +182,45 @@ def test_rewrites(rules: tuple[CompiledRule, ...], before: str, after: str) -> N
     ("body", "reason"),
     [
         ("return self.mlp(x)", "inside one nn.Sequential call"),
-        ("h = self.drop(x)\nself.cache(r)\nreturn self.norm(h + r)", "stands between the nodes and may have effects"),
+        (
+            "h = self.drop(x)\nself.cache(r)\nreturn self.norm(h + r)",
+            "stands between the nodes and may have effects",
+        ),
         ("h = self.drop(x)\nr[0] = 1\nreturn self.norm(h + r)", "may have effects"),
-        ("h = self.drop(x)\nif r.any():\n    h = self.norm(h + r)\n    return h\nreturn r", "in different branches"),
+        (
+            "h = self.drop(x)\nif r.any():\n    h = self.norm(h + r)\n    return h\nreturn r",
+            "in different branches",
+        ),
         # what would move into the other branch cannot, or not all of it
-        ("h = self.fc(x)\nz = 1\nif r.any():\n    h = F.gelu(h)\nreturn h, z", "in different branches"),
-        ("h = self.fc(x)\nif (z := r.any()):\n    h = F.gelu(h)\nreturn h, z", "in different branches"),
+        (
+            "h = self.fc(x)\nz = 1\nif r.any():\n    h = F.gelu(h)\nreturn h, z",
+            "in different branches",
+        ),
+        (
+            "h = self.fc(x)\nif (z := r.any()):\n    h = F.gelu(h)\nreturn h, z",
+            "in different branches",
+        ),
         ("h = self.fc(x)\nif self.cache(r):\n    h = F.gelu(h)\nreturn h", "may have effects"),
         (
-            "h = self.fc(x)\nif r.any():\n    return self.bn(h)\nelif x.any():\n    return r\nreturn h",
+            (
+                "h = self.fc(x)\nif r.any():\n    return self.bn(h)\nelif x.any():\n    return"
+                " r\nreturn h"
+            ),
             "lines of its own",
         ),
         ("h = self.fc(x)\nif r.any(): h = F.gelu(h)\nreturn h", "lines of its own"),
-        ("h = self.fc(x + r)\nif r.any():\n    return self.bn(h)\nreturn h", "more than the rule covers"),
+        (
+            "h = self.fc(x + r)\nif r.any():\n    return self.bn(h)\nreturn h",
+            "more than the rule covers",
+        ),
         ("h = self.fc(x)\nif r is None:\n    h = self.act(h)\nreturn h", "in different branches"),
         ("return F.softmax(\n    x,  # scores\n    dim=-1,\n)", "a comment stands inside"),
         ("return f'{F.softmax(x, dim=-1)}'", "inside an f-string"),
         ("h = self.drop(x); h = h + r\nreturn self.norm(h)", "share a line"),
-        ("F = x\nreturn F * torch.rsqrt(F.pow(2).mean(-1, keepdim=True) + 1e-6)", "F is a local variable here"),
+        (
+            "F = x\nreturn F * torch.rsqrt(F.pow(2).mean(-1, keepdim=True) + 1e-6)",
+            "F is a local variable here",
+        ),
         ("return self.norm(self.drop(h := x) + r)", "the statement holds a NamedExpr"),
         ("while self.act(self.fc(x)).any():\n    x = x + 1\nreturn x", "in the head of a while"),
     ],
@@ -180,16 +237,22 @@ def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, re
     "body",
     [
         "h = self.drop(x) + r\nreturn self.norm(h) + h",  # the sum is used again
-        "h = self.drop(x)\nfor _ in range(3):\n    r = self.norm(h + r)\nreturn r",  # dropped once, used three times
-        "h = x\nif r is None:\n    h = self.fc(x)\n    y = F.gelu(h)\nreturn h",  # leaves through the join
+        # dropped once, used three times
+        "h = self.drop(x)\nfor _ in range(3):\n    r = self.norm(h + r)\nreturn r",
+        # leaves through the join
+        "h = x\nif r is None:\n    h = self.fc(x)\n    y = F.gelu(h)\nreturn h",
         "h = self.drop(x)\nh += r\nreturn self.norm(h)",  # in place: others may see it
-        "h = self.fc(x)\nif r.any():\n    y = F.gelu(h)\nelse:\n    y = h\nreturn y",  # another name for h
+        # another name for h
+        "h = self.fc(x)\nif r.any():\n    y = F.gelu(h)\nelse:\n    y = h\nreturn y",
         "return self.norm(self.drop(x) - r)",
         # made before the branch, needed after it or for its test
         "h = self.fc(x)\nif r.any():\n    y = F.gelu(h)\nreturn h",
         "h = self.fc(x)\nif h.any():\n    h = F.gelu(h)\nreturn h",
         # the test may have another result the second time
-        "if self.on:\n    h = self.fc(x)\n    y = F.gelu(h)\n    self.cache(y)\n    if not self.on:\n        y = h\nreturn y",  # noqa: E501
+        (
+            "if self.on:\n    h = self.fc(x)\n    y = F.gelu(h)\n    self.cache(y)\n    if not"
+            " self.on:\n        y = h\nreturn y"
+        ),
         "return self.norm(torch.add(self.drop(x), r, alpha=2))",
         "return self.norm(F.dropout(x, 0.1, self.training, inplace=True) + r)",
         "return torch.softmax(x, 1)",
@@ -199,8 +262,14 @@ def test_withheld_with_the_reason(rules: tuple[CompiledRule, ...], body: str, re
         "global h\nh = self.drop(x)\nreturn self.norm(h + r)",  # others read h
         "h, z = self.drop(x), 1\nreturn self.norm(h + r)",  # the tuple sees the inner value
         # values that are read on the way out, or at a time of their own
-        "h = r\nfor i in range(3):\n    if i == 1:\n        h = self.fc(x)\n        y = F.gelu(h)\n        break\nreturn h",  # noqa: E501
-        "h = r\nfor i in range(3):\n    if i == 1:\n        h = self.fc(x)\n        y = F.gelu(h)\n        continue\nreturn h",  # noqa: E501
+        (
+            "h = r\nfor i in range(3):\n    if i == 1:\n        h = self.fc(x)\n        y ="
+            " F.gelu(h)\n        break\nreturn h"
+        ),
+        (
+            "h = r\nfor i in range(3):\n    if i == 1:\n        h = self.fc(x)\n        y ="
+            " F.gelu(h)\n        continue\nreturn h"
+        ),
         "try:\n    h = self.fc(x)\n    y = F.gelu(h)\nexcept ValueError:\n    y = h\nreturn y",
         "with suppress():\n    h = self.fc(x)\n    y = F.gelu(h)\nreturn h",
         "f = lambda: h\nh = self.fc(x)\ny = F.gelu(h)\nreturn f()",
@@ -233,11 +302,19 @@ def test_a_subclass_with_another_layer_protects_the_method(rules: tuple[Compiled
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
-        ("import torch\n\n@torch.jit.script\ndef f(x):\n    return torch.softmax(x, -1)\n", "TorchScript"),
-        ("if flag:\n    import torch\n\ndef f(x):\n    return torch.softmax(x, -1)\n", "under a condition"),
+        (
+            "import torch\n\n@torch.jit.script\ndef f(x):\n    return torch.softmax(x, -1)\n",
+            "TorchScript",
+        ),
+        (
+            "if flag:\n    import torch\n\ndef f(x):\n    return torch.softmax(x, -1)\n",
+            "under a condition",
+        ),
     ],
 )
-def test_withheld_for_the_whole_function(rules: tuple[CompiledRule, ...], code: str, reason: str) -> None:
+def test_withheld_for_the_whole_function(
+    rules: tuple[CompiledRule, ...], code: str, reason: str
+) -> None:
     report = check_source(source_of(code), rules)
     assert [one.patch for one in report.findings] == [None]
     assert reason in report.findings[0].reason
@@ -251,10 +328,15 @@ def test_withheld_for_the_whole_function(rules: tuple[CompiledRule, ...], code: 
         "self._modules['soft'] = nn.Identity()",
     ],
 )
-def test_layers_that_change_by_other_means_are_given_whole(rules: tuple[CompiledRule, ...], change: str) -> None:
+def test_layers_that_change_by_other_means_are_given_whole(
+    rules: tuple[CompiledRule, ...], change: str
+) -> None:
     """The kernel looks at the layer when the model runs, and calls what is not a plain softmax."""
     code = (
-        HEAD.replace("        self.mlp =", f"        self.soft = nn.Softmax(-1)\n        {change}\n        self.mlp =")
+        HEAD.replace(
+            "        self.mlp =",
+            f"        self.soft = nn.Softmax(-1)\n        {change}\n        self.mlp =",
+        )
         + "        return self.soft(x)\n"
     )
     (finding,) = check_source(source_of(code), rules).findings
@@ -272,11 +354,21 @@ def test_attributes_are_read_again_after_a_call(rules: tuple[CompiledRule, ...])
     [
         "from torch.nn.functional import *\ndef softmax(x, dim): return x\n",
         "import torch.nn.functional as F\nF, _ = Mine, 0\nsoftmax = F.softmax\n",
-        "from torch.nn.functional import softmax\ndef f():\n    global softmax\n    softmax = None\n",
+        (
+            "from torch.nn.functional import softmax\ndef f():\n    global softmax\n    softmax ="
+            " None\n"
+        ),
     ],
 )
-def test_names_that_the_module_rebinds_are_not_trusted(rules: tuple[CompiledRule, ...], module: str) -> None:
-    assert check_source(source_of(module + "def g(x):\n    return softmax(x, dim=-1)\n"), rules).findings == ()
+def test_names_that_the_module_rebinds_are_not_trusted(
+    rules: tuple[CompiledRule, ...], module: str
+) -> None:
+    assert (
+        check_source(
+            source_of(module + "def g(x):\n    return softmax(x, dim=-1)\n"), rules
+        ).findings
+        == ()
+    )
 
 
 def test_files_without_torch_are_left_alone(rules: tuple[CompiledRule, ...]) -> None:
@@ -295,15 +387,23 @@ def test_files_without_torch_are_left_alone(rules: tuple[CompiledRule, ...]) -> 
             '"""Doc."""\nfrom __future__ import annotations\nimport torch\n',
             "annotations\nimport torch\nfrom regraft.ops import softmax\n",
         ),
-        ("import torch\nfrom regraft.ops import is_gelu\n", "from regraft.ops import is_gelu, softmax\n"),
+        (
+            "import torch\nfrom regraft.ops import is_gelu\n",
+            "from regraft.ops import is_gelu, softmax\n",
+        ),
         ("import torch\nsoftmax = 3\n", "from regraft.ops import softmax as regraft_softmax\n"),
         ("import torch\r\n", "import torch\r\nfrom regraft.ops import softmax\r\n"),
     ],
 )
-def test_imports_are_added_once_in_place(rules: tuple[CompiledRule, ...], imports: str, expected: str) -> None:
+def test_imports_are_added_once_in_place(
+    rules: tuple[CompiledRule, ...], imports: str, expected: str
+) -> None:
     newline = "\r\n" if "\r\n" in imports else "\n"
-    code = imports + "def f(x):\n    return torch.softmax(x, -1)\n\ndef g(x):\n    return x.softmax(-1)\n".replace(
-        "\n", newline
+    code = (
+        imports
+        + "def f(x):\n    return torch.softmax(x, -1)\n\ndef g(x):\n    return x.softmax(-1)\n".replace(  # noqa: E501
+            "\n", newline
+        )
     )
     source = parse("m.py", code.encode())
     assert isinstance(source, SourceFile)
@@ -315,7 +415,10 @@ def test_imports_are_added_once_in_place(rules: tuple[CompiledRule, ...], import
 
 
 def test_tabs_bom_crlf_and_missing_final_newline_survive(rules: tuple[CompiledRule, ...]) -> None:
-    code = "\ufeffimport torch\r\nif True:\r\n\tdef f(x):\r\n\t\ts = 'ü'; y = x\r\n\t\treturn torch.softmax(y, -1)"
+    code = (
+        "\ufeffimport torch\r\nif True:\r\n\tdef f(x):\r\n\t\ts = 'ü'; y = x\r\n\t\treturn"
+        " torch.softmax(y, -1)"
+    )
     source = parse("m.py", code.encode())
     assert isinstance(source, SourceFile)
     changed = rewrite_file(check_source(source, rules), rules)[0].decode()

@@ -36,7 +36,9 @@ def test_a_new_rule_loads_and_its_page_holds(folder: Path) -> None:
     page = new_page(folder)
     result = regraft("test", "mine", "--rules", "rules")
     assert (result.exit_code, result.output) == (0, "1 rule, 3 examples\n")
-    assert load_rules(["mine/fast-silu"], (), (folder / "rules",))[0][0].path == page.with_suffix(".rule")
+    assert load_rules(["mine/fast-silu"], (), (folder / "rules",))[0][0].path == page.with_suffix(
+        ".rule"
+    )
 
 
 def test_nothing_is_overwritten(folder: Path) -> None:
@@ -47,7 +49,9 @@ def test_nothing_is_overwritten(folder: Path) -> None:
     assert "exists already" in result.output
 
 
-@pytest.mark.parametrize("name", ["silu", "Mine/silu", "mine/", "mine/a/b", "../mine/silu", "mine/-a"])
+@pytest.mark.parametrize(
+    "name", ["silu", "Mine/silu", "mine/", "mine/a/b", "../mine/silu", "mine/-a"]
+)
 def test_a_name_is_a_pack_and_a_rule(name: str, folder: Path) -> None:
     result = regraft("new", "rule", name)
     assert result.exit_code == 2 and "PACK/NAME" in result.output
@@ -57,9 +61,21 @@ def test_a_name_is_a_pack_and_a_rule(name: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("return torch.nn.functional.silu(x)", "return silu_of(x)", "+    return torch.nn.functional.silu(x)"),
-        ("    return y * torch.sigmoid(x)", "    return x * torch.sigmoid(x)", "should stay as it is"),
-        ('reason="is also used"', 'reason="the moon"', "the result of torch.sigmoid is also used at line 6"),
+        (
+            "return torch.nn.functional.silu(x)",
+            "return silu_of(x)",
+            "+    return torch.nn.functional.silu(x)",
+        ),
+        (
+            "    return y * torch.sigmoid(x)",
+            "    return x * torch.sigmoid(x)",
+            "should stay as it is",
+        ),
+        (
+            'reason="is also used"',
+            'reason="the moon"',
+            "the result of torch.sigmoid is also used at line 6",
+        ),
         ("def gate(x", "def gate(x]", "the example is not Python"),
     ],
 )

@@ -15,12 +15,22 @@ from regraft.source import text
 from regraft.source.text import SourceFile, parse
 
 RULES, PROBLEMS = load_rules(["*/*"])
-REWRITES = [(rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "rewrite"]
-UNCHANGED = [(rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "unchanged"]
+REWRITES = [
+    (rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "rewrite"
+]
+UNCHANGED = [
+    (rule, one) for rule in RULES for one in page_examples(rule.page) if one.kind == "unchanged"
+]
 
 
 def label(value: object) -> str:
-    return value.id if isinstance(value, Rule) else f"line {value.line}" if isinstance(value, Example) else str(value)
+    return (
+        value.id
+        if isinstance(value, Rule)
+        else f"line {value.line}"
+        if isinstance(value, Example)
+        else str(value)
+    )
 
 
 def run(rule: Rule, code: str) -> tuple[FileReport, str]:
@@ -35,9 +45,12 @@ def run(rule: Rule, code: str) -> tuple[FileReport, str]:
 def test_all_rules_load() -> None:
     assert PROBLEMS == ()
     assert {rule.id for rule in RULES} >= {
-        "adopter/softmax", "adopter/dropout-layernorm", "adopter/biased-gelu", "torch/rms-norm",
+        "adopter/softmax",
+        "adopter/dropout-layernorm",
+        "adopter/biased-gelu",
+        "torch/rms-norm",
         "xformers/scaled-attention",
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("rule", RULES, ids=label)
@@ -54,7 +67,9 @@ def test_before_becomes_after(rule: Rule, example: Example, tmp_path: Path) -> N
     assert unchanged == changed, "a second run changes something"
     path = tmp_path / "model.py"
     path.write_text(example.before)
-    (tmp_path / "p.diff").write_text(text.diff("model.py", example.before.encode(), changed.encode()))
+    (tmp_path / "p.diff").write_text(
+        text.diff("model.py", example.before.encode(), changed.encode())
+    )
     subprocess.run(["git", "apply", "p.diff"], cwd=tmp_path, check=True)
     assert path.read_text() == changed
     assert report.findings

@@ -1,4 +1,5 @@
-"""Every rule is a runnable specification: its source and its target do the same on random inputs."""
+"""Every rule is a runnable specification: its source and its target do the same on random
+inputs."""
 
 from __future__ import annotations
 
@@ -30,13 +31,16 @@ def own_chances() -> None:
 
 
 def rows(shape: tuple[int, ...]) -> torch.Tensor:
-    """Class numbers for as many rows as logits of a shape may have, with or without the last position."""
+    """Class numbers for as many rows as logits of a shape may have, with or without the last
+    position."""
     number = CHANCE.choice((2 * shape[-2], 2 * (shape[-2] - 1)))
     return torch.randint(0, 3, (number,))
 
 
 LOGITS: Drawn = {
-    "x": lambda shape: torch.randn(CHANCE.choice(((2, shape[-2]), (2 * shape[-2],))) + shape[-1:], requires_grad=True),
+    "x": lambda shape: torch.randn(
+        CHANCE.choice(((2, shape[-2]), (2 * shape[-2],))) + shape[-1:], requires_grad=True
+    ),
     "target": rows,
     "classes": lambda _: CHANCE.choice((4, 6, 7)),
 }
@@ -62,24 +66,35 @@ ANGLES: Drawn = {
 
 
 def like(*sizes: int) -> Callable[[tuple[int, ...]], torch.Tensor]:
-    """Random values for a number of dimensions; -1 and -2 are the sizes of a shape counted from its end."""
-    return lambda shape: torch.randn([shape[one] if one < 0 else one for one in sizes], requires_grad=True)
+    """Random values for a number of dimensions; -1 and -2 are the sizes of a shape counted from its
+    end."""
+    return lambda shape: torch.randn(
+        [shape[one] if one < 0 else one for one in sizes], requires_grad=True
+    )
 
 
 SCORES: Drawn = {
     "equation": lambda _: CHANCE.choice(("bqhd,bkhd->bhqk", "qhbd,hkbd->bhqk")),
-    "first": like(3, 3, 2, -1), "second": like(3, 3, 2, -1),
-    "added": like(2, -2, 1), "left": like(2, -2, -1), "right": like(2, -1, -2),
-}  # fmt: skip
+    "first": like(3, 3, 2, -1),
+    "second": like(3, 3, 2, -1),
+    "added": like(2, -2, 1),
+    "left": like(2, -2, -1),
+    "right": like(2, -1, -2),
+}
 DRAWN: dict[str, Drawn] = {
-    "torch/linear-cross-entropy": LOGITS, "torch/attention": SCORES, "hub/rotary": TURNED, "te/rotary": ANGLES,
-}  # fmt: skip
+    "torch/linear-cross-entropy": LOGITS,
+    "torch/attention": SCORES,
+    "hub/rotary": TURNED,
+    "te/rotary": ANGLES,
+}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_source_and_target_do_the_same(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
-    assert check_rule(runnable(rule, rule.syntax), drawn=DRAWN.get(rule.id)) >= len(rule.syntax.forward)
+    assert check_rule(runnable(rule, rule.syntax), drawn=DRAWN.get(rule.id)) >= len(
+        rule.syntax.forward
+    )
 
 
 def runnable(rule: Rule, syntax: RuleSyntax) -> RuleSyntax:
@@ -96,37 +111,69 @@ def mutated(rule: Rule, old: str, new: str) -> RuleSyntax:
 
 WRONG = {
     "scale lost": ("adopter/bert-attention", ", divisor=$divisor", ""),
-    "query and key swapped": ("adopter/t5-attention", "($query, $key, $value", "($key, $query, $value"),
+    "query and key swapped": (
+        "adopter/t5-attention",
+        "($query, $key, $value",
+        "($key, $query, $value",
+    ),
     "mask lost": ("adopter/t5-attention", "mask=$mask, ", ""),
     "rate and residual": (
         "adopter/dropout-layernorm",
         "($x, $residual, $norm, $drop)",
         "($residual, $x, $norm, $drop)",
     ),
-    "residual lost": ("adopter/dropout-layernorm", "($x, $residual, $norm, $drop)", "($x, $x, $norm, $drop)"),
+    "residual lost": (
+        "adopter/dropout-layernorm",
+        "($x, $residual, $norm, $drop)",
+        "($x, $x, $norm, $drop)",
+    ),
     "another eps": ("torch/rms-norm", "eps=$eps) -> $y\n# stat", "eps=0.01) -> $y\n# stat"),
-    "cast lost": ("torch/rms-norm", "rms_norm($x.to(torch.promote_types($x.dtype, torch.float32))", "rms_norm($x"),
+    "cast lost": (
+        "torch/rms-norm",
+        "rms_norm($x.to(torch.promote_types($x.dtype, torch.float32))",
+        "rms_norm($x",
+    ),
     "gelu by tanh": (
         "adopter/biased-gelu",
         "approximate=$approximate) -> $y\nwhere",
         'approximate="tanh") -> $y\nwhere',
     ),
-    "projections swapped": ("adopter/fused-qkv", "($x, $query, $key, $value)", "($x, $query, $value, $key)"),
+    "projections swapped": (
+        "adopter/fused-qkv",
+        "($x, $query, $key, $value)",
+        "($x, $query, $value, $key)",
+    ),
     "biased variance lost": ("torch/layer-norm", "unbiased=False", "unbiased=True"),
-    "eps of the norm lost": ("torch/layer-norm", "eps=$eps) -> $y\nwhere", "eps=0.01) -> $y\nwhere"),
-    "the mean of rows": ("torch/channels-first-layer-norm", "torch.mean($x, 1, ", "torch.mean($x, -1, "),
+    "eps of the norm lost": (
+        "torch/layer-norm",
+        "eps=$eps) -> $y\nwhere",
+        "eps=0.01) -> $y\nwhere",
+    ),
+    "the mean of rows": (
+        "torch/channels-first-layer-norm",
+        "torch.mean($x, 1, ",
+        "torch.mean($x, -1, ",
+    ),
     "eps of the channels' norm lost": (
         "torch/channels-first-layer-norm",
         "eps=$eps) -> $y\nwhere",
         "eps=0.01) -> $y\nwhere",
     ),
-    "gelu of another kind": ("torch/gelu", 'approximate="tanh") -> $y', "approximate='none') -> $y"),
+    "gelu of another kind": (
+        "torch/gelu",
+        'approximate="tanh") -> $y',
+        "approximate='none') -> $y",
+    ),
     "another constant": ("torch/gelu", "0.7978845608028654 * (", "0.8 * ("),
     "a factor in the sigmoid": ("torch/silu", "torch.sigmoid($x)", "torch.sigmoid(1.702 * $x)"),
     "the dimension before": ("torch/exp-softmax", "softmax($x, dim=-1)", "softmax($x, dim=-2)"),
     "softmax for its logarithm": ("torch/log-softmax", "log_softmax(", "softmax("),
     "offset lost": ("liger/rms-norm", "offset=1.0, ", ""),
-    "factors swapped": ("liger/gated-activation", "($gate, $activation), $up)", "($up, $activation), $gate)"),
+    "factors swapped": (
+        "liger/gated-activation",
+        "($gate, $activation), $up)",
+        "($up, $activation), $gate)",
+    ),
     "sine for cosine": ("liger/rotary", "rotary($x, $cos, $sin)", "rotary($x, $sin, $cos)"),
     "shift lost": ("torch/linear-cross-entropy", "shift=True, ", ""),
     "ignored class lost": (
@@ -141,11 +188,27 @@ WRONG = {
         "$n.to($hidden_states.dtype) -> $r\n  $r * self.weight -> $y",
         "$n * self.weight -> $y",
     ),
-    "angles for their cosines": ("te/rotary", "torch.cos($angles).to($x.dtype)", "$angles.to($x.dtype)"),
+    "angles for their cosines": (
+        "te/rotary",
+        "torch.cos($angles).to($x.dtype)",
+        "$angles.to($x.dtype)",
+    ),
     "another activation": ("apex/gelu-mlp", "activation=$activation, ", ""),
-    "dropout without its residual": ("flash-attn/add-layer-norm", "($x, $residual, $norm)", "($x, $x, $norm)"),
-    "the sum for its norm": ("flash-attn/add-layer-norm", "-> $sum, $y\nwhere", "-> $y, $sum\nwhere"),
-    "a rolled rotary with the sine for the cosine": ("torch/rotary", "($x, $cos, $sin)", "($x, $sin, $cos)"),
+    "dropout without its residual": (
+        "flash-attn/add-layer-norm",
+        "($x, $residual, $norm)",
+        "($x, $x, $norm)",
+    ),
+    "the sum for its norm": (
+        "flash-attn/add-layer-norm",
+        "-> $sum, $y\nwhere",
+        "-> $y, $sum\nwhere",
+    ),
+    "a rolled rotary with the sine for the cosine": (
+        "torch/rotary",
+        "($x, $cos, $sin)",
+        "($x, $sin, $cos)",
+    ),
     "dtype lost": ("adopter/softmax", "softmax($x, dtype=$dtype)", "softmax($x)"),
 }
 

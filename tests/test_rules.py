@@ -56,13 +56,17 @@ def write(
 ) -> Path:
     path = folder / pack / f"{name}.rule"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text.replace("NAME", name).replace("TARGET", target).replace("WHERE", where), "utf-8")
+    path.write_text(
+        text.replace("NAME", name).replace("TARGET", target).replace("WHERE", where), "utf-8"
+    )
     if page is not None:
         path.with_suffix(".md").write_text(page, "utf-8")
     return path
 
 
-def load(folder: Path, select: Sequence[str] = ()) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
+def load(
+    folder: Path, select: Sequence[str] = ()
+) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
     return load_rules(select, directories=(folder,))
 
 
@@ -85,7 +89,8 @@ def test_built_in_rules_load_without_problems() -> None:
 
 def test_loading_imports_no_torch() -> None:
     code = (
-        "import sys; from regraft.rules import load_rules; assert load_rules()[0]; assert 'torch' not in sys.modules"
+        "import sys; from regraft.rules import load_rules; assert load_rules()[0]; assert 'torch'"
+        " not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -122,7 +127,9 @@ def test_selection(tmp_path: Path, select: list[str], ignore: list[str], found: 
         (["mine/*"], ["mine/one", "mine/two"]),
     ],
 )
-def test_a_rule_that_is_off_is_selected_by_its_own_name(tmp_path: Path, select: list[str], found: list[str]) -> None:
+def test_a_rule_that_is_off_is_selected_by_its_own_name(
+    tmp_path: Path, select: list[str], found: list[str]
+) -> None:
     write(tmp_path, "one")
     write(tmp_path, "two", text=RULE.replace("forward\n", "  default off\nforward\n"))
     rules, problems = load_rules(select, (), (tmp_path,))
@@ -133,10 +140,18 @@ def test_a_rule_that_is_off_is_selected_by_its_own_name(tmp_path: Path, select: 
 def test_selectors_that_find_nothing_or_too_much(tmp_path: Path) -> None:
     write(tmp_path, "softmax")
     write(tmp_path, "softmax", pack="other")
-    assert load(tmp_path, ["sofmax"])[1][0].message == "no rule has this name; did you mean softmax?"
-    assert load(tmp_path, ["mine/sofmax"])[1][0].message == "no rule has this name; did you mean mine/softmax?"
+    assert (
+        load(tmp_path, ["sofmax"])[1][0].message == "no rule has this name; did you mean softmax?"
+    )
+    assert (
+        load(tmp_path, ["mine/sofmax"])[1][0].message
+        == "no rule has this name; did you mean mine/softmax?"
+    )
     assert load(tmp_path, ["zzz"])[1][0].message == "no rule has this name"
-    assert load(tmp_path, ["softmax"])[1][0].message == "several rules have this name: mine/softmax, other/softmax"
+    assert (
+        load(tmp_path, ["softmax"])[1][0].message
+        == "several rules have this name: mine/softmax, other/softmax"
+    )
     assert load_rules((), ["nothing"], (tmp_path,))[1][0].path == "nothing"
 
 
@@ -170,15 +185,24 @@ def test_files_that_are_not_text(tmp_path: Path, suffix: str) -> None:
         ("regraft.ops.softmax($x, dtype=$z.dtype)", "$z is not bound by the source"),
         ("regraft.ops.soft_max($x)", "there is no kernel regraft.ops.soft_max"),
         ("regraft.ops.softmax($x, axis=-1)", "regraft.ops.softmax has no parameter axis"),
-        ("regraft.ops.softmax($x, -1, None, 1)", "regraft.ops.softmax takes 3 positional arguments"),
+        (
+            "regraft.ops.softmax($x, -1, None, 1)",
+            "regraft.ops.softmax takes 3 positional arguments",
+        ),
         ("regraft.ops.softmax($x, x=$x)", "regraft.ops.softmax gets x twice"),
         ("regraft.ops.softmax(dim=-1)", "regraft.ops.softmax needs x"),
-        ("regraft.ops.dropout_add_layer_norm($x, $x, p=0.1)", "regraft.ops.dropout_add_layer_norm needs norm"),
+        (
+            "regraft.ops.dropout_add_layer_norm($x, $x, p=0.1)",
+            "regraft.ops.dropout_add_layer_norm needs norm",
+        ),
         (
             "regraft.ops.dropout_add_layer_norm($x, $x, $x, $x, 0.1, training=True)",
             "regraft.ops.dropout_add_layer_norm takes 4 positional arguments",
         ),
-        ("torch.nn.functional.rms_norm($x, ($x.shape,), epsilon=1)", "torch.nn.functional.rms_norm has no parameter"),
+        (
+            "torch.nn.functional.rms_norm($x, ($x.shape,), epsilon=1)",
+            "torch.nn.functional.rms_norm has no parameter",
+        ),
     ],
 )
 def test_kernels_are_called_with_what_they_take(tmp_path: Path, target: str, message: str) -> None:
@@ -205,7 +229,9 @@ def test_kernels_of_other_packages_are_not_judged(tmp_path: Path) -> None:
         ("tensor($x, $y)", "tensor takes 1 argument"),
     ],
 )
-def test_conditions_are_known_and_speak_of_what_is_bound(tmp_path: Path, where: str, message: str) -> None:
+def test_conditions_are_known_and_speak_of_what_is_bound(
+    tmp_path: Path, where: str, message: str
+) -> None:
     path = write(tmp_path, "r", where=f"where\n  tensor($x),\n  {where}")
     problem = only_problem(tmp_path)
     assert message in problem.message
@@ -213,10 +239,14 @@ def test_conditions_are_known_and_speak_of_what_is_bound(tmp_path: Path, where: 
 
 
 def test_every_alternative_binds_its_own_variables(tmp_path: Path) -> None:
-    text = RULE.replace("WHERE", "forward\n  torch.exp($z) -> $y\n  => regraft.ops.softmax($x) -> $y\nWHERE")
+    text = RULE.replace(
+        "WHERE", "forward\n  torch.exp($z) -> $y\n  => regraft.ops.softmax($x) -> $y\nWHERE"
+    )
     write(tmp_path, "r", text=text, where="where\n tensor($z)")
     _, problems = load(tmp_path)
-    assert [(one.line, one.message[:2]) for one in problems] == [(9, "$x")]  # `$z` is asked of the second only
+    assert [(one.line, one.message[:2]) for one in problems] == [
+        (9, "$x")
+    ]  # `$z` is asked of the second only
 
 
 def test_constructors_bind_for_the_computation(tmp_path: Path) -> None:
@@ -227,7 +257,12 @@ def test_constructors_bind_for_the_computation(tmp_path: Path) -> None:
     assert problem.message.startswith("$layer is not bound by every alternative")
     step = "  torch.nn.functional.softmax($x"
     assert step in text
-    write(tmp_path, "r", text=text.replace(step, "  $layer($x) -> $h\n" + step.replace("$x", "$h")), target=target)
+    write(
+        tmp_path,
+        "r",
+        text=text.replace(step, "  $layer($x) -> $h\n" + step.replace("$x", "$h")),
+        target=target,
+    )
     assert load(tmp_path)[1] == ()
 
 
@@ -239,7 +274,12 @@ def test_conditions_have_bounds() -> None:
 def test_examples_of_a_page() -> None:
     change, first, second = page_examples(PAGE)
     assert (change.kind, change.before, change.after, change.line) == ("rewrite", "a\n", "b\n", 3)
-    assert (first.kind, first.before, first.reason, first.line) == ("unchanged", "c\n", "used twice", 13)
+    assert (first.kind, first.before, first.reason, first.line) == (
+        "unchanged",
+        "c\n",
+        "used twice",
+        13,
+    )
     assert second.reason == "another dimension"
     assert page_examples("no examples, and\n\n```python\na fence of another kind\n```\n") == ()
 
@@ -250,11 +290,11 @@ def test_examples_of_a_page() -> None:
         (None, 1, "the rule has no page"),
         ("", 1, "the rule has no page"),
         (PAGE.replace('reason="used twice"', 'reason=""'), 13, "an `unchanged` example says why"),
-        (PAGE.replace("python unchanged reason=\"used twice\"", "python"), 1, "at least one"),
+        (PAGE.replace('python unchanged reason="used twice"', "python"), 1, "at least one"),
         (PAGE.replace("python before", "python"), 9, "every `before` is followed by its `after`"),
         (PAGE + "```python before\ne\n```\n", 20, "every `before` is followed by its `after`"),
     ],
-)  # fmt: skip
+)
 def test_pages_are_complete(tmp_path: Path, page: str | None, line: int, message: str) -> None:
     path = write(tmp_path, "r", page=page)
     _, problems = load(tmp_path)

@@ -12,7 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regraft.source.text import MAX_BYTES, Edit, SourceError, SourceFile, Span, apply, diff, parse, read, write
+from regraft.source.text import (
+    MAX_BYTES,
+    Edit,
+    SourceError,
+    SourceFile,
+    Span,
+    apply,
+    diff,
+    parse,
+    read,
+    write,
+)
 
 
 def ok(data: bytes) -> SourceFile:
@@ -73,7 +84,9 @@ def test_spans_point_at_the_text_of_each_node(data: bytes) -> None:
 def test_edits_keep_every_other_byte_and_the_encoding() -> None:
     data = b"# -*- coding: latin-1 -*-\ns = 'caf\xe9'; y = 1\r\n"
     source = ok(data)
-    value = next(node for node in ast.walk(source.tree) if isinstance(node, ast.Constant) and node.value == 1)
+    value = next(
+        node for node in ast.walk(source.tree) if isinstance(node, ast.Constant) and node.value == 1
+    )
     assert apply(source, [Edit(source.span(value), "22")]) == data.replace(b"y = 1", b"y = 22")
 
 

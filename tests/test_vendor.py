@@ -48,7 +48,7 @@ with torch.no_grad():
     print(linear_batch_norm(torch.randn(9, 8), linear, first).tolist(), linear_batch_norm(x, linear, second).tolist())
 model = lambda x: linear_gelu(x, linear) if is_gelu(nn.functional.gelu) else x
 print(torch.compile(model, fullgraph=True, backend="eager")(x).tolist())
-"""
+"""  # noqa: E501
 
 
 def names(text: str) -> set[str]:
@@ -61,7 +61,9 @@ def test_it_computes_the_same_without_regraft(tmp_path: Path) -> None:
     printed = []
     for module, block in (("regraft_ops", 'sys.modules["regraft"] = None'), ("regraft.ops", "")):
         code = PROGRAM.replace("MODULE", module).replace("BLOCK", block)
-        run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+        run = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
         printed.append(run.stdout)
     assert printed[0] == printed[1]
     assert printed[0].startswith("hook\n")
@@ -75,19 +77,36 @@ def test_each_op_alone_is_complete(name: str) -> None:
     exec(compile(vendor_source([name]), "regraft_ops.py", "exec"), namespace)
     assert callable(namespace[name])
     tree = ast.parse(vendor_source([name]))
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    local = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    used = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
+    local = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     local |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     assert used - local <= {*namespace, *vars(builtins)}
 
 
 def test_only_what_is_asked_for() -> None:
     assert names(vendor_source(["softmax"])) == {
-        "softmax", "softmax_reference", "softmax_implementation", "is_plain", "is_hooked",
-    }  # fmt: skip
+        "softmax",
+        "softmax_reference",
+        "softmax_implementation",
+        "is_plain",
+        "is_hooked",
+    }
     assert names(vendor_source(["is_gelu"])) == {
-        "is_gelu", "is_hooked", "_called_attribute", "_calls_its_attribute", "_is_overridden", "_shape",
-    }  # fmt: skip
+        "is_gelu",
+        "is_hooked",
+        "_called_attribute",
+        "_calls_its_attribute",
+        "_is_overridden",
+        "_shape",
+    }
     both = vendor_source(["linear_gelu", "dropout_add_layer_norm"])
     assert names(both) >= {"linear_gelu", "is_gelu", "dropout_add_layer_norm"}
     assert "import inspect" not in vendor_source(["softmax", "dropout_add_layer_norm"])
@@ -104,7 +123,9 @@ def test_header_and_imports() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
     assert not any(module.startswith("regraft") for module in modules)
-    assert {module.partition(".")[0] for module in modules} - set(sys.stdlib_module_names) == {"torch"}
+    assert {module.partition(".")[0] for module in modules} - set(sys.stdlib_module_names) == {
+        "torch"
+    }
     assert ast.get_docstring(ast.parse(text))
 
 
@@ -126,14 +147,22 @@ def test_the_files_of_the_ops_share_no_names() -> None:
 def test_a_vendored_module_defines_all_that_it_uses() -> None:
     for name in sorted(_ops()):
         tree = ast.parse(vendor_source([name]))
-        bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        bound = {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        }
         bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.ExceptHandler):
                 bound.add(node.name or "")
             elif isinstance(node, ast.Import | ast.ImportFrom):
                 bound |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        read = {
+            node.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        }
         assert read - bound - {*dir(builtins)} == set(), name
 
 

@@ -17,7 +17,8 @@ OTHER_FRAMEWORKS = ("modeling_tf_", "modeling_flax_")
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package's directory, the files to scan, and the files that are left out, each with its reason."""
+    """A package's directory, the files to scan, and the files that are left out, each with its
+    reason."""
 
     requirement: str
     directory: Path
@@ -29,16 +30,20 @@ class Package:
 
 
 def fetch(requirement: str) -> Package:
-    """The package, from the cache or the package registry: model files of transformers, every file of others."""
+    """The package, from the cache or the package registry: model files of transformers, every file
+    of others."""
     directory = unpacked(requirement)
     return select(requirement, directory)
 
 
 def select(requirement: str, directory: Path, under: str = ".") -> Package:
-    """The files of a package on disk (`under` a folder); all of them are modules that mention torch."""
+    """The files of a package on disk (`under` a folder); all of them are modules that mention
+    torch."""
     files: list[Path] = []
     skipped: list[tuple[Path, str]] = []
-    for path in sorted(directory.glob(PATTERNS.get(requirement.split("==", maxsplit=1)[0], f"{under}/**/*.py"))):
+    for path in sorted(
+        directory.glob(PATTERNS.get(requirement.split("==", maxsplit=1)[0], f"{under}/**/*.py"))
+    ):
         reason = _reason(path)
         if reason:
             skipped.append((path, reason))

@@ -1,15 +1,21 @@
-"""The rules of a pack over a pinned package: what is found, what rewriting it gives, and what it costs.
+"""The rules of a pack over a pinned package: what is found, what rewriting it gives, and what it
+costs.
 
-    python benchmarks/adopter199/run.py                                # Adopter's rules, transformers 4.34.0
+    python benchmarks/adopter199/run.py                                # Adopter's rules,
+    transformers 4.34.0
     python benchmarks/adopter199/run.py --sites SITES.json --misses --extras
-    python benchmarks/adopter199/run.py --text                         # and one ast-grep pattern for each rule
-    python benchmarks/adopter199/run.py --no-inlining --no-paths       # ablations, together or one by one
-    python benchmarks/adopter199/run.py --package timm==1.0.31         # also transformers==5.23.0, diffusers==0.42.1
+    python benchmarks/adopter199/run.py --text                         # and one ast-grep pattern
+    for each rule
+    python benchmarks/adopter199/run.py --no-inlining --no-paths       # ablations, together or one
+    by one
+    python benchmarks/adopter199/run.py --package timm==1.0.31         # also transformers==5.23.0,
+    diffusers==0.42.1
 
-Fetches the pinned wheel the first time (its text only, under `.cache/`). Single process, no cache. The JSON has the
-shape of `regraft check --output-format json`, so any scorer of that format takes it. A site list is a JSON list of
-objects with `rule`, `model`, `line`, `end`, `listed` and `confidence`; a site is found when one of a finding's lines
-lies within it. Exits with 1 when a rewritten file fails a check.
+Fetches the pinned wheel the first time (its text only, under `.cache/`). Single process, no cache.
+The JSON has the shape of `regraft check --output-format json`, so any scorer of that format takes
+it. A site list is a JSON list of objects with `rule`, `model`, `line`, `end`, `listed` and
+`confidence`; a site is found when one of a finding's lines lies within it. Exits with 1 when a
+rewritten file fails a check.
 """
 
 from __future__ import annotations
@@ -39,13 +45,21 @@ from packages import Package, fetch
 
 from regraft.report import machine
 from regraft.rules import load_rules
-from regraft.scanning import CompiledRule, FileReport, Finding, check_file, collected_between, compile_rules
+from regraft.scanning import (
+    CompiledRule,
+    FileReport,
+    Finding,
+    check_file,
+    collected_between,
+    compile_rules,
+)
 from regraft.scanning.parallel import Task, scan_files
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one scan found, as rows of the JSON report, with its CPU seconds and the process's peak memory."""
+    """What one scan found, as rows of the JSON report, with its CPU seconds and the process's peak
+    memory."""
 
     total: machine.Collector
     seconds: float
@@ -54,7 +68,12 @@ class Scan:
     @property
     def places(self) -> tuple[sites.Place, ...]:
         return tuple(
-            sites.Place(_short(one["rule"]), one["file"], tuple(one["lines"]), f"{one['class']}.{one['function']}")
+            sites.Place(
+                _short(one["rule"]),
+                one["file"],
+                tuple(one["lines"]),
+                f"{one['class']}.{one['function']}",
+            )
             for one in self.total.findings
         )
 
@@ -67,7 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problems or more:
         raise SystemExit(f"rules do not load: {problems + more}")
     parsing = measure.parse_seconds(package.files)
-    scan = scanned(package.files, compiled, inlines=not options.no_inlining, paths=not options.no_paths)
+    scan = scanned(
+        package.files, compiled, inlines=not options.no_inlining, paths=not options.no_paths
+    )
     parts = measure.parts(package.files, compiled, inlines=not options.no_inlining)
     columns = counted(scan, compiled, parts)
     listed = sites.read(options.sites) if options.sites else ()
@@ -92,7 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for path, reason in package.skipped:
             print(f"skipped {package.label(path)}: {reason}")
     if listed:
-        _print_differences(package, {_short(one.id): scores[""][_short(one.id)] for one in rules}, options)
+        _print_differences(
+            package, {_short(one.id): scores[""][_short(one.id)] for one in rules}, options
+        )
     if options.json:
         options.json.write_text(json.dumps(scan.total.data(scan.seconds)))
     ablated = options.no_inlining or options.no_paths
@@ -100,25 +123,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--package", default="transformers==4.34.0", metavar="NAME==VERSION")
     parser.add_argument("--pack", default="adopter", help="the rules to run (default: adopter)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings")
     parser.add_argument("--skipped", action="store_true", help="print every file that is left out")
-    parser.add_argument("--no-checks", action="store_true", help="do not rewrite the files and check the result")
-    parser.add_argument("--sites", type=Path, metavar="FILE", help="score the findings against a list of places")
-    parser.add_argument("--confidence", default="high", help="sites that count, comma-separated (default: high)")
+    parser.add_argument(
+        "--no-checks", action="store_true", help="do not rewrite the files and check the result"
+    )
+    parser.add_argument(
+        "--sites", type=Path, metavar="FILE", help="score the findings against a list of places"
+    )
+    parser.add_argument(
+        "--confidence", default="high", help="sites that count, comma-separated (default: high)"
+    )
     parser.add_argument("--misses", action="store_true", help="print every site that was not found")
     parser.add_argument("--extras", action="store_true", help="print every finding that is no site")
-    parser.add_argument("--text", action="store_true", help="also run one ast-grep pattern for each rule")
     parser.add_argument(
-        "--no-inlining", action="store_true", help="ablation: calls of the file's functions are opaque"
+        "--text", action="store_true", help="also run one ast-grep pattern for each rule"
     )
-    parser.add_argument("--no-paths", action="store_true", help="ablation: only code that runs unconditionally")
+    parser.add_argument(
+        "--no-inlining",
+        action="store_true",
+        help="ablation: calls of the file's functions are opaque",
+    )
+    parser.add_argument(
+        "--no-paths", action="store_true", help="ablation: only code that runs unconditionally"
+    )
     return parser.parse_args(arguments)
 
 
-def scanned(files: Iterable[Path], rules: Sequence[CompiledRule], inlines: bool = True, paths: bool = True) -> Scan:
+def scanned(
+    files: Iterable[Path], rules: Sequence[CompiledRule], inlines: bool = True, paths: bool = True
+) -> Scan:
     """Findings of all files; without `paths` only those that run unconditionally."""
     total, seconds = machine.Collector(), 0.0
     reports = collected_between(check_file(path, rules, inlines=inlines) for path in files)
@@ -134,7 +173,9 @@ def scanned(files: Iterable[Path], rules: Sequence[CompiledRule], inlines: bool 
 
 def unconditional(report: FileReport) -> FileReport:
     """The report without what holds under a condition only."""
-    return dataclasses.replace(report, findings=tuple(one for one in report.findings if _is_unconditional(one)))
+    return dataclasses.replace(
+        report, findings=tuple(one for one in report.findings if _is_unconditional(one))
+    )
 
 
 def _is_unconditional(finding: Finding) -> bool:
@@ -160,12 +201,17 @@ Column = tuple[str, Mapping[str, str]]
 
 
 def table(rows: Sequence[str], columns: Sequence[Column]) -> Iterator[str]:
-    """Text of a table whose columns are mappings from the row's name, with a row of totals of the counts."""
+    """Text of a table whose columns are mappings from the row's name, with a row of totals of the
+    counts."""
     widths = [max(len(title), 6) + 2 for title, _ in columns]
-    yield "rule".ljust(20) + "".join(title.rjust(width) for (title, _), width in zip(columns, widths, strict=True))
+    yield "rule".ljust(20) + "".join(
+        title.rjust(width) for (title, _), width in zip(columns, widths, strict=True)
+    )
     for row in (*rows, "total"):
         cells = [_cell(values, rows, row) for _, values in columns]
-        yield row.ljust(20) + "".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
+        yield row.ljust(20) + "".join(
+            cell.rjust(width) for cell, width in zip(cells, widths, strict=True)
+        )
 
 
 def _cell(values: Mapping[str, str], rows: Sequence[str], row: str) -> str:
@@ -182,7 +228,10 @@ def counted(scan: Scan, rules: Sequence[CompiledRule], parts: measure.Parts) -> 
     counts = collections.Counter((one["rule"], one["status"]) for one in scan.total.findings)
     ids = [one.rule.id for one in rules]
     return [
-        ("found", {_short(one): str(counts[one, "fixable"] + counts[one, "withheld"]) for one in ids}),
+        (
+            "found",
+            {_short(one): str(counts[one, "fixable"] + counts[one, "withheld"]) for one in ids},
+        ),
         ("fixable", {_short(one): str(counts[one, "fixable"]) for one in ids}),
         ("withheld", {_short(one): str(counts[one, "withheld"]) for one in ids}),
         ("match s", {_short(one): f"{parts.matching[one]:.2f}" for one in ids}),
@@ -190,10 +239,14 @@ def counted(scan: Scan, rules: Sequence[CompiledRule], parts: measure.Parts) -> 
 
 
 def text_places(found: Mapping[str, Any]) -> tuple[sites.Place, ...]:
-    return tuple(sites.Place(one["rule"], one["file"], tuple(one["lines"])) for one in found["matches"])
+    return tuple(
+        sites.Place(one["rule"], one["file"], tuple(one["lines"])) for one in found["matches"]
+    )
 
 
-def against_text(scan: Scan, found: Mapping[str, Any], rules: Sequence[CompiledRule]) -> list[Column]:
+def against_text(
+    scan: Scan, found: Mapping[str, Any], rules: Sequence[CompiledRule]
+) -> list[Column]:
     """Columns of the patterns: matches, those that hit a finding, and findings that they hit."""
     lines: dict[tuple[str, str], set[int]] = collections.defaultdict(set)
     for place in scan.places:
@@ -217,7 +270,9 @@ def against_text(scan: Scan, found: Mapping[str, Any], rules: Sequence[CompiledR
     ]
 
 
-def scored(tool: str, score: Mapping[str, sites.Score], rules: Sequence[CompiledRule]) -> list[Column]:
+def scored(
+    tool: str, score: Mapping[str, sites.Score], rules: Sequence[CompiledRule]
+) -> list[Column]:
     """Columns of the score against a list of sites."""
     names = [_short(one.rule.id) for one in rules]
     return [
@@ -234,7 +289,9 @@ def _short(rule: str) -> str:
 def withheld(scan: Scan) -> collections.Counter[str]:
     """Why findings are withheld, without the lines."""
     reasons = [one["reason"] for one in scan.total.findings if one["status"] == "withheld"]
-    return collections.Counter(re.sub(r" \(line \d+\)$| at line \d+", "", reason) for reason in reasons)
+    return collections.Counter(
+        re.sub(r" \(line \d+\)$| at line \d+", "", reason) for reason in reasons
+    )
 
 
 def _summary(package: Package, scan: Scan, parts: measure.Parts, parsing: float) -> Iterator[str]:
@@ -248,9 +305,18 @@ def _summary(package: Package, scan: Scan, parts: measure.Parts, parsing: float)
     for reason, count in withheld(scan).most_common():
         yield f"withheld: {count} because {reason}"
     ratio = scan.seconds / parsing
-    yield f"CPU seconds: {scan.seconds:.2f} for the scan, {parsing:.2f} for ast.parse alone, ratio {ratio:.1f}"
-    yield f"  measured apart: {parts.structure:.2f} for structures, {sum(parts.matching.values()):.2f} for matching"
-    yield f"  {1000 * scan.seconds / len(package.files):.0f} ms a file for all rules, rewriting included"
+    yield (
+        f"CPU seconds: {scan.seconds:.2f} for the scan, {parsing:.2f} for ast.parse alone, ratio"
+        f" {ratio:.1f}"
+    )
+    yield (
+        f"  measured apart: {parts.structure:.2f} for structures,"
+        f" {sum(parts.matching.values()):.2f} for matching"
+    )
+    yield (
+        f"  {1000 * scan.seconds / len(package.files):.0f} ms a file for all rules, rewriting"
+        " included"
+    )
     yield f"peak memory of the scan: {scan.peak_mib:.0f} MiB"
 
 
@@ -259,10 +325,15 @@ def _recall(title: str, scores: Sequence[sites.Score]) -> Iterator[str]:
         found = sum(site.listed.startswith(wanted) for one in scores for site in one.found)
         missed = sum(site.listed.startswith(wanted) for one in scores for site in one.missed)
         if found + missed:
-            yield f"{title}, {group}: {found} of {found + missed} found, recall {found / (found + missed):.4f}"
+            yield (
+                f"{title}, {group}: {found} of {found + missed} found, recall"
+                f" {found / (found + missed):.4f}"
+            )
 
 
-def _print_differences(package: Package, score: Mapping[str, sites.Score], options: argparse.Namespace) -> None:
+def _print_differences(
+    package: Package, score: Mapping[str, sites.Score], options: argparse.Namespace
+) -> None:
     for rule, one in sorted(score.items()):
         for site in one.missed if options.misses else ():
             print(f"miss   {rule:18} {site.model}:{site.first}-{site.last} {site.text}")
@@ -277,8 +348,9 @@ def _check(package: Package, scan: Scan, rules: Sequence[CompiledRule]) -> int:
     wrong = {file: soundness.problems(Path(file), rules) for file in files}
     wrong = {file: found for file, found in wrong.items() if found}
     print(
-        f"rewritten: {len(files) - len(wrong)} of {len(files)} files with findings parse, are stable under a second "
-        "run, come out of `git apply` byte for byte, and differ only within the edits"
+        f"rewritten: {len(files) - len(wrong)} of {len(files)} files with findings parse, are"
+        " stable under a second run, come out of `git apply` byte for byte, and differ only within"
+        " the edits"
     )
     for file, found in wrong.items():
         print("\n".join(f"  {package.label(file)}: {one}" for one in found))

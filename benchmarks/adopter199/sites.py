@@ -12,7 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place that a tool found: the rule's name without its pack, the file and the lines that matched."""
+    """One place that a tool found: the rule's name without its pack, the file and the lines that
+    matched."""
 
     rule: str
     file: str
@@ -42,7 +43,8 @@ class Site:
 
 @dataclass(slots=True)
 class Score:
-    """Sites of one rule that were found and missed, and places that are no site of a model in the list."""
+    """Sites of one rule that were found and missed, and places that are no site of a model in the
+    list."""
 
     found: list[Site] = field(default_factory=list)
     missed: list[Site] = field(default_factory=list)
@@ -55,12 +57,20 @@ def read(path: Path) -> tuple[Site, ...]:
 
 
 def _site(row: Mapping[str, Any]) -> Site:
-    text = f"{row.get('cls') or ''}.{row.get('function') or ''} [{row['listed']}] {row.get('note') or ''}".strip()
-    return Site(row["rule"], row["model"], row["line"], row["end"], row["listed"], row["confidence"], text)
+    text = (
+        f"{row.get('cls') or ''}.{row.get('function') or ''} [{row['listed']}]"
+        f" {row.get('note') or ''}".strip()
+    )
+    return Site(
+        row["rule"], row["model"], row["line"], row["end"], row["listed"], row["confidence"], text
+    )
 
 
-def score(sites: Iterable[Site], places: Iterable[Place], confidence: Collection[str]) -> dict[str, Score]:
-    """Scores by rule; a site of another confidence counts neither as found nor as missed, but is no extra either."""
+def score(
+    sites: Iterable[Site], places: Iterable[Place], confidence: Collection[str]
+) -> dict[str, Score]:
+    """Scores by rule; a site of another confidence counts neither as found nor as missed, but is no
+    extra either."""
     sites = tuple(sites)
     by_key: dict[tuple[str, str], list[Place]] = collections.defaultdict(list)
     for place in places:

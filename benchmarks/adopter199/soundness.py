@@ -37,7 +37,9 @@ def problems(path: Path, rules: Sequence[CompiledRule]) -> tuple[str, ...]:
     return tuple(_problems(report, report.source, changed, rules))
 
 
-def _problems(report: FileReport, source: SourceFile, changed: bytes, rules: Sequence[CompiledRule]) -> Iterator[str]:
+def _problems(
+    report: FileReport, source: SourceFile, changed: bytes, rules: Sequence[CompiledRule]
+) -> Iterator[str]:
     parsed = parse(report.file, changed)
     if isinstance(parsed, SourceError):
         yield f"does not parse: line {parsed.line}: {parsed.message}"
@@ -59,13 +61,19 @@ def applied(source: SourceFile, changed: bytes) -> bytes:
             environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent.resolve())}
             subprocess.run(
                 ["git", "apply", "--whitespace=nowarn", "-"],
-                cwd=directory, input=text.encode(source.encoding), check=True, env=environment,
-            )  # fmt: skip
+                cwd=directory,
+                input=text.encode(source.encoding),
+                check=True,
+                env=environment,
+            )
         return (directory / "model.py").read_bytes()
 
 
-def _rounds(report: FileReport, source: SourceFile, changed: bytes, rules: Sequence[CompiledRule]) -> Iterator[str]:
-    """Follow the rewriting round by round: outside its edits, each round must leave every byte alone."""
+def _rounds(
+    report: FileReport, source: SourceFile, changed: bytes, rules: Sequence[CompiledRule]
+) -> Iterator[str]:
+    """Follow the rewriting round by round: outside its edits, each round must leave every byte
+    alone."""
     findings = report.findings
     while chosen := choose(findings):
         patches = [one.patch for one in chosen if one.patch is not None]
@@ -85,9 +93,16 @@ def _rounds(report: FileReport, source: SourceFile, changed: bytes, rules: Seque
 
 
 def _within(edit: Edit, patch: Patch, source: SourceFile) -> bool:
-    """Whether an edit stays on the lines of the statements that its patch rewrites, their line ends included."""
-    first, last = source.position(patch.extent.start)[0], source.position(max(patch.extent.end - 1, 0))[0]
-    return source.line_starts[first - 1] <= edit.span.start and edit.span.end <= source.line_starts[last]
+    """Whether an edit stays on the lines of the statements that its patch rewrites, their line ends
+    included."""
+    first, last = (
+        source.position(patch.extent.start)[0],
+        source.position(max(patch.extent.end - 1, 0))[0],
+    )
+    return (
+        source.line_starts[first - 1] <= edit.span.start
+        and edit.span.end <= source.line_starts[last]
+    )
 
 
 def edits(source: SourceFile, patches: Sequence[Patch]) -> tuple[Edit, ...]:
@@ -96,7 +111,9 @@ def edits(source: SourceFile, patches: Sequence[Patch]) -> tuple[Edit, ...]:
     used = {qualified for patch in patches for qualified in patch.uses}
     for qualified in sorted(used):
         imports.spell(qualified)
-    return tuple(sorted([*(edit for patch in patches for edit in patch.edits), *imports.edits(used)]))
+    return tuple(
+        sorted([*(edit for patch in patches for edit in patch.edits), *imports.edits(used)])
+    )
 
 
 def same_outside(before: bytes, after: bytes, edits: Sequence[Edit]) -> bool:

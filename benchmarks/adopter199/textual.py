@@ -1,7 +1,8 @@
 """The baseline: one hand-written ast-grep pattern for each rule, over the same files.
 
-ast-grep lives in an environment of the benchmark's own, made from `requirements.txt` the first time; there this
-file is also the program that searches (file names on standard input, matches on standard output, both JSON).
+ast-grep lives in an environment of the benchmark's own, made from `requirements.txt` the first
+time; there this file is also the program that searches (file names on standard input, matches on
+standard output, both JSON).
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ def search(files: Sequence[Path]) -> dict[str, Any]:
     """`matches` (rule, file, lines) and the CPU `seconds` by rule and of `parsing`."""
     request = json.dumps([str(path) for path in files])
     done = subprocess.run(
-        [_python(), str(Path(__file__).resolve())], input=request, stdout=subprocess.PIPE, text=True, check=True
+        [_python(), str(Path(__file__).resolve())],
+        input=request,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -63,7 +68,9 @@ def _main() -> None:
             started = time.process_time()
             found = root.find_all(pattern)
             seconds[rule] += time.process_time() - started
-            matches += [{"rule": rule, "file": file, "lines": _lines(node, pattern)} for node in found]
+            matches += [
+                {"rule": rule, "file": file, "lines": _lines(node, pattern)} for node in found
+            ]
     json.dump({"matches": matches, "seconds": seconds}, sys.stdout)
 
 

@@ -1,7 +1,8 @@
-"""Further dynamic networks of packages, tiny and with random weights; the code of most cannot be split yet.
+"""Further dynamic networks of packages, tiny and with random weights; the code of most cannot be
+split yet.
 
-NAMES, and build(name, n) -> (model, calls). Needs transformers 5.23.0, torchdiffeq 0.2.5, torchdeq 0.1.0,
-pytorch-crf 0.7.2, st-moe-pytorch 0.1.8 and openai-whisper 20250625.
+NAMES, and build(name, n) -> (model, calls). Needs transformers 5.23.0, torchdiffeq 0.2.5, torchdeq
+0.1.0, pytorch-crf 0.7.2, st-moe-pytorch 0.1.8 and openai-whisper 20250625.
 """
 
 from __future__ import annotations
@@ -19,11 +20,22 @@ class Generate(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         config = transformers.SpeechT5Config(
-            vocab_size=40, hidden_size=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-            decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, num_mel_bins=8, reduction_factor=2,
-            speech_decoder_prenet_units=8, speech_decoder_postnet_units=8, speech_decoder_postnet_layers=1,
-            speaker_embedding_dim=4, speech_decoder_prenet_dropout=0.0,
-        )  # fmt: skip
+            vocab_size=40,
+            hidden_size=16,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=2,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=16,
+            decoder_ffn_dim=16,
+            num_mel_bins=8,
+            reduction_factor=2,
+            speech_decoder_prenet_units=8,
+            speech_decoder_postnet_units=8,
+            speech_decoder_postnet_layers=1,
+            speaker_embedding_dim=4,
+            speech_decoder_prenet_dropout=0.0,
+        )
         self.model = transformers.SpeechT5ForTextToSpeech(config)
 
     def forward(self, ids, speaker):
@@ -36,11 +48,22 @@ class FastSpeech(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         config = transformers.FastSpeech2ConformerConfig(
-            vocab_size=40, hidden_size=16, encoder_layers=1, decoder_layers=1, encoder_num_attention_heads=2,
-            decoder_num_attention_heads=2, encoder_linear_units=16, decoder_linear_units=16, num_mel_bins=8,
-            speech_decoder_postnet_layers=1, speech_decoder_postnet_units=8, duration_predictor_channels=8,
-            energy_predictor_channels=8, pitch_predictor_channels=8, pitch_predictor_layers=1,
-        )  # fmt: skip
+            vocab_size=40,
+            hidden_size=16,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_num_attention_heads=2,
+            decoder_num_attention_heads=2,
+            encoder_linear_units=16,
+            decoder_linear_units=16,
+            num_mel_bins=8,
+            speech_decoder_postnet_layers=1,
+            speech_decoder_postnet_units=8,
+            duration_predictor_channels=8,
+            energy_predictor_channels=8,
+            pitch_predictor_channels=8,
+            pitch_predictor_layers=1,
+        )
         self.model = transformers.FastSpeech2ConformerModel(config)
 
     def forward(self, ids):
@@ -120,9 +143,17 @@ class Transcribe(nn.Module):
         import whisper
 
         dims = whisper.model.ModelDimensions(
-            n_mels=80, n_audio_ctx=1500, n_audio_state=16, n_audio_head=2, n_audio_layer=1, n_vocab=51865,
-            n_text_ctx=448, n_text_state=16, n_text_head=2, n_text_layer=1,
-        )  # fmt: skip
+            n_mels=80,
+            n_audio_ctx=1500,
+            n_audio_state=16,
+            n_audio_head=2,
+            n_audio_layer=1,
+            n_vocab=51865,
+            n_text_ctx=448,
+            n_text_state=16,
+            n_text_head=2,
+            n_text_layer=1,
+        )
         self.model = whisper.model.Whisper(dims)
         self.decode = whisper.decode
         self.options = whisper.DecodingOptions(language="en", fp16=False, sample_len=4)

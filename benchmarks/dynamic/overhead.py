@@ -1,6 +1,8 @@
-"""What the host adds to a transition: the split network's time without that of ONNX Runtime, divided by its calls.
+"""What the host adds to a transition: the split network's time without that of ONNX Runtime,
+divided by its calls.
 
-Also what ONNX Runtime alone takes where inputs and outputs are bound (`io_binding`) instead of given to `run`.
+Also what ONNX Runtime alone takes where inputs and outputs are bound (`io_binding`) instead of
+given to `run`.
 
 Usage: python benchmarks/dynamic/overhead.py
 """
@@ -48,7 +50,12 @@ def main() -> None:
     run = host.run
 
     def noted(number, *values):
-        calls.append((host.regions[number][0], {key: values[place] for key, place in host.regions[number][1]}))
+        calls.append(
+            (
+                host.regions[number][0],
+                {key: values[place] for key, place in host.regions[number][1]},
+            )
+        )
         return run(number, *values)
 
     host.run = noted
@@ -60,7 +67,10 @@ def main() -> None:
             session(None, values)
 
     sessions = [(run.__self__, values) for run, values in calls]
-    bindings = [(one, one.io_binding(), values, [out.name for out in one.get_outputs()]) for one, values in sessions]
+    bindings = [
+        (one, one.io_binding(), values, [out.name for out in one.get_outputs()])
+        for one, values in sessions
+    ]
 
     def bound() -> None:
         for session, binding, values, outputs in bindings:
@@ -74,7 +84,11 @@ def main() -> None:
             binding.copy_outputs_to_cpu()
 
     whole, alone = fastest(lambda: host.forward(x)), fastest(bare)
-    print(f"{len(calls)} transitions: {whole * 1e6:.0f} us, ONNX Runtime alone {alone * 1e6:.0f} us, ", end="")
+    print(
+        f"{len(calls)} transitions: {whole * 1e6:.0f} us, ONNX Runtime alone {alone * 1e6:.0f}"
+        " us, ",
+        end="",
+    )
     print(f"the host {(whole - alone) / len(calls) * 1e6:.2f} us a transition; ", end="")
     print(f"ONNX Runtime with io_binding {fastest(bound) * 1e6:.0f} us")
 

@@ -1,4 +1,5 @@
-"""Compact dynamic networks of the literature, with weights calibrated so that inputs take every side.
+"""Compact dynamic networks of the literature, with weights calibrated so that inputs take every
+side.
 
 NAMES, and build(name, n) -> (model, calls).
 """
@@ -60,17 +61,24 @@ class Plain(nn.Sequential):
 
 
 class ShallowDeep(nn.Module):
-    """Shallow-deep networks (Kaya et al., 2019): internal classifiers, and an exit where one is sure enough."""
+    """Shallow-deep networks (Kaya et al., 2019): internal classifiers, and an exit where one is
+    sure enough."""
 
-    def __init__(self, block: type[nn.Module], width: int, classes: int = 10, sure: float = 0.8) -> None:
+    def __init__(
+        self, block: type[nn.Module], width: int, classes: int = 10, sure: float = 0.8
+    ) -> None:
         super().__init__()
         shapes = [(1, 1), (1, 1), (1, 2), (2, 1), (2, 1), (2, 2), (4, 1), (4, 1)]
         channels = [width, *(width * factor * stride for factor, stride in shapes)]
         self.stem = conv(3, width)
-        blocks = [block(channels[n], channels[n + 1], stride) for n, (_, stride) in enumerate(shapes)]
+        blocks = [
+            block(channels[n], channels[n + 1], stride) for n, (_, stride) in enumerate(shapes)
+        ]
         self.blocks = nn.ModuleList(blocks)
         self.places = (1, 3, 5)
-        self.exits = nn.ModuleList([nn.Linear(channels[place + 1], classes) for place in self.places])
+        self.exits = nn.ModuleList(
+            [nn.Linear(channels[place + 1], classes) for place in self.places]
+        )
         self.head, self.sure = nn.Linear(channels[-1], classes), sure
 
     def forward(self, x):
@@ -91,7 +99,11 @@ class RecurrentSkip(nn.Module):
         super().__init__()
         self.stem = conv(3, width)
         self.blocks = nn.ModuleList([Residual(width, width, 1) for _ in range(depth)])
-        self.project, self.gate, self.decide = nn.Linear(width, 10), nn.LSTMCell(10, 10), nn.Linear(10, 1)
+        self.project, self.gate, self.decide = (
+            nn.Linear(width, 10),
+            nn.LSTMCell(10, 10),
+            nn.Linear(10, 1),
+        )
         self.head = nn.Linear(width, classes)
 
     def forward(self, x):
@@ -113,7 +125,9 @@ class BlockDrop(nn.Module):
 
     def __init__(self, width: int = 24, depth: int = 9, classes: int = 10) -> None:
         super().__init__()
-        self.policy = nn.Sequential(conv(3, 8, 4), conv(8, 16, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.policy = nn.Sequential(
+            conv(3, 8, 4), conv(8, 16, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
         self.keep = nn.Linear(16, depth)
         self.stem, self.head = conv(3, width), nn.Linear(width, classes)
         self.blocks = nn.ModuleList([Residual(width, width, 1) for _ in range(depth)])
@@ -134,7 +148,11 @@ class Captioner(nn.Module):
         super().__init__()
         self.encoder = nn.Sequential(conv(3, 16, 2), Separable(16, 32, 2), Separable(32, width, 2))
         self.embed, self.cell = nn.Embedding(words, width), nn.GRUCell(2 * width, width)
-        self.query, self.key, self.out = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, words)
+        self.query, self.key, self.out = (
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+            nn.Linear(width, words),
+        )
         self.longest = longest
 
     def forward(self, image):
@@ -156,7 +174,11 @@ class Halting(nn.Module):
 
     def __init__(self, width: int = 128, longest: int = 12) -> None:
         super().__init__()
-        self.step, self.halt, self.out = nn.GRUCell(width, width), nn.Linear(width, 1), nn.Linear(width, 10)
+        self.step, self.halt, self.out = (
+            nn.GRUCell(width, width),
+            nn.Linear(width, 1),
+            nn.Linear(width, 10),
+        )
         self.longest = longest
 
     def forward(self, x):
@@ -175,7 +197,11 @@ class Equilibrium(nn.Module):
 
     def __init__(self, width: int = 128) -> None:
         super().__init__()
-        self.inner, self.outer, self.out = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, 10)
+        self.inner, self.outer, self.out = (
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+            nn.Linear(width, 10),
+        )
 
     def forward(self, x):
         z, steps, change = torch.zeros_like(x), 0, 1.0
@@ -213,7 +239,8 @@ class AdaptiveStep(nn.Module):
 
 
 class PruneTokens(nn.Module):
-    """Token pruning (Kim et al., 2022): after each layer the tokens of little weight are dropped."""
+    """Token pruning (Kim et al., 2022): after each layer the tokens of little weight are
+    dropped."""
 
     def __init__(self, width: int = 64, depth: int = 3, classes: int = 5) -> None:
         super().__init__()
@@ -234,13 +261,15 @@ class PruneTokens(nn.Module):
 
 
 class TokenExperts(nn.Module):
-    """A mixture of experts in which each expert computes the tokens that choose it (two experts a token)."""
+    """A mixture of experts in which each expert computes the tokens that choose it (two experts a
+    token)."""
 
     def __init__(self, width: int = 64, experts: int = 4) -> None:
         super().__init__()
         self.embed, self.gate = nn.Embedding(100, width), nn.Linear(width, experts)
         one = [
-            nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)) for _ in range(experts)
+            nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+            for _ in range(experts)
         ]
         self.experts, self.out = nn.ModuleList(one), nn.Linear(width, 5)
 
@@ -313,12 +342,19 @@ def build(name: str, n: int = 40) -> tuple[nn.Module, list[tuple[torch.Tensor, .
 
 def inputs(model: nn.Module, n: int) -> list[tuple[torch.Tensor, ...]]:
     if isinstance(model, (PruneTokens, TokenExperts, ExitEncoder)):
-        return [(torch.randint(0, 100, (1, 4 if isinstance(model, TokenExperts) else 24)),) for _ in range(n)]
+        return [
+            (torch.randint(0, 100, (1, 4 if isinstance(model, TokenExperts) else 24)),)
+            for _ in range(n)
+        ]
     if isinstance(model, (Halting, Equilibrium, AdaptiveStep)):
         return [(torch.randn(1, 128) * (0.3 + 2 * torch.rand(1)),) for _ in range(n)]
     size = 64 if isinstance(model, Captioner) else 32
-    images = [F.interpolate(torch.randn(1, 3, 4, 4), size=(size, size), mode="bilinear") for _ in range(n)]
-    return [(image * (0.3 + 2 * torch.rand(1)) + 0.2 * torch.randn_like(image),) for image in images]
+    images = [
+        F.interpolate(torch.randn(1, 3, 4, 4), size=(size, size), mode="bilinear") for _ in range(n)
+    ]
+    return [
+        (image * (0.3 + 2 * torch.rand(1)) + 0.2 * torch.randn_like(image),) for image in images
+    ]
 
 
 def calibrate(model: nn.Module, calls: list[tuple[torch.Tensor, ...]]) -> None:
@@ -333,7 +369,9 @@ def calibrate(model: nn.Module, calls: list[tuple[torch.Tensor, ...]]) -> None:
         for call in calls:
             model(*call)
         model.gate._forward_hooks.clear()
-        model.decide.bias.copy_(-torch.cat([model.decide.weight @ one[0] for one in states]).median())
+        model.decide.bias.copy_(
+            -torch.cat([model.decide.weight @ one[0] for one in states]).median()
+        )
     elif isinstance(model, BlockDrop):
         model.keep.weight.mul_(20)
         scores = torch.cat([model.keep(model.policy(*call)) - model.keep.bias for call in calls])
@@ -345,7 +383,9 @@ def calibrate(model: nn.Module, calls: list[tuple[torch.Tensor, ...]]) -> None:
         for _ in range(20):
             model.out.bias[2] = (low + high) / 2
             long = sum(len(model(*call)) for call in calls) / len(calls) > 5
-            low, high = (model.out.bias[2].item(), high) if long else (low, model.out.bias[2].item())
+            low, high = (
+                (model.out.bias[2].item(), high) if long else (low, model.out.bias[2].item())
+            )
     elif isinstance(model, Halting):
         model.halt.weight.mul_(8)
         model.halt.bias.fill_(-1.5)
@@ -373,7 +413,14 @@ def calibrate_exits(model: ShallowDeep, calls: list[tuple[torch.Tensor, ...]]) -
         low, high = 1e-2, 1e4
         for _ in range(40):
             scale = (low * high) ** 0.5
-            left = sum(float(torch.softmax(layer(one.mean((2, 3))) * scale, 1).max()) >= model.sure for one in alive)
+            left = sum(
+                float(torch.softmax(layer(one.mean((2, 3))) * scale, 1).max()) >= model.sure
+                for one in alive
+            )
             low, high = (low, scale) if left > len(alive) / 3 else (scale, high)
         layer.weight.mul_(low)
-        alive = [one for one in alive if float(torch.softmax(layer(one.mean((2, 3))), 1).max()) < model.sure]
+        alive = [
+            one
+            for one in alive
+            if float(torch.softmax(layer(one.mean((2, 3))), 1).max()) < model.sure
+        ]

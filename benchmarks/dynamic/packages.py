@@ -11,9 +11,14 @@ from torch import nn
 
 UNSEEN = "raise"  # the expert beyond the last one, which padding for other devices would choose
 SMALL = {
-    "vocab_size": 256, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 64,
-}  # fmt: skip
+    "vocab_size": 256,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
 
 
 class Logits(nn.Module):
@@ -36,7 +41,9 @@ class Greedy(nn.Module):
 
     def forward(self, ids):
         while ids.shape[1] < self.longest:
-            token = self.model(input_ids=ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+            token = (
+                self.model(input_ids=ids, use_cache=False).logits[:, -1].argmax(-1, keepdim=True)
+            )
             ids = torch.cat([ids, token], dim=1)
             if token.item() == self.end:
                 break
@@ -45,19 +52,25 @@ class Greedy(nn.Module):
 
 def mixtral() -> nn.Module:
     config = transformers.MixtralConfig(**SMALL, num_local_experts=4, num_experts_per_tok=2)
-    return Logits(transformers.MixtralForCausalLM._from_config(config, experts_implementation="eager"))
+    return Logits(
+        transformers.MixtralForCausalLM._from_config(config, experts_implementation="eager")
+    )
 
 
 def qwen3() -> nn.Module:
     config = transformers.Qwen3MoeConfig(
         **SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=48, head_dim=16
     )
-    return Logits(transformers.Qwen3MoeForCausalLM._from_config(config, experts_implementation="eager"))
+    return Logits(
+        transformers.Qwen3MoeForCausalLM._from_config(config, experts_implementation="eager")
+    )
 
 
 def olmoe() -> nn.Module:
     config = transformers.OlmoeConfig(**SMALL, num_experts=4, num_experts_per_tok=2)
-    return Logits(transformers.OlmoeForCausalLM._from_config(config, experts_implementation="eager"))
+    return Logits(
+        transformers.OlmoeForCausalLM._from_config(config, experts_implementation="eager")
+    )
 
 
 def gpt2() -> nn.Module:
@@ -106,9 +119,14 @@ class Pooled(nn.Module):
 
 def longformer() -> nn.Module:
     config = transformers.LongformerConfig(
-        vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        attention_window=4, max_position_embeddings=64,
-    )  # fmt: skip
+        vocab_size=96,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        attention_window=4,
+        max_position_embeddings=64,
+    )
     return Pooled(transformers.LongformerModel(config, add_pooling_layer=False))
 
 
@@ -125,11 +143,23 @@ class Speech(nn.Module):
 
 def vits() -> nn.Module:
     config = transformers.VitsConfig(
-        vocab_size=38, hidden_size=16, num_hidden_layers=1, ffn_dim=16, flow_size=16, spectrogram_bins=8,
-        upsample_initial_channel=16, upsample_rates=[2, 2], upsample_kernel_sizes=[4, 4], resblock_kernel_sizes=[3],
-        resblock_dilation_sizes=[[1]], prior_encoder_num_flows=1, posterior_encoder_num_wavenet_layers=1,
-        use_stochastic_duration_prediction=False, noise_scale=0.0, noise_scale_duration=0.0,
-    )  # fmt: skip
+        vocab_size=38,
+        hidden_size=16,
+        num_hidden_layers=1,
+        ffn_dim=16,
+        flow_size=16,
+        spectrogram_bins=8,
+        upsample_initial_channel=16,
+        upsample_rates=[2, 2],
+        upsample_kernel_sizes=[4, 4],
+        resblock_kernel_sizes=[3],
+        resblock_dilation_sizes=[[1]],
+        prior_encoder_num_flows=1,
+        posterior_encoder_num_wavenet_layers=1,
+        use_stochastic_duration_prediction=False,
+        noise_scale=0.0,
+        noise_scale_duration=0.0,
+    )
     return Speech(transformers.VitsModel(config))
 
 

@@ -1,13 +1,14 @@
 """Latency of dynamic networks: eager, split and as a single file, one thread, batch 1.
 
-Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile] [--compiler NAME...]
+Usage: python benchmarks/dynamic/run.py NETWORKS.py... [--only NAME...] [--compile] [--compiler
+NAME...]
        or with --batch SAMPLES [--compiler NAME...]
 
-The variants of a network are interleaved in one process, which no other network has run in: what `torch.compile` and
-runtimes leave behind of the networks before slows the next ones down.
+The variants of a network are interleaved in one process, which no other network has run in: what
+`torch.compile` and runtimes leave behind of the networks before slows the next ones down.
 
-Each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split does with sides
-that no input takes.
+Each NETWORKS.py has NAMES and build(name, n) -> (model, calls), and may have UNSEEN, what split
+does with sides that no input takes.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def built(compiler: str, made) -> str:
 
 @torch.no_grad()
 def measure(name: str, networks, options) -> dict[str, float] | None:
-    """Split one network, compare, measure, print a line; eager divided by each variant, None where it is refused."""
+    """Split one network, compare, measure, print a line; eager divided by each variant, None where
+    it is refused."""
     model, calls = networks.build(name, 24)
     started = time.process_time()
     try:
@@ -107,17 +109,20 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
             run(*call)
     times = fastest(variants, calls)
     report = made.report
-    weights = sum(one.numel() * one.element_size() for one in [*model.parameters(), *model.buffers()])
+    weights = sum(
+        one.numel() * one.element_size() for one in [*model.parameters(), *model.buffers()]
+    )
     size = sum(one.stat().st_size for one in made.directory.iterdir() if one.is_file())
     shown = "  ".join(f"{key} {value:7.3f}" for key, value in times.items())
     print(
-        f"{name:20} {shown}  eager/split {times['eager'] / times['split']:5.2f}  sub-networks {report.subnetworks:2}"
-        f"  models {report.models:2}  islands {len(report.islands)}  sides run {report.sides_run}/{report.sides}"
-        f"  equal on {report.inputs_checked}  at a threshold {len(report.at_threshold)}"
+        f"{name:20} {shown}  eager/split {times['eager'] / times['split']:5.2f}  sub-networks"
+        f" {report.subnetworks:2}  models {report.models:2}  islands {len(report.islands)}  sides"
+        f" run {report.sides_run}/{report.sides}  equal on {report.inputs_checked}  at a threshold"
+        f" {len(report.at_threshold)}"
         + (f"  within rounding {len(report.rounding)}" if report.rounding else "")
         + f"  analysis {report.analysis:.2f} s, build {report.seconds:5.2f} s (CPU {build:.2f} s),"
-        f" from the cache {again:.2f} s"
-        f"  size/weights {size / weights:.2f} (of {weights / 1024:.0f} KiB)  single file {shown_file(single)}"
+        f" from the cache {again:.2f} s  size/weights {size / weights:.2f} (of"
+        f" {weights / 1024:.0f} KiB)  single file {shown_file(single)}"
         + "".join(f"  {one}" for one in notes),
         flush=True,
     )
@@ -126,13 +131,15 @@ def measure(name: str, networks, options) -> dict[str, float] | None:
 
 @torch.no_grad()
 def measure_batch(name: str, networks, options) -> dict[str, float] | None:
-    """Milliseconds for a batch whose samples decide for themselves, against the same samples one by one."""
+    """Milliseconds for a batch whose samples decide for themselves, against the same samples one by
+    one."""
     model, calls = networks.build(name, 24)
     try:
         made = split(networks, model, calls, cache=False)
         batched = split(networks, model, calls, cache=False, batched=True)
         others = {
-            one: split(networks, model, calls, cache=False, batched=True, compiler=one) for one in options.compiler
+            one: split(networks, model, calls, cache=False, batched=True, compiler=one)
+            for one in options.compiler
         }
     except regraft.Unsplittable as problem:
         print(f"{name:20} {refusal(problem)}", flush=True)
@@ -149,9 +156,9 @@ def measure_batch(name: str, networks, options) -> dict[str, float] | None:
     times = fastest(variants, [()])
     shown = "  ".join(f"{key} {value:7.3f}" for key, value in times.items())
     print(
-        f"{name:20} {shown}  eager/batched {times['eager'] / times['batched']:5.2f}"
-        f"  split/batched {times['split'] / times['batched']:5.2f}  equal on {batched.report.inputs_checked}"
-        f"  one by one {len(batched.report.one_by_one)} of {batched.report.subnetworks}"
+        f"{name:20} {shown}  eager/batched {times['eager'] / times['batched']:5.2f}  split/batched"
+        f" {times['split'] / times['batched']:5.2f}  equal on {batched.report.inputs_checked}  one"
+        f" by one {len(batched.report.one_by_one)} of {batched.report.subnetworks}"
         + "".join(f"  {one}" for one in notes),
         flush=True,
     )
@@ -183,8 +190,13 @@ def main() -> None:
     options = parser.parse_args()
     cache = tempfile.TemporaryDirectory()  # empty at first, so that every network is built once
     os.environ["REGRAFT_CACHE_DIR"] = cache.name
-    print(f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, ", end="")
-    print(f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, ", end="")
+    print(
+        f"{datetime.date.today()}, {platform.machine()}, Python {platform.python_version()}, ",
+        end="",
+    )
+    print(
+        f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}, one thread, ", end=""
+    )
     print(f"batch {options.batch or 1}, milliseconds")
     names = [(path, name) for path in options.networks for name in loaded(path).NAMES]
     jobs = [(path, name, options) for path, name in names if name in (options.only or [name])]

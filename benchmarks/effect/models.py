@@ -1,4 +1,5 @@
-"""Models as people write them by hand, which `acceptance.py` measures before and after Regraft rewrites them.
+"""Models as people write them by hand, which `acceptance.py` measures before and after Regraft
+rewrites them.
 
 regraft bench benchmarks/effect/models.py:encoder_512
 regraft bench benchmarks/effect/models.py:encoder_2048 --mode both
@@ -21,7 +22,11 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads = heads
-        self.query, self.key, self.value = nn.Linear(width, width), nn.Linear(width, width), nn.Linear(width, width)
+        self.query, self.key, self.value = (
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+            nn.Linear(width, width),
+        )
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, width)
 
@@ -29,7 +34,11 @@ class Attention(nn.Module):
         return x.view(x.shape[0], x.shape[1], self.heads, -1).transpose(1, 2)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        query, key, value = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+        query, key, value = (
+            self.split(self.query(x)),
+            self.split(self.key(x)),
+            self.split(self.value(x)),
+        )
         scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(query.shape[-1])
         scores = scores + mask
         weights = functional.softmax(scores, dim=-1)
@@ -39,7 +48,13 @@ class Attention(nn.Module):
 
 
 def eager_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, dropout: float
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scaling: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """Attention as in transformers: the weights are always returned."""
     weights = torch.matmul(query, key.transpose(2, 3)) * scaling
@@ -52,13 +67,19 @@ def eager_attention(
 
 class WeightsAttention(Attention):
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        query, key, value = self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
+        query, key, value = (
+            self.split(self.query(x)),
+            self.split(self.key(x)),
+            self.split(self.value(x)),
+        )
         mixed, _ = eager_attention(self, query, key, value, mask, query.shape[-1] ** -0.5, 0.0)
         return self.out(mixed.reshape(x.shape))
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, heads: int, dropout: float, attention: type[Attention] = Attention) -> None:
+    def __init__(
+        self, width: int, heads: int, dropout: float, attention: type[Attention] = Attention
+    ) -> None:
         super().__init__()
         self.attention = attention(width, heads, dropout)
         self.norm, self.output_norm = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -72,12 +93,17 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """An encoder with eager attention: `x` is `(batch, T, width)`, `mask` is added to scores of `(T)` keys."""
+    """An encoder with eager attention: `x` is `(batch, T, width)`, `mask` is added to scores of
+    `(T)` keys."""
 
     def __init__(
-        self, layers: int = LAYERS, width: int = WIDTH, heads: int = HEADS, dropout: float = 0.0,
+        self,
+        layers: int = LAYERS,
+        width: int = WIDTH,
+        heads: int = HEADS,
+        dropout: float = 0.0,
         attention: type[Attention] = Attention,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(Block(width, heads, dropout, attention) for _ in range(layers))
 
@@ -88,7 +114,8 @@ class Encoder(nn.Module):
 
 
 class VocabularyHead(nn.Module):
-    """The end of a language model in training: the loss of `(N, width)` hidden states and `(N)` class numbers."""
+    """The end of a language model in training: the loss of `(N, width)` hidden states and `(N)`
+    class numbers."""
 
     def __init__(self, width: int = 256, vocabulary: int = VOCABULARY) -> None:
         super().__init__()
@@ -108,7 +135,11 @@ class HandLayerNorm(nn.Module):
 
 class HandGelu(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+        return (
+            0.5
+            * x
+            * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+        )
 
 
 class HandSoftmax(nn.Module):
@@ -122,7 +153,10 @@ def encoder(
 ) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
     mask = torch.zeros(1, 1, 1, length)
     mask[..., -length // 8 :] = torch.finfo(torch.float32).min  # padding
-    return Encoder(layers, dropout=dropout, attention=attention), (torch.randn(1, length, WIDTH), mask)
+    return Encoder(layers, dropout=dropout, attention=attention), (
+        torch.randn(1, length, WIDTH),
+        mask,
+    )
 
 
 def encoder_512() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
@@ -134,7 +168,10 @@ def encoder_2048() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
 
 
 def vocabulary_head() -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    return VocabularyHead(), (torch.randn(1024, 256, requires_grad=True), torch.randint(0, VOCABULARY, (1024,)))
+    return VocabularyHead(), (
+        torch.randn(1024, 256, requires_grad=True),
+        torch.randint(0, VOCABULARY, (1024,)),
+    )
 
 
 def layer_norm() -> tuple[nn.Module, Tensor]:

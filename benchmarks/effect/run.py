@@ -1,7 +1,9 @@
-"""What the rules of pack `torch` gain as single operations on CPU: each page's kind of source against its kernel.
+"""What the rules of pack `torch` gain as single operations on CPU: each page's kind of source
+against its kernel.
 
-In pairs, one thread, processor time, as `regraft bench` measures: printed are the median ratio (above 1: the kernel is
-faster) and its 95% interval. `acceptance.py` measures whole models that Regraft rewrites itself.
+In pairs, one thread, processor time, as `regraft bench` measures: printed are the median ratio
+(above 1: the kernel is faster) and its 95% interval. `acceptance.py` measures whole models that
+Regraft rewrites itself.
 
     python benchmarks/effect/run.py [--rounds 40] > benchmarks/results/effect.txt
 """
@@ -31,7 +33,9 @@ def hand_layer_norm(x: Tensor) -> Tensor:
 
 
 def hand_gelu_tanh(x: Tensor) -> Tensor:
-    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    return (
+        0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+    )
 
 
 def hand_gelu_erf(x: Tensor) -> Tensor:
@@ -69,7 +73,9 @@ EXPERTS = torch.rand(ROWS, NUMBER, generator=torch.Generator().manual_seed(0)).t
 
 
 def hand_experts(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
-    made: Tensor = REFERENCES["grouped_experts"](x, EXPERTS[1], EXPERTS[0], gate_up, down, functional.silu, NUMBER)
+    made: Tensor = REFERENCES["grouped_experts"](
+        x, EXPERTS[1], EXPERTS[0], gate_up, down, functional.silu, NUMBER
+    )
     return made
 
 
@@ -86,8 +92,18 @@ CASES: tuple[tuple[str, Operation, Operation, tuple[tuple[int, ...], ...]], ...]
     ("silu", hand_silu, functional.silu, WIDE),
     ("exp-softmax", hand_softmax, lambda x: functional.softmax(x, dim=-1), SQUARE),
     ("log-softmax", hand_log_softmax, lambda x: functional.log_softmax(x, dim=-1), SQUARE),
-    ("softmax-round-trip, bf16", hand_round_trip, lambda x: rounded_softmax(x, -1, x.dtype), SCORES),
-    ("experts, 8 of 64", hand_experts, kernel_experts, ((ROWS, 256), (NUMBER, 256, 256), (NUMBER, 256, 128))),
+    (
+        "softmax-round-trip, bf16",
+        hand_round_trip,
+        lambda x: rounded_softmax(x, -1, x.dtype),
+        SCORES,
+    ),
+    (
+        "experts, 8 of 64",
+        hand_experts,
+        kernel_experts,
+        ((ROWS, 256), (NUMBER, 256, 256), (NUMBER, 256, 128)),
+    ),
     ("attention, T = 512", hand_attention, kernel_attention, ((1, 12, 512, 64),) * 3),
     ("attention, T = 2048", hand_attention, kernel_attention, ((1, 12, 2048, 64),) * 3),
 )
@@ -110,14 +126,22 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, float32, one thread,")
-    print(f"{rounds} rounds, {datetime.now(timezone.utc):%Y-%m-%d}; original ÷ kernel, median and its 95% interval\n")
+    print(
+        f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()},"
+        " float32, one thread,"
+    )
+    print(
+        f"{rounds} rounds, {datetime.now(timezone.utc):%Y-%m-%d}; original ÷ kernel, median and its"
+        " 95% interval\n"
+    )
     print(f"{'rule':26}{'inference':>22}{'with backward':>22}")
     for name, original, kernel, shapes in CASES:
         cells = []
         for training in (False, True):
             dtype = torch.bfloat16 if "bf16" in name else torch.float32
-            inputs = tuple(torch.randn(shape, dtype=dtype, requires_grad=training) for shape in shapes)
+            inputs = tuple(
+                torch.randn(shape, dtype=dtype, requires_grad=training) for shape in shapes
+            )
             both = (timed(one, inputs, training) for one in (original, kernel))
             speed = compare(*both, rounds, torch.device("cpu")).speed
             cells.append(f"{speed.median:.2f} ({speed.low:.2f}-{speed.high:.2f})")

@@ -1,9 +1,11 @@
-"""The rules of the pack `hub` over a pinned package: definitions that maintainers annotated, and those they missed.
+"""The rules of the pack `hub` over a pinned package: definitions that maintainers annotated, and
+those they missed.
 
     python benchmarks/hub_annotations/run.py --annotations ANNOTATIONS.json
 
-The list is that of `benchmarks/liger_coverage/run.py`. Each annotated definition loses its annotation, its callers
-theirs, and the rules are applied to the file: it is restored when it has the same decorators again.
+The list is that of `benchmarks/liger_coverage/run.py`. Each annotated definition loses its
+annotation, its callers theirs, and the rules are applied to the file: it is restored when it has
+the same decorators again.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ KERNELS = ("RMSNorm", "rotary_pos_emb")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--package", default="transformers==5.23.0", metavar="NAME==VERSION")
     parser.add_argument("--annotations", type=Path, metavar="FILE", required=True)
     options = parser.parse_args(arguments)
@@ -42,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def stripped(package: Package, places: Sequence[Place], rules: Sequence[CompiledRule]) -> Iterator[str]:
+def stripped(
+    package: Package, places: Sequence[Place], rules: Sequence[CompiledRule]
+) -> Iterator[str]:
     """How many annotations come back after they were taken away."""
     total: collections.Counter[str] = collections.Counter()
     back: collections.Counter[str] = collections.Counter()
@@ -71,14 +77,17 @@ def stripped(package: Package, places: Sequence[Place], rules: Sequence[Compiled
 
 
 def without(text: bytes, names: set[str]) -> bytes:
-    """A file without the Hub's decorators of some definitions, and those of classes that are given one of them."""
+    """A file without the Hub's decorators of some definitions, and those of classes that are given
+    one of them."""
     lines: list[bytes] = text.splitlines(keepends=True)
     for node in ast.parse(text).body:
         for one in node.decorator_list if isinstance(node, ast.ClassDef | ast.FunctionDef) else ():
             called = ast.unparse(one)
             marked = called.startswith("use_kernel_forward_from_hub") and node.name in names  # type: ignore[union-attr]
             if marked or any(called == f"use_kernelized_func({name})" for name in names):
-                lines[one.lineno - 1 : one.end_lineno] = [b""] * ((one.end_lineno or one.lineno) - one.lineno + 1)
+                lines[one.lineno - 1 : one.end_lineno] = [b""] * (
+                    (one.end_lineno or one.lineno) - one.lineno + 1
+                )
     return b"".join(lines)
 
 
@@ -87,8 +96,11 @@ def decorators(text: bytes) -> Mapping[str, list[str]]:
     return {one.name: [ast.unparse(each) for each in one.decorator_list] for one in nodes}
 
 
-def unannotated(package: Package, places: Sequence[Place], rules: Sequence[CompiledRule]) -> Iterator[str]:
-    """Which definitions with the body of an annotated one get the annotation, and everything else that does."""
+def unannotated(
+    package: Package, places: Sequence[Place], rules: Sequence[CompiledRule]
+) -> Iterator[str]:
+    """Which definitions with the body of an annotated one get the annotation, and everything else
+    that does."""
     known = {(one.file, one.name): one for one in places}
     found: dict[tuple[str, str], str] = {}
     for path in package.files:
@@ -101,10 +113,19 @@ def unannotated(package: Package, places: Sequence[Place], rules: Sequence[Compi
     yield "\ndefinitions with the text of an annotated one, but for names, without an annotation"
     for kernel in KERNELS:
         several = [key for key, one in known.items() if one.kernel == kernel]
-        yield f"{kernel:20}{sum(found.get(key) == 'annotated' for key in several):4} of {len(several):3}"
-        yield from (f"    {file} {name}: {found.get((file, name), 'left alone')}" for file, name in several)
+        yield (
+            f"{kernel:20}{sum(found.get(key) == 'annotated' for key in several):4} of"
+            f" {len(several):3}"
+        )
+        yield from (
+            f"    {file} {name}: {found.get((file, name), 'left alone')}" for file, name in several
+        )
     yield "others"
-    yield from (f"    {file} {name}: {what}" for (file, name), what in found.items() if (file, name) not in known)
+    yield from (
+        f"    {file} {name}: {what}"
+        for (file, name), what in found.items()
+        if (file, name) not in known
+    )
 
 
 if __name__ == "__main__":

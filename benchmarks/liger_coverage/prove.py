@@ -1,16 +1,19 @@
-"""The places that Liger patches by hand: found, rewritten, and proved with Liger's kernels in Triton's interpreter.
+"""The places that Liger patches by hand: found, rewritten, and proved with Liger's kernels in
+Triton's interpreter.
 
-    TRITON_INTERPRET=1 python benchmarks/liger_coverage/prove.py --sites SITES.json --results RESULTS.jsonl
-    TRITON_INTERPRET=1 python benchmarks/liger_coverage/prove.py --sites SITES.json --only qwen3_moe --time-limit 600
+    TRITON_INTERPRET=1 python benchmarks/liger_coverage/prove.py --sites SITES.json --results
+    RESULTS.jsonl
+    TRITON_INTERPRET=1 python benchmarks/liger_coverage/prove.py --sites SITES.json --only qwen3_moe
+    --time-limit 600
     python benchmarks/liger_coverage/prove.py --sites SITES.json --results RESULTS.jsonl --report
 
-A file is verified once: the definitions that hold places of the list are rewritten with the rules of the list's
-kernels, and both versions run. A place has the verdict of its definition, and counts as proved by the kernel where
-forward and backward of the rule's kernel ran in that file. The interpreter of `--python` needs torch, triton,
-liger-kernel and the package; float32 and float16 run the kernel there, bfloat16 the composition. With
-REGRAFT_INTERPRET_ONE_IN=8 in the environment it takes a third to a twelfth of the time (docs/decisions/0012).
-Results are kept file by file: a run that was interrupted goes on where it stopped. `--report` prints what is kept and
-verifies nothing.
+A file is verified once: the definitions that hold places of the list are rewritten with the rules
+of the list's kernels, and both versions run. A place has the verdict of its definition, and counts
+as proved by the kernel where forward and backward of the rule's kernel ran in that file. The
+interpreter of `--python` needs torch, triton, liger-kernel and the package; float32 and float16 run
+the kernel there, bfloat16 the composition. With REGRAFT_INTERPRET_ONE_IN=8 in the environment it
+takes a third to a twelfth of the time (docs/decisions/0012). Results are kept file by file: a run
+that was interrupted goes on where it stopped. `--report` prints what is kept and verifies nothing.
 """
 
 from __future__ import annotations
@@ -40,14 +43,16 @@ from regraft.rules import load_rules
 from regraft.scanning import CompiledRule, Finding, check_file, compile_rules, rewrite_file
 from regraft.verify import Verdict, VerifyError, verify
 
-# The module of `regraft.ops` whose forward and backward run a rule's kernel, where it is not named like the rule.
+# The module of `regraft.ops` whose forward and backward run a rule's kernel, where it is not named
+# like the rule.
 KERNELS = {"linear-loss": "cross_entropy"}
 WEAKEST = ("refuted", "unproven", "proved")
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One place: "not found", "withheld" or its verdict; whether the kernel ran; and the reason where not proved."""
+    """One place: "not found", "withheld" or its verdict; whether the kernel ran; and the reason
+    where not proved."""
 
     file: str
     line: int
@@ -60,7 +65,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A file's places, each with its findings, and the text in which their definitions are rewritten."""
+    """A file's places, each with its findings, and the text in which their definitions are
+    rewritten."""
 
     file: Path
     places: tuple[tuple[Place, tuple[Finding, ...]], ...]
@@ -82,20 +88,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = _read(options.results)
     if not options.report:
         known |= _prove([task for task in tasks if task.key not in known], options)
-    print("\n".join(report([proof for task in tasks for proof in known.get(task.key, _unmeasured(task))])))
+    print(
+        "\n".join(
+            report([proof for task in tasks for proof in known.get(task.key, _unmeasured(task))])
+        )
+    )
     return 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--package", default="transformers==5.23.0", metavar="NAME==VERSION")
-    parser.add_argument("--sites", type=Path, required=True, metavar="FILE", help="the list of places")
+    parser.add_argument(
+        "--sites", type=Path, required=True, metavar="FILE", help="the list of places"
+    )
     parser.add_argument("--only", default="", metavar="REGEX", help="only files whose path it fits")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter that has the package")
+    parser.add_argument(
+        "--python", default=sys.executable, help="the interpreter that has the package"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="files verified at a time (default: 1)")
-    parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS", help="of each file")
-    parser.add_argument("--results", type=Path, default=environment.STORE / "liger-prove.jsonl", metavar="FILE")
-    parser.add_argument("--report", action="store_true", help="print what is kept, and verify nothing")
+    parser.add_argument(
+        "--time-limit", type=float, default=300.0, metavar="SECONDS", help="of each file"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=environment.STORE / "liger-prove.jsonl", metavar="FILE"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="print what is kept, and verify nothing"
+    )
     return parser.parse_args(arguments)
 
 
@@ -106,7 +128,9 @@ def _task(package: packages.Package, file: str, places: Iterable[Place]) -> Task
     found = check_file(package.directory / file, rules)
     if found.source is None:
         raise SystemExit(f"cannot scan: {'; '.join(map(str, found.errors))}")
-    held = tuple((place, tuple(one for one in found.findings if place.holds(one))) for place in mine)
+    held = tuple(
+        (place, tuple(one for one in found.findings if place.holds(one))) for place in mine
+    )
     names = {definition(one) for _, several in held for one in several}
     changed, _ = rewrite_file(found, rules, wanted=lambda one: definition(one) in names)
     return Task(package.directory / file, held, found.source.data, changed)
@@ -128,12 +152,19 @@ def _prove(tasks: Sequence[Task], options: argparse.Namespace) -> Mapping[str, t
         for future in as_completed(started):
             task, (proofs, seconds) = started[future], future.result()
             made[task.key] = proofs
-            entry = {"key": task.key, "seconds": round(seconds), "proofs": [asdict(one) for one in proofs]}
+            entry = {
+                "key": task.key,
+                "seconds": round(seconds),
+                "proofs": [asdict(one) for one in proofs],
+            }
             options.results.parent.mkdir(parents=True, exist_ok=True)
             with options.results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
             proved = sum(one.status == "proved" for one in proofs)
-            print(f"{task.file.name}: {proved} of {len(proofs)} proved, {seconds:.0f} s", file=sys.stderr)
+            print(
+                f"{task.file.name}: {proved} of {len(proofs)} proved, {seconds:.0f} s",
+                file=sys.stderr,
+            )
     return made
 
 
@@ -150,7 +181,9 @@ def _read(path: Path) -> dict[str, tuple[Proof, ...]]:
 def _proofs(task: Task, options: argparse.Namespace) -> tuple[tuple[Proof, ...], float]:
     started = time.monotonic()
     try:
-        verdicts = verify(task.file, task.changed, python=options.python, time_limit=options.time_limit)
+        verdicts = verify(
+            task.file, task.changed, python=options.python, time_limit=options.time_limit
+        )
     except VerifyError as error:
         raise SystemExit(f"{task.file}: {error}") from error
     return judged(task, verdicts), time.monotonic() - started
@@ -161,7 +194,11 @@ def judged(task: Task, verdicts: Sequence[Verdict]) -> tuple[Proof, ...]:
     by_name = {base_name(one.definition): one for one in verdicts}
     proofs = []
     for known, (place, findings) in zip(_unmeasured(task), task.places, strict=True):
-        mine = [by_name[definition(one)] for one in findings if one.fixable and definition(one) in by_name]
+        mine = [
+            by_name[definition(one)]
+            for one in findings
+            if one.fixable and definition(one) in by_name
+        ]
         weakest = min(mine, key=lambda one: WEAKEST.index(one.status), default=None)
         if weakest is None:
             proofs.append(known)
@@ -180,7 +217,9 @@ def _unmeasured(task: Task) -> tuple[Proof, ...]:
             status = "not found"
         elif not any(one.fixable for one in findings):
             status, reason = "withheld", findings[0].reason
-        proofs.append(Proof(place.file, place.first, place.name, place.kernel, status, reason=reason))
+        proofs.append(
+            Proof(place.file, place.first, place.name, place.kernel, status, reason=reason)
+        )
     return tuple(proofs)
 
 
@@ -189,7 +228,10 @@ def _ran(place: Place, verdict: Verdict) -> bool:
     rule = RULES[place.kernel]
     module = KERNELS.get(rule, rule.replace("-", "_"))
     functions = verdict.evidence.get("implementations", ())
-    return isinstance(functions, list | tuple) and {f"{module}.forward", f"{module}.backward"} <= set(functions)
+    return isinstance(functions, list | tuple) and {
+        f"{module}.forward",
+        f"{module}.backward",
+    } <= set(functions)
 
 
 def report(proofs: Sequence[Proof]) -> Iterator[str]:
@@ -198,7 +240,10 @@ def report(proofs: Sequence[Proof]) -> Iterator[str]:
     yield "kernel".ljust(28) + "".join(one.rjust(11) for one in columns)
     for kernel in (*sorted({one.kernel for one in proofs}), "total"):
         mine = [one for one in proofs if kernel in (one.kernel, "total")]
-        count = [sum(one.status == status for one in mine) for status in ("proved", "unproven", "refuted")]
+        count = [
+            sum(one.status == status for one in mine)
+            for status in ("proved", "unproven", "refuted")
+        ]
         found = sum(one.status != "not found" for one in mine)
         by_kernel = sum(one.status == "proved" and one.ran for one in mine)
         left = sum(one.status in ("withheld", "not measured") for one in mine)
@@ -206,8 +251,13 @@ def report(proofs: Sequence[Proof]) -> Iterator[str]:
         yield kernel.ljust(28) + "".join(f"{one:11}" for one in row)
     for one in proofs:
         if one.status != "proved" or not one.ran:
-            why = one.reason or ("" if one.ran or one.status != "proved" else "by the composition alone")
-            yield f"{one.file}:{one.line} {one.name} {one.kernel}: {one.status}{': ' if why else ''}{why}"
+            why = one.reason or (
+                "" if one.ran or one.status != "proved" else "by the composition alone"
+            )
+            yield (
+                f"{one.file}:{one.line} {one.name} {one.kernel}:"
+                f" {one.status}{': ' if why else ''}{why}"
+            )
 
 
 if __name__ == "__main__":

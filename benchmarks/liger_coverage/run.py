@@ -1,13 +1,17 @@
-"""The rules of the pack `liger` over a pinned package: families of models, and places that people patch by hand.
+"""The rules of the pack `liger` over a pinned package: families of models, and places that people
+patch by hand.
 
-    python benchmarks/liger_coverage/run.py                                      # findings and families of each rule
-    python benchmarks/liger_coverage/run.py --sites SITES.json --misses          # places that Liger patches by name
+    python benchmarks/liger_coverage/run.py                                      # findings and
+    families of each rule
+    python benchmarks/liger_coverage/run.py --sites SITES.json --misses          # places that Liger
+    patches by name
     python benchmarks/liger_coverage/run.py --annotations ANNOTATIONS.json --misses
 
-Fetches the pinned wheel the first time (its text only, under `.cache/`). A site list is a JSON list of objects with
-`file`, `line`, `end`, `name` and `category`; an annotation list one of objects with `file`, `def_line`, `target` and
-`kernel`. A place is found when one of a finding's lines lies within it. A definition that maintainers missed has, but
-for names, the body of one that carries an annotation, and carries none.
+Fetches the pinned wheel the first time (its text only, under `.cache/`). A site list is a JSON list
+of objects with `file`, `line`, `end`, `name` and `category`; an annotation list one of objects with
+`file`, `def_line`, `target` and `kernel`. A place is found when one of a finding's lines lies
+within it. A definition that maintainers missed has, but for names, the body of one that carries an
+annotation, and carries none.
 """
 
 from __future__ import annotations
@@ -33,12 +37,25 @@ from regraft.rules import load_rules
 from regraft.scanning import Finding, check_file, collected_between, compile_rules
 
 RULES = {
-    "rmsnorm": "rms-norm", "swiglu_mlp": "gated-activation", "geglu_mlp": "gated-activation", "rope": "rotary",
-    "layernorm": "layer-norm", "cross_entropy": "cross-entropy", "moe_experts": "experts",
-    "fused_linear_cross_entropy": "linear-loss", "RMSNorm": "rms-norm", "rotary_pos_emb": "rotary",
-}  # fmt: skip
-# Families of transformers 5.23.0 that Liger 0.8.5 patches, by the kernel; those that could take it, where counted.
-LIGER = {"rms-norm": (39, 176), "gated-activation": (31, 157), "rotary": (25, 177), "layer-norm": (7, 316)}
+    "rmsnorm": "rms-norm",
+    "swiglu_mlp": "gated-activation",
+    "geglu_mlp": "gated-activation",
+    "rope": "rotary",
+    "layernorm": "layer-norm",
+    "cross_entropy": "cross-entropy",
+    "moe_experts": "experts",
+    "fused_linear_cross_entropy": "linear-loss",
+    "RMSNorm": "rms-norm",
+    "rotary_pos_emb": "rotary",
+}
+# Families of transformers 5.23.0 that Liger 0.8.5 patches, by the kernel; those that could take it,
+# where counted.
+LIGER = {
+    "rms-norm": (39, 176),
+    "gated-activation": (31, 157),
+    "rotary": (25, 177),
+    "layer-norm": (7, 316),
+}
 LIGER |= {"linear-loss": (41, 302), "experts": (9, 61)}
 
 
@@ -64,9 +81,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = findings(package)
     print("\n".join(table(found)))
     print()
-    print(f"{options.package}, {len(package.files)} files, {time.process_time() - started:.1f} s of processor time")
     print(
-        f"Python {platform.python_version()}, regraft {importlib.metadata.version('regraft')}, {time.strftime('%F')}"
+        f"{options.package}, {len(package.files)} files, {time.process_time() - started:.1f} s of"
+        " processor time"
+    )
+    print(
+        f"Python {platform.python_version()}, regraft {importlib.metadata.version('regraft')},"
+        f" {time.strftime('%F')}"
     )
     if options.sites:
         print("\nplaces that Liger patches by name")
@@ -81,11 +102,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--package", default="transformers==5.23.0", metavar="NAME==VERSION")
     parser.add_argument("--sites", type=Path, metavar="FILE", help="score against a list of places")
-    parser.add_argument("--annotations", type=Path, metavar="FILE", help="score against a list of annotations")
-    parser.add_argument("--misses", action="store_true", help="print every place that was not found, and why")
+    parser.add_argument(
+        "--annotations", type=Path, metavar="FILE", help="score against a list of annotations"
+    )
+    parser.add_argument(
+        "--misses", action="store_true", help="print every place that was not found, and why"
+    )
     return parser.parse_args(arguments)
 
 
@@ -101,7 +128,9 @@ def findings(package: Package) -> Mapping[str, tuple[Finding, ...]]:
 
 def table(found: Mapping[str, tuple[Finding, ...]]) -> Iterator[str]:
     """One row a rule: findings, those that are rewritten, and the families that they are in."""
-    yield f"{'rule':24}{'found':>8}{'fixable':>9}{'families':>10}{'fixable in':>12}{'Liger':>7}{'possible':>10}"
+    yield (
+        f"{'rule':24}{'found':>8}{'fixable':>9}{'families':>10}{'fixable in':>12}{'Liger':>7}{'possible':>10}"  # noqa: E501
+    )
     rows: dict[str, list[tuple[str, Finding]]] = collections.defaultdict(list)
     for file, several in found.items():
         for one in several:
@@ -110,22 +139,28 @@ def table(found: Mapping[str, tuple[Finding, ...]]) -> Iterator[str]:
         fixable = [family for family, one in several if one.fixable]
         families = {family for family, _ in several}
         liger, possible = LIGER.get(rule.partition("/")[2], ("", ""))
-        yield (
-            f"{rule:24}{len(several):8}{len(fixable):9}{len(families):10}{len(set(fixable)):12}{liger!s:>7}{possible!s:>10}"
-        )
+        yield f"{rule:24}{len(several):8}{len(fixable):9}{len(families):10}{len(set(fixable)):12}{liger!s:>7}{possible!s:>10}"  # noqa: E501
 
 
 def listed(path: Path, package: Package) -> list[Place]:
     """The places of a site list; one that names a line alone is the statement that starts there."""
     return [
-        Place(row["category"], row["file"], row["line"] or 0, row["end"] or _end(package, row), row["name"])
+        Place(
+            row["category"],
+            row["file"],
+            row["line"] or 0,
+            row["end"] or _end(package, row),
+            row["name"],
+        )
         for row in json.loads(path.read_text())
     ]
 
 
 def _end(package: Package, row: Mapping[str, Any]) -> int:
     tree = ast.parse((package.directory / row["file"]).read_bytes())
-    starting = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno == row["line"]]
+    starting = [
+        one for one in ast.walk(tree) if isinstance(one, ast.stmt) and one.lineno == row["line"]
+    ]
     return max((one.end_lineno or 0 for one in starting), default=row["line"] or 0)
 
 
@@ -134,13 +169,18 @@ def annotated(path: Path, package: Package) -> list[Place]:
     places = []
     for row in json.loads(path.read_text()):
         if row["kernel"] in RULES and row["file_kind"] == "modeling":
-            node = next(one for one in _definitions(package, row["file"]) if one.name == row["target"])
-            places.append(Place(row["kernel"], row["file"], node.lineno, node.end_lineno or 0, node.name))
+            node = next(
+                one for one in _definitions(package, row["file"]) if one.name == row["target"]
+            )
+            places.append(
+                Place(row["kernel"], row["file"], node.lineno, node.end_lineno or 0, node.name)
+            )
     return places
 
 
 def missed(places: Sequence[Place], package: Package) -> list[Place]:
-    """Definitions of all files that have the body of an annotated one, but for names, and no annotation."""
+    """Definitions of all files that have the body of an annotated one, but for names, and no
+    annotation."""
     bodies: dict[str, str] = {}
     for place in places:
         node = next(one for one in _definitions(package, place.file) if one.lineno == place.first)
@@ -149,8 +189,12 @@ def missed(places: Sequence[Place], package: Package) -> list[Place]:
     for path in package.files:
         for node in _definitions(package, package.label(path)):
             kernel = bodies.get(_body(node))
-            if kernel is not None and not any("kernel" in ast.unparse(one) for one in node.decorator_list):
-                copies.append(Place(kernel, package.label(path), node.lineno, node.end_lineno or 0, node.name))
+            if kernel is not None and not any(
+                "kernel" in ast.unparse(one) for one in node.decorator_list
+            ):
+                copies.append(
+                    Place(kernel, package.label(path), node.lineno, node.end_lineno or 0, node.name)
+                )
     return copies
 
 
@@ -160,12 +204,17 @@ def _definitions(package: Package, file: str) -> list[ast.ClassDef | ast.Functio
 
 
 def _body(node: ast.ClassDef | ast.FunctionDef) -> str:
-    """What a definition computes: its code without annotations, docstrings, and names of its own and its variables."""
+    """What a definition computes: its code without annotations, docstrings, and names of its own
+    and its variables."""
     methods = [
-        one for one in node.body if isinstance(one, ast.FunctionDef) and one.name not in ("__init__", "extra_repr")
+        one
+        for one in node.body
+        if isinstance(one, ast.FunctionDef) and one.name not in ("__init__", "extra_repr")
     ]
     names: dict[str, str] = {}
-    return "\n".join(_plain(one, names) for one in (methods if isinstance(node, ast.ClassDef) else [node]))
+    return "\n".join(
+        _plain(one, names) for one in (methods if isinstance(node, ast.ClassDef) else [node])
+    )
 
 
 def _plain(function: ast.FunctionDef, names: dict[str, str]) -> str:
@@ -175,7 +224,11 @@ def _plain(function: ast.FunctionDef, names: dict[str, str]) -> str:
     if isinstance(copy.body[0], ast.Expr) and isinstance(copy.body[0].value, ast.Constant):
         copy.body = copy.body[1:] or copy.body
     local = {one.arg for one in ast.walk(copy) if isinstance(one, ast.arg)}
-    local |= {one.id for one in ast.walk(copy) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+    local |= {
+        one.id
+        for one in ast.walk(copy)
+        if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+    }
     for one in ast.walk(copy):
         if isinstance(one, ast.arg):
             one.annotation, one.arg = None, names.setdefault(one.arg, f"v{len(names)}")
@@ -184,17 +237,28 @@ def _plain(function: ast.FunctionDef, names: dict[str, str]) -> str:
     return ast.unparse(copy)
 
 
-def score(package: Package, places: Sequence[Place], found: Mapping[str, tuple[Finding, ...]], explain: bool) -> None:
+def score(
+    package: Package,
+    places: Sequence[Place],
+    found: Mapping[str, tuple[Finding, ...]],
+    explain: bool,
+) -> None:
     """Print how many places of each kernel are found, and those that are not."""
     rows: dict[str, list[Place]] = collections.defaultdict(list)
     for place in places:
         rows[place.kernel].append(place)
     for kernel, several in sorted(rows.items()):
-        hits = {id(one): [each for each in found.get(one.file, ()) if one.holds(each)] for one in several}
+        hits = {
+            id(one): [each for each in found.get(one.file, ()) if one.holds(each)]
+            for one in several
+        }
         whole = [one for one in several if hits[id(one)]]
         fixable = [one for one in whole if any(each.fixable for each in hits[id(one)])]
         share = 100 * len(whole) / len(several)
-        print(f"{kernel:28}{len(whole):4} of {len(several):4} found ({share:.1f}%), {len(fixable)} fixable")
+        print(
+            f"{kernel:28}{len(whole):4} of {len(several):4} found ({share:.1f}%), {len(fixable)}"
+            " fixable"
+        )
         for one in several if explain else ():
             if one not in fixable:
                 print(f"    {one.file}:{one.first} {one.name}: {_why(package, one, hits[id(one)])}")

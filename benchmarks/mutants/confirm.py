@@ -2,11 +2,11 @@
 
     python benchmarks/mutants/confirm.py
 
-A mutant is shown to be wrong where the verifier refuted it (in any of the outcomes that are kept), or where the
-expression that it puts into the file, run by itself on the witness of its recipe, gives something else than the
-expression that stood there: other values, another format, another gradient, or an input that changed. The others say
-for which input they differ, and are listed with `--list`. Needs torch. Exits with 1 where a witness shows no
-difference.
+A mutant is shown to be wrong where the verifier refuted it (in any of the outcomes that are kept),
+or where the expression that it puts into the file, run by itself on the witness of its recipe,
+gives something else than the expression that stood there: other values, another format, another
+gradient, or an input that changed. The others say for which input they differ, and are listed with
+`--list`. Needs torch. Exits with 1 where a witness shows no difference.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Step = Callable[[], tuple[torch.Tensor, torch.Tensor]]
 class Trial:
     """Calls of one layer: each step gives its input and the right result.
 
-    `at_end` reads the results only after the last call. `setting` surrounds the calls, which `thread` makes in another
-    thread.
+    `at_end` reads the results only after the last call. `setting` surrounds the calls, which
+    `thread` makes in another thread.
     """
 
     steps: tuple[Step, ...]
@@ -52,8 +52,11 @@ class Trial:
     at_end: bool = False
     thread: bool = False
 
-    def differs(self, changed: Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]) -> bool:
-        """Whether the changed expression gives something else than the right result in one of the calls."""
+    def differs(
+        self, changed: Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
+    ) -> bool:
+        """Whether the changed expression gives something else than the right result in one of the
+        calls."""
         if not self.thread:
             return self._run(changed)
         outcome: list[bool] = []
@@ -62,7 +65,9 @@ class Trial:
         runner.join()
         return outcome[0]
 
-    def _run(self, changed: Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]) -> bool:
+    def _run(
+        self, changed: Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]
+    ) -> bool:
         layer = _layer(**self.attributes)
         pairs = []
         with self.setting():
@@ -70,7 +75,9 @@ class Trial:
                 x, value = step()
                 right, before = value.detach().clone(), x.detach().clone()
                 result = torch.as_tensor(changed(layer, x, value.clone())).as_subclass(torch.Tensor)
-                if not self.at_end and (_unlike(result, right) or _unlike(x, before) or not _passes_on(result, x)):
+                if not self.at_end and (
+                    _unlike(result, right) or _unlike(x, before) or not _passes_on(result, x)
+                ):
                     return True
                 pairs.append((result, right))
         return self.at_end and any(_unlike(*pair) for pair in pairs)
@@ -80,7 +87,9 @@ def _unlike(result: torch.Tensor, right: torch.Tensor) -> bool:
     if result.shape != right.shape or result.dtype != right.dtype:
         return True
     infinity = float("inf")
-    result, right = (torch.nan_to_num(part.detach(), 7.0, infinity, -infinity) for part in (result, right))
+    result, right = (
+        torch.nan_to_num(part.detach(), 7.0, infinity, -infinity) for part in (result, right)
+    )
     return not right.is_meta and not torch.equal(result, right)
 
 
@@ -168,9 +177,12 @@ NAMES: dict[str, object] = {
     "under_autocast": lambda trial: replace(trial, setting=lambda: torch.autocast("cpu")),
     "in_inference_mode": lambda trial: replace(trial, setting=torch.inference_mode),
     "deterministically": lambda trial: replace(trial, setting=_deterministic),
-    "with_variable": lambda name, trial: replace(trial, setting=lambda: mock.patch.dict(os.environ, {name: "1"})),
+    "with_variable": lambda name, trial: replace(
+        trial, setting=lambda: mock.patch.dict(os.environ, {name: "1"})
+    ),
     "an_hour_later": lambda trial: replace(
-        trial, setting=lambda: mock.patch("time.monotonic", lambda start=time.monotonic(): start + 4000)
+        trial,
+        setting=lambda: mock.patch("time.monotonic", lambda start=time.monotonic(): start + 4000),
     ),
     "without_judge": lambda trial: replace(trial, setting=_without_judge),
     "with_seed": lambda seed, trial: replace(trial, setting=lambda: _seeded(seed)),
@@ -201,15 +213,34 @@ def witness_differs(recipe: Recipe) -> bool | None:
     return trial.differs(expression(recipe.template))
 
 
-def expression(template: Template) -> Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]:
-    """Make a function of the template's text; what it replaces of torch when it is imported is put back."""
-    fields = {"value": "value", "x": "x", "key": "x", "second": "x", "cls": "LayerOfOneVersion", "module": "original"}
+def expression(
+    template: Template,
+) -> Callable[[torch.nn.Module, torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Make a function of the template's text; what it replaces of torch when it is imported is put
+    back."""
+    fields = {
+        "value": "value",
+        "x": "x",
+        "key": "x",
+        "second": "x",
+        "cls": "LayerOfOneVersion",
+        "module": "original",
+    }
     body = fill(template.text, **fields)
     body = body if "return" in body else f"return {body}"
-    text = fill(template.top, **fields) + "\n\n\ndef changed(self, x, value):\n    " + body.replace("\n", "\n    ")
+    text = (
+        fill(template.top, **fields)
+        + "\n\n\ndef changed(self, x, value):\n    "
+        + body.replace("\n", "\n    ")
+    )
     space: dict[str, object] = {"torch": torch, "__name__": "original"}
-    before = {name: getattr(torch, name) for name in ("equal", "allclose", "isclose", "eq", "manual_seed")}
-    methods = {name: getattr(torch.Tensor, name) for name in ("__eq__", "eq", "equal", "isclose", "__sub__", "sub")}
+    before = {
+        name: getattr(torch, name) for name in ("equal", "allclose", "isclose", "eq", "manual_seed")
+    }
+    methods = {
+        name: getattr(torch.Tensor, name)
+        for name in ("__eq__", "eq", "equal", "isclose", "__sub__", "sub")
+    }
     clocks = (time.perf_counter, time.monotonic)
     close = torch.testing.assert_close
     with mock.patch("os._exit"):
@@ -235,14 +266,22 @@ def _shown(mutant: Mutant, equivalent: Mapping[str, str], refuted: Set[str], wit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--list", action="store_true", help="list the mutants that are not shown to be wrong")
-    parser.add_argument("--results", type=Path, default=environment.STORE / "outcomes.jsonl", metavar="FILE")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="list the mutants that are not shown to be wrong"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=environment.STORE / "outcomes.jsonl", metavar="FILE"
+    )
     options = parser.parse_args(arguments)
     refuted = {o.pair for o in Store(options.results, "") if o.outcome == "refuted"}
     equivalent = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
-    wrong = {recipe.name: witness_differs(recipe) for recipe in suite.RECIPES if recipe.kind != RIGHT}
+    wrong = {
+        recipe.name: witness_differs(recipe) for recipe in suite.RECIPES if recipe.kind != RIGHT
+    }
     for mutant in suite.all_mutants(suite.files(suite.interpreters())):
         recipe = mutant.recipe
         if recipe.kind == RIGHT:
@@ -253,7 +292,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{recipe.kind}: {mutant.name}:{mutant.site.line}: {recipe.differs}")
     print(f"{'kind':<16}{'refuted':>9}{'witness':>9}{'stated':>9}{'equivalent':>12}")
     for kind, count in counts.items():
-        print(f"{kind:<16}{count['refuted']:>9}{count['witness']:>9}{count['stated']:>9}{count['equivalent']:>12}")
+        print(
+            f"{kind:<16}{count['refuted']:>9}{count['witness']:>9}{count['stated']:>9}{count['equivalent']:>12}"
+        )
     failing = [name for name, differs in wrong.items() if differs is False]
     for name in failing:
         print(f"the witness of {name} shows no difference")

@@ -47,13 +47,19 @@ class Function:
     def arguments(self) -> tuple[ast.arg, ...]:
         """The arguments by position, without `self`."""
         everything = (*self.node.args.posonlyargs, *self.node.args.args)
-        return everything[1:] if self.owner and everything and everything[0].arg == "self" else everything
+        return (
+            everything[1:]
+            if self.owner and everything and everything[0].arg == "self"
+            else everything
+        )
 
     @property
     def body(self) -> tuple[ast.stmt, ...]:
         """The statements after the docstring."""
         statements = self.node.body
-        return tuple(statements[1:] if ast.get_docstring(self.node, clean=False) is not None else statements)
+        return tuple(
+            statements[1:] if ast.get_docstring(self.node, clean=False) is not None else statements
+        )
 
 
 class Module:
@@ -97,23 +103,32 @@ class Module:
         return Edit(self.source.span(node), text)
 
     def insert_before(self, statement: ast.stmt, text: str) -> Edit:
-        """Insert lines above a statement (above its decorators, where it has any), with its indentation."""
-        first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+        """Insert lines above a statement (above its decorators, where it has any), with its
+        indentation."""
+        first = min(
+            [statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))]
+        )
         start = self.source.line_starts[first - 1]
         return Edit(
-            Span(start, start), textwrap.indent(textwrap.dedent(text).strip("\n"), self.indent(statement)) + "\n"
+            Span(start, start),
+            textwrap.indent(textwrap.dedent(text).strip("\n"), self.indent(statement)) + "\n",
         )
 
     def insert_after(self, statement: ast.stmt, text: str) -> Edit:
         """Insert lines below a statement, with its indentation."""
         start = self.after(statement)
         return Edit(
-            Span(start, start), textwrap.indent(textwrap.dedent(text).strip("\n"), self.indent(statement)) + "\n"
+            Span(start, start),
+            textwrap.indent(textwrap.dedent(text).strip("\n"), self.indent(statement)) + "\n",
         )
 
     def insert_top(self, text: str) -> Edit:
         """Insert lines above the first definition of the file that comes after its imports."""
-        first = next(node for node in self.source.tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef))
+        first = next(
+            node
+            for node in self.source.tree.body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        )
         return self.insert_before(first, textwrap.dedent(text).strip("\n") + "\n\n")
 
 
@@ -129,7 +144,8 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Text that is put in the place of a returned tensor or another expression, and what it needs above."""
+    """Text that is put in the place of a returned tensor or another expression, and what it needs
+    above."""
 
     text: str
     top: str = ""
@@ -216,17 +232,22 @@ class Files:
         """Return the labels of a package's files that import torch."""
         if package not in self._labels:
             folder = self._folders.get(package)
-            self._labels[package] = _labels(folder, package, self.PATTERNS[package]) if folder else ()
+            self._labels[package] = (
+                _labels(folder, package, self.PATTERNS[package]) if folder else ()
+            )
         return self._labels[package]
 
     def module(self, label: str) -> Module | None:
         if label not in self._modules:
             path = self.path(label)
-            self._modules[label] = parse_module(label, path.read_bytes()) if path.is_file() else None
+            self._modules[label] = (
+                parse_module(label, path.read_bytes()) if path.is_file() else None
+            )
         return self._modules[label]
 
     def candidates(self, recipe: Recipe) -> Iterator[Module]:
-        """Yield the files that a recipe may change, packages in turn, each package's in the order of a hash."""
+        """Yield the files that a recipe may change, packages in turn, each package's in the order
+        of a hash."""
         if recipe.files:
             labels: Sequence[str] = recipe.files
         else:
@@ -241,7 +262,8 @@ class Files:
                     yield module
 
     def _queue(self, recipe: Recipe, place: int) -> list[str]:
-        """Return the files of one of the recipe's packages; a package that it names twice has two queues."""
+        """Return the files of one of the recipe's packages; a package that it names twice has two
+        queues."""
         package = recipe.packages[place]
         labels = sorted(self.labels(package), key=lambda label: draw(recipe.name, label))
         return labels[recipe.packages[:place].count(package) :: recipe.packages.count(package)]
@@ -249,7 +271,9 @@ class Files:
 
 def _labels(folder: Path, package: str, patterns: Iterable[str]) -> tuple[str, ...]:
     paths = (path for pattern in patterns for path in (folder / package).glob(pattern))
-    return tuple(sorted(p.relative_to(folder).as_posix() for p in paths if b"import torch" in p.read_bytes()))
+    return tuple(
+        sorted(p.relative_to(folder).as_posix() for p in paths if b"import torch" in p.read_bytes())
+    )
 
 
 def _in_turn(queues: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -259,11 +283,13 @@ def _in_turn(queues: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def mutants_of(recipe: Recipe, files: Files) -> Iterator[Mutant]:
-    """Yield a recipe's mutants: one site of each file, until there are as many as the recipe asks for."""
+    """Yield a recipe's mutants: one site of each file, until there are as many as the recipe asks
+    for."""
     remaining = recipe.count
     for module in files.candidates(recipe):
         sites = sorted(
-            recipe.find(module), key=lambda site: draw(recipe.name, module.label, site.definition, site.line)
+            recipe.find(module),
+            key=lambda site: draw(recipe.name, module.label, site.definition, site.line),
         )
         mutant = next((m for site in sites if compiles(m := Mutant(recipe, module, site))), None)
         if mutant is not None:

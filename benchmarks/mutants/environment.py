@@ -1,4 +1,5 @@
-"""The environment that the mutants run in: torch and the pinned packages, under `.cache/mutants/`."""
+"""The environment that the mutants run in: torch and the pinned packages, under
+`.cache/mutants/`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from pathlib import Path
 
 STORE = (Path(__file__).parent.parent.parent / ".cache" / "mutants").resolve()
 TORCH = "torch==2.13.0"
-PACKAGES = {"transformers": "transformers==5.23.0", "timm": "timm==1.0.31", "diffusers": "diffusers==0.42.1"}
+PACKAGES = {
+    "transformers": "transformers==5.23.0",
+    "timm": "timm==1.0.31",
+    "diffusers": "diffusers==0.42.1",
+}
 REQUIRED = (
     PACKAGES["transformers"],
     PACKAGES["diffusers"],
@@ -18,7 +23,8 @@ REQUIRED = (
     "scipy==1.15.3",
     "pillow==12.0.0",
 )
-# timm asks for a build of torchvision that would choose another torch. It imports these names, which no model calls.
+# timm asks for a build of torchvision that would choose another torch. It imports these names,
+# which no model calls.
 _ANY_NAME = """def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
@@ -31,30 +37,38 @@ _STAND_IN = {
     "ops/misc.py": "import torch\n\n\nclass FrozenBatchNorm2d(torch.nn.Module):\n    pass\n",
     "datasets.py": _ANY_NAME,
     "transforms/__init__.py": _ANY_NAME,
-    "transforms/functional.py": """import enum
+    "transforms/functional.py": (
+        """import enum
 
 InterpolationMode = enum.Enum(
     "InterpolationMode",
     {name.upper().replace("-", "_"): name
      for name in ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")},
 )
-""",
+"""
+    ),
 }
 _CODE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
 def interpreter(package: str) -> Path:
-    """Return the interpreter of a package's environment; raises CalledProcessError where an installation fails.
+    """Return the interpreter of a package's environment; raises CalledProcessError where an
+    installation fails.
 
-    timm has an environment of its own on top of the other, whose transformers must not see timm's torchvision.
+    timm has an environment of its own on top of the other, whose transformers must not see timm's
+    torchvision.
     """
     base = _environment("environment", (TORCH, *REQUIRED), _install)
     if package != "timm":
         return base
-    return _environment("environment-timm", (str(base), PACKAGES["timm"], *_STAND_IN.values()), _install_timm)
+    return _environment(
+        "environment-timm", (str(base), PACKAGES["timm"], *_STAND_IN.values()), _install_timm
+    )
 
 
-def _environment(name: str, wanted: tuple[str, ...], install: Callable[[Path, tuple[str, ...]], None]) -> Path:
+def _environment(
+    name: str, wanted: tuple[str, ...], install: Callable[[Path, tuple[str, ...]], None]
+) -> Path:
     folder = STORE / name
     python, installed = folder / "bin" / "python", folder / "installed.txt"
     if not (installed.is_file() and installed.read_text() == "\n".join(wanted)):
@@ -83,11 +97,21 @@ def _install_timm(python: Path, wanted: tuple[str, ...]) -> None:
 
 
 def _pip(python: Path, *arguments: str) -> None:
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    command = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        *arguments,
+    ]
     subprocess.run(command, check=True)
 
 
 def site_packages(python: Path) -> Path:
     """Return the folder that an interpreter's packages are in."""
-    process = subprocess.run([str(python), "-c", _CODE], stdout=subprocess.PIPE, text=True, check=True)
+    process = subprocess.run(
+        [str(python), "-c", _CODE], stdout=subprocess.PIPE, text=True, check=True
+    )
     return Path(process.stdout.strip())

@@ -2,13 +2,16 @@
 
     python benchmarks/mutants/run.py                    # 60 mutants and right edits, drawn by kind
     python benchmarks/mutants/run.py --sample 200 --seed 1
-    python benchmarks/mutants/run.py --only mask --all  # a kind, a package, or a regular expression of names
-    python benchmarks/mutants/run.py --list --all       # what the suite plants, without verifying it
+    python benchmarks/mutants/run.py --only mask --all  # a kind, a package, or a regular expression
+    of names
+    python benchmarks/mutants/run.py --list --all       # what the suite plants, without verifying
+    it
     python benchmarks/mutants/run.py --known            # the tables of what was verified before
 
-Makes environments under `.cache/mutants/` the first time. Each mutant is verified in a process of its own by
-`regraft verify ORIGINAL CHANGED`; outcomes are kept in `.cache/mutants/outcomes.jsonl` by both texts and the
-verifier's source, so that an interrupted run goes on where it stopped. Exits with 1 where a wrong change was proved.
+Makes environments under `.cache/mutants/` the first time. Each mutant is verified in a process of
+its own by `regraft verify ORIGINAL CHANGED`; outcomes are kept in `.cache/mutants/outcomes.jsonl`
+by both texts and the verifier's source, so that an interrupted run goes on where it stopped. Exits
+with 1 where a wrong change was proved.
 """
 
 from __future__ import annotations
@@ -46,13 +49,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = suite.sample(mutants, options.sample, options.seed)
     if options.list:
         for mutant in mutants:
-            print(f"{mutant.recipe.kind}: {mutant.name}:{mutant.site.line}: {mutant.site.description}")
+            print(
+                f"{mutant.recipe.kind}: {mutant.name}:{mutant.site.line}: {mutant.site.description}"
+            )
         return 0
     store = Store(options.results, source_key(), options.any_source)
     known = [store.get(pair_key(mutant.original, mutant.changed)) for mutant in mutants]
     outcomes = [outcome for outcome in known if outcome is not None]
     if not options.known:
-        missing = [mutant for mutant, outcome in zip(mutants, known, strict=True) if outcome is None]
+        missing = [
+            mutant for mutant, outcome in zip(mutants, known, strict=True) if outcome is None
+        ]
         with ThreadPoolExecutor(options.jobs) as pool:
             tasks = [
                 pool.submit(verify, mutant, files, interpreters[mutant.package], options.time_limit)
@@ -62,28 +69,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 outcome = task.result()
                 store.add(outcome)
                 outcomes.append(outcome)
-                print(f"{number}/{len(mutants)} {outcome.kind}: {outcome.name}: {outcome.outcome}", file=sys.stderr)
+                print(
+                    f"{number}/{len(mutants)} {outcome.kind}: {outcome.name}: {outcome.outcome}",
+                    file=sys.stderr,
+                )
     equivalent = json.loads(EQUIVALENT.read_text(encoding="utf-8"))
     for line in report(outcomes, equivalent):
         print(line)
-    false = (o for o in outcomes if o.kind != "right" and o.outcome == "proved" and o.name not in equivalent)
+    false = (
+        o
+        for o in outcomes
+        if o.kind != "right" and o.outcome == "proved" and o.name not in equivalent
+    )
     return int(any(false))
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", type=int, default=60, metavar="N", help="only N, kinds in turn (default: 60)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--sample", type=int, default=60, metavar="N", help="only N, kinds in turn (default: 60)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the sample (default: 0)")
     parser.add_argument("--all", action="store_true", help="all of them instead of a sample")
     parser.add_argument("--only", default="", metavar="KIND|PACKAGE|REGEX", help="only these")
-    parser.add_argument("--time-limit", type=float, default=300.0, metavar="SECONDS", help="for each mutant")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="verify N mutants at a time (default: 1)")
-    parser.add_argument("--list", action="store_true", help="print the mutants, verify nothing")
-    parser.add_argument("--known", action="store_true", help="print the tables of what was verified before")
     parser.add_argument(
-        "--any-source", action="store_true", help="take outcomes of other versions of the verifier, too"
+        "--time-limit", type=float, default=300.0, metavar="SECONDS", help="for each mutant"
     )
-    parser.add_argument("--results", type=Path, default=STORE, metavar="FILE", help=f"default: {STORE}")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="verify N mutants at a time (default: 1)"
+    )
+    parser.add_argument("--list", action="store_true", help="print the mutants, verify nothing")
+    parser.add_argument(
+        "--known", action="store_true", help="print the tables of what was verified before"
+    )
+    parser.add_argument(
+        "--any-source",
+        action="store_true",
+        help="take outcomes of other versions of the verifier, too",
+    )
+    parser.add_argument(
+        "--results", type=Path, default=STORE, metavar="FILE", help=f"default: {STORE}"
+    )
     return parser.parse_args(arguments)
 
 
@@ -94,10 +122,18 @@ def verify(mutant: Mutant, files: Files, python: Path, time_limit: float) -> Out
     with tempfile.TemporaryDirectory() as folder:
         changed = Path(folder) / "changed.py"
         changed.write_bytes(mutant.changed)
-        command = [*_REGRAFT, str(files.path(mutant.module.label)), str(changed), "--python", str(python)]
+        command = [
+            *_REGRAFT,
+            str(files.path(mutant.module.label)),
+            str(changed),
+            "--python",
+            str(python),
+        ]
         command += ["--output-format", "json", "--no-cache", "--time-limit", str(time_limit)]
         command += ["--contract", contract] if contract else []
-        process = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
+        process = subprocess.run(
+            command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False
+        )
     outcome, reason = judge(process.returncode, process.stdout, process.stderr)
     return Outcome(
         pair_key(mutant.original, mutant.changed),
@@ -133,7 +169,8 @@ def judge(status: int, output: str, errors: str) -> tuple[str, str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which the verifier that this program imports is the one that runs."""
+    """Return the environment in which the verifier that this program imports is the one
+    that runs."""
     paths: Iterable[str] = (str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -141,7 +178,9 @@ def _environment() -> dict[str, str]:
 @functools.cache
 def has_contracts() -> bool:
     """Whether `regraft verify` has the option `--contract`."""
-    process = subprocess.run([*_REGRAFT, "--help"], env=_environment(), capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [*_REGRAFT, "--help"], env=_environment(), capture_output=True, text=True, check=False
+    )
     return "--contract" in process.stdout
 
 

@@ -1,4 +1,5 @@
-"""Outcomes of mutants, kept in a JSON-lines file: a run that was interrupted goes on where it stopped."""
+"""Outcomes of mutants, kept in a JSON-lines file: a run that was interrupted goes on where it
+stopped."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ PACKAGE = Path(regraft.__file__).parent
 class Outcome:
     """What the verifier says of one mutant.
 
-    `kind` is the mutant's, or that of right edits; `outcome` is one of `OUTCOMES`; `reason` is that of the first
-    verdict that is not proved; `contract` what `--contract` was given, empty where the verifier has no such option;
-    `source` stands for the verifier's own text.
+    `kind` is the mutant's, or that of right edits; `outcome` is one of `OUTCOMES`; `reason` is that
+    of the first verdict that is not proved; `contract` what `--contract` was given, empty where the
+    verifier has no such option; `source` stands for the verifier's own text.
     """
 
     pair: str
@@ -42,7 +43,9 @@ class Outcome:
 
 def pair_key(original: bytes, changed: bytes) -> str:
     """Return a key of two texts."""
-    return hashlib.sha256(b"".join(hashlib.sha256(text).digest() for text in (original, changed))).hexdigest()
+    return hashlib.sha256(
+        b"".join(hashlib.sha256(text).digest() for text in (original, changed))
+    ).hexdigest()
 
 
 def source_key(package: Path = PACKAGE) -> str:
@@ -54,7 +57,8 @@ def source_key(package: Path = PACKAGE) -> str:
 
 
 class Store:
-    """Outcomes by the mutant's texts and the verifier's source; each is on disk as soon as it is known.
+    """Outcomes by the mutant's texts and the verifier's source; each is on disk as soon as it is
+    known.
 
     With `any_source` those of another version of the verifier count too, the latest of them.
     """

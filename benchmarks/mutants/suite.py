@@ -36,12 +36,15 @@ RECIPES: tuple[Recipe, ...] = (
 
 
 def interpreters() -> dict[str, Path]:
-    """Return the interpreter of each package's environment; makes the environments the first time."""
+    """Return the interpreter of each package's environment; makes the environments the
+    first time."""
     return {package: environment.interpreter(package) for package in PACKAGES}
 
 
 def files(interpreters: dict[str, Path]) -> Files:
-    return Files({package: environment.site_packages(python) for package, python in interpreters.items()})
+    return Files(
+        {package: environment.site_packages(python) for package, python in interpreters.items()}
+    )
 
 
 def all_mutants(files: Files, recipes: Iterable[Recipe] = RECIPES) -> tuple[Mutant, ...]:
@@ -51,7 +54,8 @@ def all_mutants(files: Files, recipes: Iterable[Recipe] = RECIPES) -> tuple[Muta
 
 
 def select(mutants: Iterable[Mutant], only: str) -> tuple[Mutant, ...]:
-    """Return the mutants of a kind or package, or those whose recipe, file or definition fits the pattern."""
+    """Return the mutants of a kind or package, or those whose recipe, file or definition fits the
+    pattern."""
     if only in (*KINDS, RIGHT):
         return tuple(mutant for mutant in mutants if mutant.recipe.kind == only)
     if only in PACKAGES:
@@ -60,7 +64,8 @@ def select(mutants: Iterable[Mutant], only: str) -> tuple[Mutant, ...]:
 
 
 def sample(mutants: Iterable[Mutant], number: int, seed: int = 0) -> tuple[Mutant, ...]:
-    """Draw mutants, as many of each kind as possible, kinds in turn; a larger sample begins with the smaller."""
+    """Draw mutants, as many of each kind as possible, kinds in turn; a larger sample begins with
+    the smaller."""
     queues: dict[str, list[Mutant]] = {kind: [] for kind in (*KINDS, RIGHT)}
     for mutant in sorted(mutants, key=lambda mutant: draw(seed, mutant.name)):
         queues[mutant.recipe.kind].append(mutant)
@@ -69,4 +74,6 @@ def sample(mutants: Iterable[Mutant], number: int, seed: int = 0) -> tuple[Mutan
 
 def _in_turn(queues: Sequence[Sequence[Mutant]]) -> list[Mutant]:
     longest = max(map(len, queues), default=0)
-    return [queue[position] for position in range(longest) for queue in queues if position < len(queue)]
+    return [
+        queue[position] for position in range(longest) for queue in queues if position < len(queue)
+    ]

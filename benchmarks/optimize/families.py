@@ -1,4 +1,5 @@
-"""Small models of a package's families, drawn by a hash of the families' names, and calls that they accept."""
+"""Small models of a package's families, drawn by a hash of the families' names, and calls that they
+accept."""
 
 from __future__ import annotations
 
@@ -71,7 +72,11 @@ def _of_files(package: ModuleType) -> Iterator[tuple[str, Any]]:
             module = importlib.import_module(info.name)
         except (ImportError, RuntimeError):  # needs a package that is not installed
             continue
-        classes = [one for one in vars(module).values() if inspect.isclass(one) and one.__module__ == info.name]
+        classes = [
+            one
+            for one in vars(module).values()
+            if inspect.isclass(one) and one.__module__ == info.name
+        ]
         whole = [one for one in classes if issubclass(one, nn.Module) and _is_model(one)]
         if whole:
             yield info.name.removeprefix(f"{models.__name__}."), whole[-1]
@@ -121,7 +126,9 @@ def _builds(package: ModuleType, model_class: Any) -> Iterator[Callable[[ModuleT
     except Exception as error:  # some configurations have no defaults
         raise NotBuilt from error
     for scale in SCALES:
-        config = bringup.make_config(model_class.config_class, tiny.shrink(values, scale), bringup.EAGER)
+        config = bringup.make_config(
+            model_class.config_class, tiny.shrink(values, scale), bringup.EAGER
+        )
         yield bringup.builder(model_class.__name__, config)
 
 

@@ -1,4 +1,5 @@
-"""The environments that models run in: made under `.cache/` the first time, and when what they need changes."""
+"""The environments that models run in: made under `.cache/` the first time, and when what they need
+changes."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ BESIDE = {
     "diffusers": ("transformers==5.23.0", "scipy==1.15.3"),
     "timm": VISION,
 }
-# The registry's build of torchvision is for CUDA: without it the library of its own operators cannot be loaded, and
-# the import asks for two of their names. Detectors call one, which takes the best boxes that hardly overlap.
+# The registry's build of torchvision is for CUDA: without it the library of its own operators
+# cannot be loaded, and the import asks for two of their names. Detectors call one, which takes the
+# best boxes that hardly overlap.
 _OPERATORS = """import torch as _torch
 
 for _name in ("nms", "qnms"):
@@ -43,13 +45,14 @@ def _nms(boxes, scores, iou_threshold):
     return order[_torch.from_numpy(kept)]
 
 
-"""
+"""  # noqa: E501
 _THERE = "\nextension._has_ops = lambda: True\n"  # which its functions ask first
 _CODE = "import sysconfig; print(sysconfig.get_path('purelib'))"
 
 
 def python(requirement: str) -> str:
-    """The interpreter of a package's environment. Raises CalledProcessError where something cannot be installed."""
+    """The interpreter of a package's environment. Raises CalledProcessError where something cannot
+    be installed."""
     folder = STORE / f"environment-{requirement}"
     found, installed = folder / "bin" / "python", folder / "installed.txt"
     needs = (requirement, *BESIDE.get(requirement.partition("==")[0], ()))
@@ -58,7 +61,9 @@ def python(requirement: str) -> str:
         print(f"making {folder} ({', '.join((TORCH, *needs))})", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
         pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, TORCH], check=True)  # first and pinned, so that nothing else chooses a build of it
+        subprocess.run(
+            [*pip, TORCH], check=True
+        )  # first and pinned, so that nothing else chooses a build of it
         subprocess.run([*pip, *needs], check=True)
         _name_operators(packages(str(found)) / "torchvision" / "__init__.py")
         installed.write_text(wanted)
@@ -67,7 +72,9 @@ def python(requirement: str) -> str:
 
 def _name_operators(vision: Path) -> None:
     if vision.exists():
-        vision.write_text(_OPERATORS + vision.read_text(encoding="utf-8") + _THERE, encoding="utf-8")
+        vision.write_text(
+            _OPERATORS + vision.read_text(encoding="utf-8") + _THERE, encoding="utf-8"
+        )
 
 
 def packages(interpreter: str) -> Path:

@@ -1,4 +1,5 @@
-"""Results of files, kept in a JSON-lines file: a run that was interrupted goes on where it stopped."""
+"""Results of files, kept in a JSON-lines file: a run that was interrupted goes on where it
+stopped."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ PACKAGE = Path(regraft.__file__).parent
 class Patch:
     """One applied patch: its rule, the definition that it is in, and that definition's verdict.
 
-    `loads` says whether the original's checkpoint was loaded strictly into the rewritten model, `executed` whether
-    every changed line ran in a comparison that found no difference.
+    `loads` says whether the original's checkpoint was loaded strictly into the rewritten model,
+    `executed` whether every changed line ran in a comparison that found no difference.
     """
 
     rule: str
@@ -42,11 +43,17 @@ class Result:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Result:
-        return cls(data["file"], tuple(Patch(**one) for one in data["patches"]), data["error"], data["seconds"])
+        return cls(
+            data["file"],
+            tuple(Patch(**one) for one in data["patches"]),
+            data["error"],
+            data["seconds"],
+        )
 
 
 def key(original: bytes, changed: bytes) -> str:
-    """What a result depends on: both texts, Regraft's version and the source of its verification and kernels."""
+    """What a result depends on: both texts, Regraft's version and the source of its verification
+    and kernels."""
     digest = hashlib.sha256(regraft.__version__.encode())
     for path in sorted([*PACKAGE.glob("verify/**/*.py"), *PACKAGE.glob("ops/*.py")]):
         digest.update(path.read_bytes())
@@ -77,7 +84,8 @@ class Store:
 
 
 def _entry(line: str) -> tuple[str, Result] | None:
-    """A result with its key; None for one that another version of this file wrote, with other fields."""
+    """A result with its key; None for one that another version of this file wrote, with other
+    fields."""
     data = json.loads(line)
     now = {field.name for field in fields(Patch)}
     return (
@@ -88,13 +96,23 @@ def _entry(line: str) -> tuple[str, Result] | None:
 
 
 def rows(results: Iterable[Result], rules: Iterable[str]) -> list[list[str]]:
-    """The table: for each rule its patches by verdict, how many load the original's checkpoint, how many ran."""
+    """The table: for each rule its patches by verdict, how many load the original's checkpoint, how
+    many ran."""
     patches = [patch for result in results for patch in result.patches]
     table = [["rule", "patches", "proved", "unproven", "refuted", "loads", "executed"]]
     for rule in (*rules, "total"):
         mine = [patch for patch in patches if rule in (patch.rule, "total")]
-        counts = [sum(patch.status == status for patch in mine) for status in ("proved", "unproven", "refuted")]
+        counts = [
+            sum(patch.status == status for patch in mine)
+            for status in ("proved", "unproven", "refuted")
+        ]
         table.append(
-            [rule, *map(str, [len(mine), *counts, sum(p.loads for p in mine), sum(p.executed for p in mine)])]
+            [
+                rule,
+                *map(
+                    str,
+                    [len(mine), *counts, sum(p.loads for p in mine), sum(p.executed for p in mine)],
+                ),
+            ]
         )
     return table

@@ -1,4 +1,5 @@
-"""Regraft: make PyTorch models faster by rewriting their source, and prove every rewrite by running it."""
+"""Regraft: make PyTorch models faster by rewriting their source, and prove every rewrite by running
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _PACKAGES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Return what one of the two back ends exports, imported on first use: scanning needs neither."""
+    """Return what one of the two back ends exports, imported on first use: scanning needs
+    neither."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"regraft.{_PACKAGES[name]}"), name)

@@ -27,8 +27,11 @@ class Fix:
     left_out: tuple[Verdict, ...]
 
 
-def proved_fix(report: FileReport, rules: Sequence[CompiledRule], verify: Verify, *, unproven: bool = False) -> Fix:
-    """Rewrite and verify a file, leaving out the definitions that are not proved, until all others are.
+def proved_fix(
+    report: FileReport, rules: Sequence[CompiledRule], verify: Verify, *, unproven: bool = False
+) -> Fix:
+    """Rewrite and verify a file, leaving out the definitions that are not proved, until all others
+    are.
 
     `unproven` also takes what is neither proved nor refuted. Raise RuleDefect and VerifyError.
     """
@@ -37,17 +40,27 @@ def proved_fix(report: FileReport, rules: Sequence[CompiledRule], verify: Verify
     left_out: dict[str, Verdict] = {}
     while True:
         rewritten, applied = rewrite_file(
-            report, rules, wanted=lambda finding: left_out.keys().isdisjoint(changed_definitions(finding))
+            report,
+            rules,
+            wanted=lambda finding: left_out.keys().isdisjoint(changed_definitions(finding)),
         )
         verdicts = verify(rewritten) if applied else ()
-        rejected = {base_name(verdict.definition): verdict for verdict in verdicts if verdict.status not in allowed}
+        rejected = {
+            base_name(verdict.definition): verdict
+            for verdict in verdicts
+            if verdict.status not in allowed
+        }
         if not rejected:
             return Fix(rewritten, applied, verdicts, tuple(left_out.values()))
         applied_definitions = {name for finding in applied for name in changed_definitions(finding)}
-        if not rejected.keys() & applied_definitions:  # not the fault of one definition: a variable of the file, say
+        if (
+            not rejected.keys() & applied_definitions
+        ):  # not the fault of one definition: a variable of the file, say
             verdict = next(iter(rejected.values()))
             rejected = {name: replace(verdict, definition=name) for name in applied_definitions}
-        left_out.update({name: verdict for name, verdict in rejected.items() if name in applied_definitions})
+        left_out.update(
+            {name: verdict for name, verdict in rejected.items() if name in applied_definitions}
+        )
 
 
 def definition(finding: Finding) -> str:
@@ -61,15 +74,20 @@ def changed_definitions(finding: Finding) -> tuple[str, ...]:
 
 
 def base_name(name: str) -> str:
-    """Return the name of a definition without the number that tells it from others of the same name."""
+    """Return the name of a definition without the number that tells it from others of the same
+    name."""
     return name.partition("#")[0]
 
 
 def fix_with_home(fix: Fix, report: FileReport, rules: Sequence[CompiledRule], home: str) -> bytes:
-    """Return the bytes of the same rewrite with the ops imported from `home`, which need not exist yet."""
+    """Return the bytes of the same rewrite with the ops imported from `home`, which need not exist
+    yet."""
     assert report.source is not None
     left_out = {base_name(verdict.definition) for verdict in fix.left_out}
     report_with_home = check_source(report.source, rules, home)
     return rewrite_file(
-        report_with_home, rules, home, wanted=lambda finding: left_out.isdisjoint(changed_definitions(finding))
+        report_with_home,
+        rules,
+        home,
+        wanted=lambda finding: left_out.isdisjoint(changed_definitions(finding)),
     )[0]

@@ -52,7 +52,7 @@ class Model(nn.Module):
 class Plain(nn.Module):
     def forward(self, x):
         return x + 1
-"""
+"""  # noqa: E501
 TARGETS = """\
 import torch
 from model import Model, Plain
@@ -107,11 +107,15 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def run(folder: Path, target: str, *options: str) -> Any:
     command = [sys.executable, "-m", "regraft", "bench", target, "--rounds", "6", *options]
     environment = {**os.environ, "REGRAFT_CACHE_DIR": str(folder / "cache")}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def test_what_gains_is_chosen_proved_and_locked(folder: Path) -> None:
-    result = run(folder, "targets.py:build", "--select", "--output-format", "json", "--rounds", "12")
+    result = run(
+        folder, "targets.py:build", "--select", "--output-format", "json", "--rounds", "12"
+    )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     data = json.loads(result.stdout)
@@ -126,9 +130,16 @@ def test_what_gains_is_chosen_proved_and_locked(folder: Path) -> None:
     chosen = [one.id for one in lock.rules]
     assert "torch/gelu" in chosen and data["chosen"]["rules"] == chosen
     assert all(one.measured["speed"][0] > 1 for one in lock.rules)
-    assert (lock.target, lock.goal, lock.mode, lock.device) == ("targets.py:build", "fastest", "inference", "cpu")
+    assert (lock.target, lock.goal, lock.mode, lock.device) == (
+        "targets.py:build",
+        "fastest",
+        "inference",
+        "cpu",
+    )
     check = [sys.executable, "-m", "regraft", "check", "--output-format", "json", "model.py"]
-    found = json.loads(subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False).stdout)
+    found = json.loads(
+        subprocess.run(check, cwd=folder, capture_output=True, text=True, check=False).stdout
+    )
     assert {one["rule"] for one in found["findings"]} == set(chosen)
 
 
@@ -136,24 +147,54 @@ def test_both_modes_as_a_table_and_several_calls(folder: Path) -> None:
     result = run(folder, "targets:twice", "--mode", "both", "--packs", "torch", "--no-verify")
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("Model on cpu (") and "1 thread," in lines[0] and "medians of 6 pairs" in lines[0]
+    assert (
+        lines[0].startswith("Model on cpu (")
+        and "1 thread," in lines[0]
+        and "medians of 6 pairs" in lines[0]
+    )
     assert [line.split()[0] for line in lines if line] == [
-        "Model", "inference", "original", "torch/gelu", "training", "original", "torch/gelu",
-    ]  # fmt: skip
+        "Model",
+        "inference",
+        "original",
+        "torch/gelu",
+        "training",
+        "original",
+        "torch/gelu",
+    ]
     assert not (folder / NAME).exists()
 
 
 def test_against_torch_compile(folder: Path) -> None:
-    result = run(folder, "targets:build", "--packs", "torch", "--no-verify", "--compile", "--output-format", "json")
+    result = run(
+        folder,
+        "targets:build",
+        "--packs",
+        "torch",
+        "--no-verify",
+        "--compile",
+        "--output-format",
+        "json",
+    )
     assert result.returncode == 0, result.stderr
     assert [(row["name"], row["against"]) for row in json.loads(result.stdout)["rows"]] == [
-        ("torch/gelu", "original"), ("torch.compile", "original"),
-        ("torch/gelu + torch.compile", "original"), ("torch/gelu + torch.compile", "torch.compile"),
-    ]  # fmt: skip
+        ("torch/gelu", "original"),
+        ("torch.compile", "original"),
+        ("torch/gelu + torch.compile", "original"),
+        ("torch/gelu + torch.compile", "torch.compile"),
+    ]
 
 
 def test_a_limit_that_nothing_keeps(folder: Path) -> None:
-    result = run(folder, "targets:build", "--packs", "torch", "--no-verify", "--select", "--memory-limit", "1kB")
+    result = run(
+        folder,
+        "targets:build",
+        "--packs",
+        "torch",
+        "--no-verify",
+        "--select",
+        "--memory-limit",
+        "1kB",
+    )
     assert result.returncode == 1 and "no subset of the rules keeps the limit" in result.stdout
     assert not (folder / NAME).exists()
 
@@ -203,5 +244,10 @@ def test_options_that_do_not_fit(here: Path, options: list[str], message: str) -
 
 
 def test_a_lock_that_cannot_be_written(here: Path) -> None:
-    result = CliRunner().invoke(main, ["bench", "targets:plain", "--select", "--lock", "missing/lock.toml"])
-    assert result.exit_code == 2 and "missing/lock.toml: cannot be written: No such file" in result.stderr
+    result = CliRunner().invoke(
+        main, ["bench", "targets:plain", "--select", "--lock", "missing/lock.toml"]
+    )
+    assert (
+        result.exit_code == 2
+        and "missing/lock.toml: cannot be written: No such file" in result.stderr
+    )

@@ -14,9 +14,12 @@ from regraft.bench.variants import NONE, Rules
 
 
 class Known:
-    """A meter of made-up costs: seconds and bytes of each subset; times are uncertain by `noise`."""
+    """A meter of made-up costs: seconds and bytes of each subset; times are uncertain by
+    `noise`."""
 
-    def __init__(self, seconds: Callable[[Rules], float], size: Callable[[Rules], int], noise: float = 0.02) -> None:
+    def __init__(
+        self, seconds: Callable[[Rules], float], size: Callable[[Rules], int], noise: float = 0.02
+    ) -> None:
         self.seconds, self.size, self.noise = seconds, size, noise
 
     def pair(self, new: Rules, old: Rules) -> Pair:
@@ -52,7 +55,10 @@ def test_what_is_faster_stays_and_nothing_else_does() -> None:
     meter = Known(product({"a": 0.5, "b": 0.99, "c": 1.3, "d": 0.9}, 1.0), lambda _: 100)
     found = choose(meter, tuple("abcd"), FASTEST)
     assert found is not None and found.rules == {"a", "d"}  # the interval of b includes no gain
-    assert {name: round(one.pair.speed.median, 2) for name, one in found.worth.items()} == {"a": 2.0, "d": 1.11}
+    assert {name: round(one.pair.speed.median, 2) for name, one in found.worth.items()} == {
+        "a": 2.0,
+        "d": 1.11,
+    }
     assert found.whole is not None and found.whole.pair.speed.median == pytest.approx(1 / 0.45)
 
 
@@ -87,7 +93,9 @@ def test_the_fastest_under_a_memory_limit() -> None:
     assert chosen(meter, Goal("fastest", 115)) == "b"
     assert chosen(meter, Goal("fastest", 1.15, relative=True)) == "b"
     assert chosen(meter, Goal("fastest", 120)) == "abc"  # what c saves makes room for a
-    assert chosen(meter, Goal("fastest", 90)) == "bc"  # the original itself is over the limit: c pays in memory
+    assert (
+        chosen(meter, Goal("fastest", 90)) == "bc"
+    )  # the original itself is over the limit: c pays in memory
     assert chosen(meter, Goal("fastest", 40)) is None
 
 
@@ -102,7 +110,9 @@ def test_the_smallest_under_a_time_limit() -> None:
     assert chosen(meter, SMALLEST) == "ac"
     assert chosen(meter, Goal("smallest", 1.2)) == "c"
     assert chosen(meter, Goal("smallest", 1.2, relative=True)) == "c"
-    assert chosen(meter, Goal("smallest", 1.0, relative=True), "ad") == ""  # the original keeps it, whatever the noise
+    assert (
+        chosen(meter, Goal("smallest", 1.0, relative=True), "ad") == ""
+    )  # the original keeps it, whatever the noise
     assert chosen(meter, Goal("smallest", 0.95, relative=True)) == "bc"  # too slow without b
     assert chosen(meter, Goal("smallest", 0.95)) == "bc"
     assert chosen(meter, Goal("smallest", 0.5)) is None
@@ -111,18 +121,31 @@ def test_the_smallest_under_a_time_limit() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "expected"),
     [
-        ("2GiB", "memory", (2 * 2**30, False)), ("1.5 MB", "memory", (1.5e6, False)), ("90%", "memory", (0.9, True)),
-        ("80ms", "time", (0.08, False)), ("2s", "time", (2.0, False)), ("110 %", "time", (1.1, True)),
+        ("2GiB", "memory", (2 * 2**30, False)),
+        ("1.5 MB", "memory", (1.5e6, False)),
+        ("90%", "memory", (0.9, True)),
+        ("80ms", "time", (0.08, False)),
+        ("2s", "time", (2.0, False)),
+        ("110 %", "time", (1.1, True)),
     ],
-)  # fmt: skip
+)
 def test_limits_as_they_are_written(text: str, kind: str, expected: tuple[float, bool]) -> None:
     assert limit(text, kind) == pytest.approx(expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"), [("", "memory"), ("2", "memory"), ("GiB", "memory"), ("-1GB", "memory"), ("2s", "memory"),
-                       ("0ms", "time"), ("1GiB", "time"), ("1e3s", "time")],
-)  # fmt: skip
+    ("text", "kind"),
+    [
+        ("", "memory"),
+        ("2", "memory"),
+        ("GiB", "memory"),
+        ("-1GB", "memory"),
+        ("2s", "memory"),
+        ("0ms", "time"),
+        ("1GiB", "time"),
+        ("1e3s", "time"),
+    ],
+)
 def test_limits_that_mean_nothing(text: str, kind: str) -> None:
     with pytest.raises(ValueError, match="is not a number above 0"):
         limit(text, kind)  # type: ignore[arg-type]

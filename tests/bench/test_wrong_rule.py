@@ -1,4 +1,5 @@
-"""A rule that changes results on the user's inputs is shown as such and never chosen, however fast it is."""
+"""A rule that changes results on the user's inputs is shown as such and never chosen, however fast
+it is."""
 
 from __future__ import annotations
 

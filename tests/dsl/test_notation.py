@@ -8,7 +8,14 @@ import time
 
 import pytest
 
-from regraft.dsl import parse_fragment, parse_rule, parse_transformation, print_condition, print_operand, print_rule
+from regraft.dsl import (
+    parse_fragment,
+    parse_rule,
+    parse_transformation,
+    print_condition,
+    print_operand,
+    print_rule,
+)
 from regraft.dsl import syntax as s
 
 RULE = """\
@@ -24,7 +31,7 @@ forward
   => regraft.ops.dropout_add_layer_norm($x, $residual, $norm.weight, $norm.bias, p=$drop.p, eps=$norm.eps) -> $y
 where
   used_once($a), used_once($b)
-"""
+"""  # noqa: E501
 
 
 def var(name: str) -> s.Var:
@@ -81,7 +88,9 @@ FUSED = s.Transformation(
 @pytest.mark.parametrize("separator", ["; ", ";", "\n", "\n\n", ";\n", "\n;  ", " # why\n", "\r\n"])
 def test_composition_rule(arrow: str, to: str, separator: str) -> None:
     nodes = [f"torch.nn.Dropout($a) {to} $x", f"$x + $i {to} $b", f"torch.nn.LayerNorm($b) {to} $y"]
-    assert transformation(f"{separator.join(nodes)} {arrow} some.pkg.FusedOp($a, $i) {to} $y") == FUSED
+    assert (
+        transformation(f"{separator.join(nodes)} {arrow} some.pkg.FusedOp($a, $i) {to} $y") == FUSED
+    )
 
 
 def test_init_rule() -> None:
@@ -91,24 +100,32 @@ def test_init_rule() -> None:
     )
     dropout, norm = parsed.source
     assert dropout == s.Node(call("torch.nn.Dropout", var("p")), (s.Wildcard(),), layer=True)
-    assert norm == s.Node(call("torch.nn.LayerNorm", var("c"), eps=var("e")), (s.Wildcard(),), layer=True)
+    assert norm == s.Node(
+        call("torch.nn.LayerNorm", var("c"), eps=var("e")), (s.Wildcard(),), layer=True
+    )
     (fused,) = parsed.target
     assert isinstance(fused, s.Node)
     assert fused.outputs == (s.Ref("self.fused_norm"),)
 
 
-@pytest.mark.parametrize("target", ["_", "keep", "keep  # nothing to construct", "\n  keep\n", "_ ;"])
+@pytest.mark.parametrize(
+    "target", ["_", "keep", "keep  # nothing to construct", "\n  keep\n", "_ ;"]
+)
 def test_empty_targets(target: str) -> None:
     assert transformation(f"f($x) -> $y => {target}").target == ()
 
 
 def test_keep_is_a_name_elsewhere() -> None:
-    assert transformation("f($x) => keep($x) -> keep").target == (s.Node(call("keep", var("x")), (s.Ref("keep"),)),)
+    assert transformation("f($x) => keep($x) -> keep").target == (
+        s.Node(call("keep", var("x")), (s.Ref("keep"),)),
+    )
 
 
 def test_types_from_a_table() -> None:
     act = s.Item(s.Ref("ACT2FN"), s.Ref("config.hidden_act"))
-    assert fragment("ACT2FN[config.hidden_act]($h) -> $h") == (s.Node(s.Apply(act, (var("h"),)), (var("h"),)),)
+    assert fragment("ACT2FN[config.hidden_act]($h) -> $h") == (
+        s.Node(s.Apply(act, (var("h"),)), (var("h"),)),
+    )
     layer = s.Node(s.Apply(act), (var("act"),), layer=True)
     assert fragment("@ACT2FN[config.hidden_act] -> $act") == (layer,)
     assert fragment("@ACT2FN[config.hidden_act]() -> $act") == (layer,)
@@ -133,7 +150,9 @@ def test_constants() -> None:
     (node,) = fragment(f"f({text})")
     assert isinstance(node, s.Node)
     assert node.apply.args == tuple(map(s.Const, values))
-    assert fragment("f(bias=True, dim=-1)") == (s.Node(call("f", bias=s.Const(True), dim=s.Const(-1))),)
+    assert fragment("f(bias=True, dim=-1)") == (
+        s.Node(call("f", bias=s.Const(True), dim=s.Const(-1))),
+    )
 
 
 def test_star_is_a_wildcard_where_an_operand_starts_and_a_product_after_one() -> None:
@@ -144,7 +163,11 @@ def test_star_is_a_wildcard_where_an_operand_starts_and_a_product_after_one() ->
     assert operand("$a ** *") == s.Apply("**", (a, any_))
     assert fragment("*") == (any_,)
     assert fragment("*; f($a) -> *; *") == (any_, s.Node(call("f", a), (any_,)), any_)
-    assert fragment("*\n$a * $b -> $c\n*") == (any_, s.Node(s.Apply("*", (a, b)), (var("c"),)), any_)
+    assert fragment("*\n$a * $b -> $c\n*") == (
+        any_,
+        s.Node(s.Apply("*", (a, b)), (var("c"),)),
+        any_,
+    )
     assert fragment("*($a) -> _") == (s.Node(s.Apply(any_, (a,)), (any_,)),)
 
 
@@ -163,7 +186,9 @@ def test_precedence_is_that_of_python() -> None:
 
 def test_nested_operands_attributes_and_items() -> None:
     x = var("x")
-    assert operand("torch.nn.LayerNorm($h + $i)") == call("torch.nn.LayerNorm", s.Apply("+", (var("h"), var("i"))))
+    assert operand("torch.nn.LayerNorm($h + $i)") == call(
+        "torch.nn.LayerNorm", s.Apply("+", (var("h"), var("i")))
+    )
     assert operand("$x.to(torch.float32)") == s.Apply(s.Attr(x, "to"), (s.Ref("torch.float32"),))
     assert operand("$x.shape[-1:]") == s.Item(s.Attr(x, "shape"), s.Slice(s.Const(-1), None))
     assert operand("$x[$i:2]") == s.Item(x, s.Slice(var("i"), s.Const(2)))
@@ -176,18 +201,24 @@ def test_several_indices_use_the_calls_that_python_makes_of_them() -> None:
     index = s.Group((s.Ref("Ellipsis"), call("slice", s.Const(None), s.Const(2)), s.Const(0)))
     assert operand("$x[..., :2, 0]") == s.Item(var("x"), index)
     assert print_operand(s.Item(var("x"), index)) == "$x[..., :2, 0]"
-    assert operand("$x[::2]") == s.Item(var("x"), call("slice", s.Const(None), s.Const(None), s.Const(2)))
+    assert operand("$x[::2]") == s.Item(
+        var("x"), call("slice", s.Const(None), s.Const(None), s.Const(2))
+    )
 
 
 def test_guards() -> None:
     (node,) = fragment("torch.nn.BatchNorm2d(h) -> h.2 if self.use_batch_norm and not (x is None)")
-    guard = s.And((s.Test(s.Ref("self.use_batch_norm")), s.Not(s.Test(s.Ref("x"), "is", s.Const(None)))))
+    guard = s.And(
+        (s.Test(s.Ref("self.use_batch_norm")), s.Not(s.Test(s.Ref("x"), "is", s.Const(None))))
+    )
     assert node == s.Node(call("torch.nn.BatchNorm2d", s.Ref("h")), (s.Ref("h.2"),), guard=guard)
     a, b, c = (s.Test(s.Ref(name)) for name in "abc")
     assert condition("a or b and c") == s.Or((a, s.And((b, c))))
     assert condition("(a or b) and c") == s.And((s.Or((a, b)), c))
     assert condition("not a and not\n b") == s.And((s.Not(a), s.Not(b)))
-    assert condition("a  not   in (1, 2)") == s.Test(s.Ref("a"), "not in", s.Group((s.Const(1), s.Const(2))))
+    assert condition("a  not   in (1, 2)") == s.Test(
+        s.Ref("a"), "not in", s.Group((s.Const(1), s.Const(2)))
+    )
     assert condition("a is not None") == s.Test(s.Ref("a"), "is not", s.Const(None))
     assert print_condition(s.Not(s.Or((a, s.And((b, c)))))) == "not (a or b and c)"
 
@@ -202,7 +233,10 @@ def test_names_that_look_like_words_of_the_notation() -> None:
     assert operand("iff") == s.Ref("iff")
     assert operand("notable") == s.Ref("notable")
     assert operand("__x") == s.Ref("__x")
-    parsed = rule('rule r\n summary "s"\n safety exact\nforward\n forward($x) -> $y\n where + init -> $z\n => keep')
+    parsed = rule(
+        'rule r\n summary "s"\n safety exact\nforward\n forward($x) -> $y\n where + init -> $z\n =>'
+        " keep"
+    )
     assert [node.apply for node in parsed.forward[0].source if isinstance(node, s.Node)] == [
         call("forward", var("x")),
         s.Apply("+", (s.Ref("where"), s.Ref("init"))),
@@ -216,16 +250,23 @@ def test_a_rule_file() -> None:
     assert parsed.needs == (s.Need("torch", "2.4"),)
     assert [len(one.source) for one in (*parsed.init, *parsed.forward)] == [2, 3]
     assert parsed.init[0].target == ()
-    assert parsed.where == (s.Predicate("used_once", (var("a"),)), s.Predicate("used_once", (var("b"),)))
+    assert parsed.where == (
+        s.Predicate("used_once", (var("a"),)),
+        s.Predicate("used_once", (var("b"),)),
+    )
     (init,), (forward,) = parsed.init, parsed.forward
     assert init.at == s.Position(6, 3)
     assert [node.at for node in forward.source if isinstance(node, s.Node)] == [
-        s.Position(9, 3), s.Position(9, 21), s.Position(9, 44),
-    ]  # fmt: skip
+        s.Position(9, 3),
+        s.Position(9, 21),
+        s.Position(9, 44),
+    ]
     assert parsed.where[1].at == s.Position(12, 18)
 
 
-@pytest.mark.parametrize("change", [str.strip, lambda t: t.replace("\n", "\r\n"), lambda t: "\ufeff" + t])
+@pytest.mark.parametrize(
+    "change", [str.strip, lambda t: t.replace("\n", "\r\n"), lambda t: "\ufeff" + t]
+)
 def test_layout_of_the_file_is_free(change: object) -> None:
     assert callable(change)
     assert rule(change(RULE)) == rule(RULE)
@@ -236,20 +277,32 @@ def test_layout_of_the_file_is_free(change: object) -> None:
 def test_alternatives_and_constructions_repeat() -> None:
     head = 'rule r\nsafety exact\nsummary "s"\n'
     separate = rule(head + "init\na()=>keep\ninit\nb()=>c()\nforward f()=>g()\nforward h()=>k()")
-    assert rule(head + "init\na()=>keep; b()\n=> c()\nforward\nf()=>g()\nforward\nh()=>k()") == separate
-    assert rule(head + "init\nb()=>c()\n\na()=>keep\nforward f()=>g()\nforward h()=>k()").init == separate.init[::-1]
+    assert (
+        rule(head + "init\na()=>keep; b()\n=> c()\nforward\nf()=>g()\nforward\nh()=>k()")
+        == separate
+    )
+    assert (
+        rule(head + "init\nb()=>c()\n\na()=>keep\nforward f()=>g()\nforward h()=>k()").init
+        == separate.init[::-1]
+    )
     assert len(separate.forward) == 2
 
 
 def test_needs_with_and_without_versions() -> None:
-    parsed = rule('rule r\nsummary "s"\nsafety exact\nneeds torch >= 2.4, ab-c,\n  d >= 0.0.28.post1\nforward f()=>_')
+    parsed = rule(
+        'rule r\nsummary "s"\nsafety exact\nneeds torch >= 2.4, ab-c,\n  d >= 0.0.28.post1\nforward'
+        " f()=>_"
+    )
     assert parsed.needs == (s.Need("torch", "2.4"), s.Need("ab-c"), s.Need("d", "0.0.28.post1"))
 
 
 def test_printed_rule() -> None:
     printed = print_rule(rule(RULE))
     assert printed.startswith("rule dropout-add-layernorm\n  summary ")
-    assert "  torch.nn.LayerNorm($shape, eps=$eps) -> $norm\n  => keep\nforward\n  $drop($x) -> $a\n" in printed
+    assert (
+        "  torch.nn.LayerNorm($shape, eps=$eps) -> $norm\n  => keep\nforward\n  $drop($x) -> $a\n"
+        in printed
+    )
     assert rule(printed) == rule(RULE)
 
 
@@ -259,7 +312,10 @@ def test_operators_without_a_spelling_are_refused() -> None:
 
 
 def test_printing_needs_no_parser() -> None:
-    code = "import sys, regraft.dsl as d; assert 'lark' not in sys.modules; d.parse_rule; assert 'lark' in sys.modules"
+    code = (
+        "import sys, regraft.dsl as d; assert 'lark' not in sys.modules; d.parse_rule; assert"
+        " 'lark' in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -23,15 +23,30 @@ from regraft.dsl import syntax as s
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")
 KEYWORDS = {"if", "not", "and", "or", "is", "in", "True", "False", "None"}
 HEADINGS = [
-    "rule", "summary", "safety", "default", "needs", "init", "forward", "where", "keep", "opt", "alt", "skip",
-]  # fmt: skip
+    "rule",
+    "summary",
+    "safety",
+    "default",
+    "needs",
+    "init",
+    "forward",
+    "where",
+    "keep",
+    "opt",
+    "alt",
+    "skip",
+]
 
 # Words of the notation are ordinary names wherever they cannot be meant.
 identifiers = st.one_of(
     st.sampled_from([*HEADINGS, "torch", "_x", "x2", "notable", "iff", "größe", "slice"]),
-    st.text(string.ascii_letters + "_", min_size=1, max_size=4).filter(lambda n: n not in KEYWORDS and n != "_"),
+    st.text(string.ascii_letters + "_", min_size=1, max_size=4).filter(
+        lambda n: n not in KEYWORDS and n != "_"
+    ),
 )
-variables = st.builds(lambda name, primes: s.Var(name + "'" * primes), identifiers, st.integers(0, 2))
+variables = st.builds(
+    lambda name, primes: s.Var(name + "'" * primes), identifiers, st.integers(0, 2)
+)
 refs = st.builds(
     lambda head, tail: s.Ref(".".join([head, *tail])),
     identifiers,
@@ -40,14 +55,21 @@ refs = st.builds(
 constants = st.builds(
     s.Const,
     st.one_of(
-        st.integers(), st.floats(allow_nan=False), st.text(max_size=6), st.booleans(), st.none(), st.just("\\\"'\n\0#")
+        st.integers(),
+        st.floats(allow_nan=False),
+        st.text(max_size=6),
+        st.booleans(),
+        st.none(),
+        st.just("\\\"'\n\0#"),
     ),
 )
 leaves = st.one_of(variables, refs, constants, st.just(s.Wildcard()))
 
 
 def _calls(operands: st.SearchStrategy) -> st.SearchStrategy:
-    keywords = st.lists(st.tuples(identifiers, operands), max_size=2, unique_by=lambda pair: pair[0]).map(tuple)
+    keywords = st.lists(
+        st.tuples(identifiers, operands), max_size=2, unique_by=lambda pair: pair[0]
+    ).map(tuple)
     return st.builds(s.Apply, operands, st.lists(operands, max_size=3).map(tuple), keywords)
 
 
@@ -81,36 +103,60 @@ def _is_comparison(operand: s.Operand) -> bool:
 # As an atom a comparison is a `Test` with an operator, never the truth of an operator.
 truths = st.builds(s.Test, operands.filter(lambda operand: not _is_comparison(operand)))
 comparisons = st.builds(
-    s.Test, operands, st.sampled_from(("==", "!=", "<", "<=", ">", ">=", "is", "is not", "in", "not in")), operands
+    s.Test,
+    operands,
+    st.sampled_from(("==", "!=", "<", "<=", ">", ">=", "is", "is not", "in", "not in")),
+    operands,
 )
 
 
 def _joined(conditions: st.SearchStrategy) -> st.SearchStrategy:
     several = st.lists(conditions, min_size=2, max_size=3).map(tuple)
-    return st.one_of(st.builds(s.Not, conditions), st.builds(s.And, several), st.builds(s.Or, several))
+    return st.one_of(
+        st.builds(s.Not, conditions), st.builds(s.And, several), st.builds(s.Or, several)
+    )
 
 
 conditions = st.recursive(truths | comparisons, _joined, max_leaves=5)
-outputs = operands.filter(lambda o: isinstance(o, s.Var | s.Wildcard | s.Ref | s.Attr | s.Item | s.Group))
+outputs = operands.filter(
+    lambda o: isinstance(o, s.Var | s.Wildcard | s.Ref | s.Attr | s.Item | s.Group)
+)
 computations = _calls(operands) | _operators(operands)
 guards = st.none() | conditions
-nodes = st.builds(s.Node, computations, st.lists(outputs, max_size=3).map(tuple), st.just(False), guards)
-layers = st.builds(s.Node, _calls(operands), st.lists(outputs, max_size=2).map(tuple), st.just(True), guard=guards)
-optional_nodes = st.builds(s.Node, computations, st.lists(outputs, max_size=3).map(tuple), optional=st.just(True))
+nodes = st.builds(
+    s.Node, computations, st.lists(outputs, max_size=3).map(tuple), st.just(False), guards
+)
+layers = st.builds(
+    s.Node, _calls(operands), st.lists(outputs, max_size=2).map(tuple), st.just(True), guard=guards
+)
+optional_nodes = st.builds(
+    s.Node, computations, st.lists(outputs, max_size=3).map(tuple), optional=st.just(True)
+)
 some_outputs = st.lists(outputs, min_size=1, max_size=2).map(tuple)
 alternatives = st.builds(
-    s.Node, computations, some_outputs, alternatives=st.lists(computations, min_size=1, max_size=2).map(tuple)
+    s.Node,
+    computations,
+    some_outputs,
+    alternatives=st.lists(computations, min_size=1, max_size=2).map(tuple),
 )
 skips = st.builds(
-    lambda names, operand, made: s.Node(s.Apply(s.Ref(names[0]), (operand,)), made, skip=tuple(names)),
-    st.lists(identifiers, min_size=1, max_size=3), operands, some_outputs,
-)  # fmt: skip
+    lambda names, operand, made: s.Node(
+        s.Apply(s.Ref(names[0]), (operand,)), made, skip=tuple(names)
+    ),
+    st.lists(identifiers, min_size=1, max_size=3),
+    operands,
+    some_outputs,
+)
 pieces = st.one_of(nodes, layers, optional_nodes, alternatives, skips, st.just(s.Wildcard()))
 fragments = st.lists(pieces, max_size=4).map(tuple)
 transformations = st.builds(s.Transformation, fragments.filter(bool), fragments)
 
 words = st.from_regex(r"[a-z0-9]+(-[a-z0-9]+)*", fullmatch=True).filter(lambda word: len(word) < 20)
-needs = st.builds(s.Need, words.filter(lambda word: word[0].isalpha()), st.sampled_from(["", "2.4", "0.5.2+cu", "1"]))
+needs = st.builds(
+    s.Need,
+    words.filter(lambda word: word[0].isalpha()),
+    st.sampled_from(["", "2.4", "0.5.2+cu", "1"]),
+)
 predicates = st.builds(s.Predicate, identifiers, st.lists(operands, max_size=2).map(tuple))
 rules = st.builds(
     s.RuleSyntax,
@@ -129,13 +175,17 @@ relaxed = settings(deadline=None, max_examples=300, suppress_health_check=list(H
 @relaxed
 @given(operands)
 def test_operands(operand: s.Operand) -> None:
-    assert parse_fragment(f"f({print_operand(operand)})") == (s.Node(s.Apply(s.Ref("f"), (operand,))),)
+    assert parse_fragment(f"f({print_operand(operand)})") == (
+        s.Node(s.Apply(s.Ref("f"), (operand,))),
+    )
 
 
 @relaxed
 @given(conditions)
 def test_conditions(condition: s.Condition) -> None:
-    assert parse_fragment(f"f() if {print_condition(condition)}") == (s.Node(s.Apply(s.Ref("f")), guard=condition),)
+    assert parse_fragment(f"f() if {print_condition(condition)}") == (
+        s.Node(s.Apply(s.Ref("f")), guard=condition),
+    )
 
 
 @relaxed

@@ -20,37 +20,92 @@ RULES = {
     "nul": ("rule r\n \0", 2, 2, "a NUL character"),
     "binary": ("\x89PNG\r\n", 1, 1, "unexpected the character '\\x89'"),
     "unknown section": (HEAD + "  colour red\n", 4, 3, "unexpected `colour`; expected a section"),
-    "unknown safety": ("rule r\n  safety sure\n", 2, 10, "unknown safety `sure`; it is one of exact, numeric"),
+    "unknown safety": (
+        "rule r\n  safety sure\n",
+        2,
+        10,
+        "unknown safety `sure`; it is one of exact, numeric",
+    ),
     "second summary": (HEAD + '  summary "t"\n' + DONE, 4, 3, "a second `summary`"),
-    "unknown default": (HEAD + "  default on\n", 4, 11, "unknown default `on`; a rule is on, or says `default off`"),
+    "unknown default": (
+        HEAD + "  default on\n",
+        4,
+        11,
+        "unknown default `on`; a rule is on, or says `default off`",
+    ),
     "second safety": (HEAD + "  safety exact\n" + DONE, 4, 3, "a second `safety`"),
     "second where": (HEAD + DONE + "where p($x)\nwhere q($x)\n", 7, 1, "a second `where`"),
     "second name": (HEAD + DONE + "rule q\n", 6, 1, "a second `rule`"),
     "no forward": (HEAD, 1, 1, "rule `r` has no `forward`"),
     "no summary": ("\n rule r\n  safety exact\n" + DONE, 2, 2, "rule `r` has no `summary`"),
     "no safety": ('rule r\n  summary "s"\n' + DONE, 1, 1, "rule `r` has no `safety`"),
-    "summary without quotes": ("rule r\n  summary fast\n", 2, 11, "unexpected `fast`; expected a value"),
-    "unterminated string": ('rule r\n  summary "fast\n', 2, 11, "this string does not end on its line"),
+    "summary without quotes": (
+        "rule r\n  summary fast\n",
+        2,
+        11,
+        "unexpected `fast`; expected a value",
+    ),
+    "unterminated string": (
+        'rule r\n  summary "fast\n',
+        2,
+        11,
+        "this string does not end on its line",
+    ),
     "bad escape": ('rule r\n  summary "a\\q"\n', 2, 11, "an unknown escape"),
     "need with another relation": (HEAD + "  needs torch > 2\n", 4, 15, "unexpected `>`"),
-    "need without a version": (HEAD + "  needs torch >=\n", 4, 17, "the line ends too early; expected a version"),
+    "need without a version": (
+        HEAD + "  needs torch >=\n",
+        4,
+        17,
+        "the line ends too early; expected a version",
+    ),
     "no arrow": (HEAD + "forward\n  f($x) -> $y\n", 4, 1, "`forward` needs `source => target`"),
     "empty forward": (HEAD + "forward\n", 4, 1, "`forward` needs `source => target`"),
     "empty source": (HEAD + "forward\n  => f($x) -> $y\n", 5, 3, "nothing before `=>`"),
     "empty target": (HEAD + "forward\n  f($x) -> $y =>\nwhere\n", 5, 15, "nothing after `=>`"),
-    "two arrows": (HEAD + "forward\n  f() => g() => h()\n", 5, 14, "a second `=>`: `forward` holds one"),
-    "unclear target": (HEAD + "init\n a() => b(); c() => d()\n", 5, 18, "not clear where the first replacement ends"),
+    "two arrows": (
+        HEAD + "forward\n  f() => g() => h()\n",
+        5,
+        14,
+        "a second `=>`: `forward` holds one",
+    ),
+    "unclear target": (
+        HEAD + "init\n a() => b(); c() => d()\n",
+        5,
+        18,
+        "not clear where the first replacement ends",
+    ),
     "keep among others": (HEAD + "forward\n  f() => keep; g()\n", 5, 10, "`keep` stands alone"),
     "keyword in where": (HEAD + DONE + "where p(x=1)", 6, 7, "`p` takes no keyword arguments"),
-    "where without a call": (HEAD + DONE + "where\n  used_once\n", 7, 12, "the line ends too early"),
+    "where without a call": (
+        HEAD + DONE + "where\n  used_once\n",
+        7,
+        12,
+        "the line ends too early",
+    ),
 }
 FRAGMENTS = {
     "no name after $": ("f($x) -> $", 1, 10, "`$` needs a name after it"),
     "number after $": ("f($1)", 1, 3, "`$` needs a name after it"),
     "never closed": ("f($x,\n  g($y", 2, 4, "`(` is never closed"),
-    "not closed before the next line": ("f($x\ng($y)", 2, 1, "expected a value, an operator, `)` or `,` ("),
-    "closed too late": ("f($x\n  -> $y)", 2, 3, "unexpected `->`; expected `)` or `,` (`(` opened at 1:2)"),
-    "wrong bracket": ("a[$x) -> $y", 1, 5, "unexpected `)`; expected `]` or `,` (`[` opened at 1:2)"),
+    "not closed before the next line": (
+        "f($x\ng($y)",
+        2,
+        1,
+        "expected a value, an operator, `)` or `,` (",
+    ),
+    "closed too late": (
+        "f($x\n  -> $y)",
+        2,
+        3,
+        "unexpected `->`; expected `)` or `,` (`(` opened at 1:2)",
+    ),
+    "wrong bracket": (
+        "a[$x) -> $y",
+        1,
+        5,
+        "unexpected `)`; expected `]` or `,` (`[` opened at 1:2)",
+    ),
     "closed too often": ("f($x)) -> $y", 1, 6, "unexpected `)`"),
     "no separator": ("f($x) g($y)", 1, 7, "unexpected `g`"),
     "no output": ("f($x) ->", 1, 9, "the text ends too early; expected a value"),
@@ -61,8 +116,18 @@ FRAGMENTS = {
     "layer of an operator": ("@($a + $b) -> $c", 1, 2, "`@` marks the construction of a layer"),
     "computed output": ("f($x) -> g($x)", 1, 10, "an output is a name"),
     "constant output": ("f($x) -> 1", 1, 10, "an output is a name"),
-    "condition as a value": ("f($x, not $y)", 1, 7, "a condition cannot stand where a value is expected"),
-    "positional after keyword": ("f(a=1, $x)", 1, 8, "a positional argument after a keyword argument"),
+    "condition as a value": (
+        "f($x, not $y)",
+        1,
+        7,
+        "a condition cannot stand where a value is expected",
+    ),
+    "positional after keyword": (
+        "f(a=1, $x)",
+        1,
+        8,
+        "a positional argument after a keyword argument",
+    ),
     "keyword twice": ("f(a=1, a=2)", 1, 8, "`a` is given twice"),
     "dotted keyword": ("f(a.b=1)", 1, 3, "`a.b` cannot name an argument"),
     "empty guard": ("f($x) if", 1, 9, "the text ends too early; expected a value"),
@@ -92,6 +157,8 @@ def test_fragments(text: str, line: int, column: int, message: str) -> None:
     check(parse_fragment(text), line, column, message)
 
 
-@pytest.mark.parametrize(("text", "line", "column", "message"), TRANSFORMATIONS.values(), ids=TRANSFORMATIONS)
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"), TRANSFORMATIONS.values(), ids=TRANSFORMATIONS
+)
 def test_transformations(text: str, line: int, column: int, message: str) -> None:
     check(parse_transformation(text), line, column, message)

@@ -1,4 +1,5 @@
-"""One kernel for a residual sum and its RMSNorm: what the layer makes of the sum decides, and nothing else is seen."""
+"""One kernel for a residual sum and its RMSNorm: what the layer makes of the sum decides, and
+nothing else is seen."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ class Norm(nn.Module):  # type: ignore[misc]
 
 def terms(dtype: Any = SINGLE) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(0)
-    x, y = ((3 * torch.randn(2, 3, 7, generator=generator)).to(dtype).requires_grad_() for _ in range(2))
+    x, y = (
+        (3 * torch.randn(2, 3, 7, generator=generator)).to(dtype).requires_grad_() for _ in range(2)
+    )
     return x, y
 
 
@@ -39,7 +42,10 @@ def both(norm: Any, x: Any, y: Any) -> tuple[list[Any], list[Any]]:
     found = []
     for op in (add_rms_norm, reference):
         total, normed = op(x, y, norm)
-        slopes = [torch.linspace(-1, 1, one.numel()).reshape(one.shape).to(one.dtype) for one in (total, normed)]
+        slopes = [
+            torch.linspace(-1, 1, one.numel()).reshape(one.shape).to(one.dtype)
+            for one in (total, normed)
+        ]
         leaves = [x, y, *norm.parameters()]
         found.append([total, normed, *torch.autograd.grad((total, normed), leaves, slopes)])
     return found[0], found[1]
@@ -58,8 +64,12 @@ def test_one_kernel_computes_the_sum_and_its_norm(
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize("norm", [Norm(dtype=SINGLE), Norm(1.0, dtype=HALF)], ids=["wide weight", "Llama with offset"])
-def test_what_the_kernel_would_round_otherwise_is_added_before(norm: Any, launches: list[str]) -> None:
+@pytest.mark.parametrize(
+    "norm", [Norm(dtype=SINGLE), Norm(1.0, dtype=HALF)], ids=["wide weight", "Llama with offset"]
+)
+def test_what_the_kernel_would_round_otherwise_is_added_before(
+    norm: Any, launches: list[str]
+) -> None:
     ours, theirs = both(norm, *terms(HALF))
     assert launches and FUSED not in launches
     for one, other in zip(ours, theirs, strict=True):
@@ -71,7 +81,10 @@ def test_only_one_result_is_used() -> None:
     norm = Norm()
     for used in (0, 1):
         x, y = terms()
-        slopes = [torch.autograd.grad(op(x, y, norm)[used].sum(), (x, y)) for op in (add_rms_norm, reference)]
+        slopes = [
+            torch.autograd.grad(op(x, y, norm)[used].sum(), (x, y))
+            for op in (add_rms_norm, reference)
+        ]
         torch.testing.assert_close(*slopes)
 
 
@@ -152,7 +165,9 @@ def test_a_sum_that_a_layer_keeps_is_the_sum() -> None:
 
 
 @pytest.mark.parametrize("change", ["hook", "shape", "dtype", "float64"])
-def test_what_the_kernel_does_not_take_runs_as_the_composition(change: str, launches: list[str]) -> None:
+def test_what_the_kernel_does_not_take_runs_as_the_composition(
+    change: str, launches: list[str]
+) -> None:
     x, y = terms(torch.float64 if change == "float64" else SINGLE)
     norm, seen = Norm(), []
     if change == "hook":
@@ -172,7 +187,11 @@ def test_modes_without_gradients(mode: Any, launches: list[str]) -> None:
     with mode():
         total, normed = add_rms_norm(x, y, Norm())
         expected = reference(x, y, Norm())
-    assert launches == [FUSED, "_rms_norm_kernel"] and not total.requires_grad and not normed.requires_grad
+    assert (
+        launches == [FUSED, "_rms_norm_kernel"]
+        and not total.requires_grad
+        and not normed.requires_grad
+    )
     assert total.is_inference() == expected[0].is_inference()
     torch.testing.assert_close((total, normed), expected)
 

@@ -1,4 +1,5 @@
-"""Experts in grouped products against experts one after the other: the rule's own body, and a model."""
+"""Experts in grouped products against experts one after the other: the rule's own body, and a
+model."""
 
 from __future__ import annotations
 
@@ -54,7 +55,9 @@ def same(given: list[Any]) -> None:
     half = given[0].dtype == torch.half
     for ours, theirs in zip(run(experts, given), run(specification(), given), strict=True):
         size = float(theirs.detach().abs().max())
-        torch.testing.assert_close(ours, theirs, rtol=4e-3 if half else 1e-5, atol=(4e-3 if half else 1e-5) * size)
+        torch.testing.assert_close(
+            ours, theirs, rtol=4e-3 if half else 1e-5, atol=(4e-3 if half else 1e-5) * size
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -73,7 +76,9 @@ def test_experts_that_nobody_chose_and_one_that_is_chosen_twice(launches: list[s
     assert launches
 
 
-@pytest.mark.parametrize("what", ["an index that chooses none", "gelu", "weights of another dtype", "experts' dtype"])
+@pytest.mark.parametrize(
+    "what", ["an index that chooses none", "gelu", "weights of another dtype", "experts' dtype"]
+)
 def test_the_composition(what: str, launches: list[str]) -> None:
     given = drawn()
     if what == "an index that chooses none":
@@ -84,7 +89,8 @@ def test_the_composition(what: str, launches: list[str]) -> None:
         given[2] = given[2].detach().double()
     else:
         given = [
-            one.detach().double() if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given
+            one.detach().double() if isinstance(one, torch.Tensor) and one.requires_grad else one
+            for one in given
         ]
     assert implementation("experts", *given) == "reference"
     assert torch.equal(experts(*given), specification()(*given))
@@ -113,8 +119,19 @@ def test_a_model_of_transformers(launches: list[str]) -> None:
     transformers = pytest.importorskip("transformers")
     from regraft import optimize
 
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 70, "head_dim": 8}
-    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "moe_intermediate_size": 8, "num_experts": 4}
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 1,
+        "vocab_size": 70,
+        "head_dim": 8,
+    }
+    sizes |= {
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "moe_intermediate_size": 8,
+        "num_experts": 4,
+    }
     torch.manual_seed(0)
     model = transformers.Qwen3MoeForCausalLM(
         transformers.Qwen3MoeConfig(**sizes, num_experts_per_tok=2, experts_implementation="eager")
@@ -131,5 +148,7 @@ def test_a_model_of_transformers(launches: list[str]) -> None:
         if not launches:
             optimize(model, select=["liger/experts"], verify=False)
     for theirs, ours in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * max(1.0, float(theirs.abs().max())))
+        torch.testing.assert_close(
+            ours, theirs, rtol=1e-4, atol=1e-5 * max(1.0, float(theirs.abs().max()))
+        )
     assert launches == ["_experts_kernel"]

@@ -1,4 +1,5 @@
-"""The kernels of gated activations: what decides for them, and the defects of patches written by hand."""
+"""The kernels of gated activations: what decides for them, and the defects of patches written by
+hand."""
 
 from __future__ import annotations
 
@@ -66,16 +67,21 @@ def results(op: Callable[..., Any], dtype: Any, act: Any) -> list[Any]:
 
 @pytest.mark.parametrize("act", KERNELS, ids=lambda act: getattr(act, "__name__", repr(act)))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_the_kernel_gives_what_the_activation_gives(act: Any, dtype: Any, launches: list[str]) -> None:
+def test_the_kernel_gives_what_the_activation_gives(
+    act: Any, dtype: Any, launches: list[str]
+) -> None:
     ours, theirs = (results(op, dtype, act) for op in (gated_activation, reference))
     assert launches
     for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, **({"rtol": 5e-3, "atol": 1e-3} if dtype == torch.float16 else {}))
+        torch.testing.assert_close(
+            one, other, **({"rtol": 5e-3, "atol": 1e-3} if dtype == torch.float16 else {})
+        )
 
 
 @pytest.mark.parametrize("act", OTHERS, ids=lambda act: getattr(act, "__name__", repr(act)))
 def test_what_the_configuration_says_is_computed(act: Any, launches: list[str]) -> None:
-    """Patches written by hand ignore `hidden_act`: they compute SiLU where the model says GELU or ReLU."""
+    """Patches written by hand ignore `hidden_act`: they compute SiLU where the model says GELU or
+    ReLU."""
     assert implementation("gated_activation", *factors(), act) == "reference"
     gate, up = factors()
     assert torch.equal(gated_activation(gate.clone(), up, act), act(gate.clone()) * up)
@@ -83,13 +89,17 @@ def test_what_the_configuration_says_is_computed(act: Any, launches: list[str]) 
 
 
 def test_the_backward_pass_can_be_run_again(launches: list[str]) -> None:
-    """Liger's own function writes the gradients over its inputs: a second backward pass would be wrong."""
+    """Liger's own function writes the gradients over its inputs: a second backward pass would be
+    wrong."""
     leaves = factors()
     kept = [one.detach().clone() for one in leaves]
     result = gated_activation(*leaves, F.silu)
     first, again = (torch.autograd.grad(result.sum(), leaves, retain_graph=True) for _ in range(2))
     assert launches
-    assert all(torch.equal(one, other) for one, other in zip((*first, *leaves), (*again, *kept), strict=True))
+    assert all(
+        torch.equal(one, other)
+        for one, other in zip((*first, *leaves), (*again, *kept), strict=True)
+    )
 
 
 def test_second_derivatives_are_those_of_the_activation() -> None:

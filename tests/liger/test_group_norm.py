@@ -1,4 +1,5 @@
-"""The backward kernel of group normalisation, and why its forward kernel is not used (decision 28)."""
+"""The backward kernel of group normalisation, and why its forward kernel is not used
+(decision 28)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ def results(run: Any, x: Any, norm: nn.GroupNorm) -> list[Any]:
 @pytest.mark.parametrize("mean", [0.0, 30.0, 1000.0])
 @pytest.mark.parametrize("shape", [(3, 8), (2, 8, 5), (2, 8, 3, 4), (1, 8, 2, 3, 2)])
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_results_and_gradients(groups: int, shape: tuple[int, ...], mean: float, launches: list[str]) -> None:
+def test_results_and_gradients(
+    groups: int, shape: tuple[int, ...], mean: float, launches: list[str]
+) -> None:
     """As near to what double precision gives as PyTorch's own."""
     torch.manual_seed(0)
     norm = nn.GroupNorm(groups, 8, eps=1e-3)

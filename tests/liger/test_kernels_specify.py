@@ -1,4 +1,5 @@
-"""Every rule of the pack as a runnable specification: the source against the kernel itself, forward and backward."""
+"""Every rule of the pack as a runnable specification: the source against the kernel itself, forward
+and backward."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from regraft.rules import Rule, load_rules  # noqa: E402
 from rule_specification import check_rule  # noqa: E402
 
 RULES, _ = load_rules(["liger"])
-# What `linear-loss` postpones is computed by a loss, which is no part of the rule: test_linear_loss.py
+# What `linear-loss` postpones is computed by a loss, which is no part of the rule:
+# test_linear_loss.py
 KERNELS = [rule for rule in RULES if rule.id != "liger/linear-loss"]
 FORMS = [(rule, number) for rule in KERNELS for number in range(len(rule.syntax.forward))]
 
@@ -23,7 +25,15 @@ FORMS = [(rule, number) for rule in KERNELS for number in range(len(rule.syntax.
 def only(rule: Rule, number: int) -> RuleSyntax:
     """The rule with one of its alternatives."""
     text = rule.syntax
-    return RuleSyntax(text.name, text.summary, text.safety, text.needs, text.init, (text.forward[number],), text.where)
+    return RuleSyntax(
+        text.name,
+        text.summary,
+        text.safety,
+        text.needs,
+        text.init,
+        (text.forward[number],),
+        text.where,
+    )
 
 
 def table(shape: tuple[int, ...]) -> Any:

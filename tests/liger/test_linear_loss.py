@@ -1,4 +1,5 @@
-"""Losses of postponed logits by the kernel, in models of transformers with that library's own loss functions."""
+"""Losses of postponed logits by the kernel, in models of transformers with that library's own loss
+functions."""
 
 from __future__ import annotations
 
@@ -17,12 +18,23 @@ from regraft import optimize, restore  # noqa: E402
 from regraft.ops import implementation, postponed_linear  # noqa: E402
 from regraft.ops.postponed import PostponedTensor  # noqa: E402
 
-SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "vocab_size": 70, "head_dim": 8}
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "vocab_size": 70,
+    "head_dim": 8,
+}
 SIZES |= {"num_attention_heads": 2, "num_key_value_heads": 1, "pad_token_id": 0}
 MODELS = {
     "Llama": {},
     "Gemma2": {"final_logit_softcapping": 2.0},
-    "Qwen3Moe": {"moe_intermediate_size": 8, "num_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True},
+    "Qwen3Moe": {
+        "moe_intermediate_size": 8,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "output_router_logits": True,
+    },
 }
 TOKENS = torch.randint(0, 70, (2, 7), generator=torch.Generator().manual_seed(0))
 LABELS = TOKENS.clone()
@@ -75,7 +87,9 @@ def step(model: Any, **more: Any) -> tuple[Any, dict[str, Any]]:
 
 @pytest.mark.parametrize("more", [{}, {"num_items_in_batch": torch.tensor(5)}], ids=["mean", "sum"])
 @pytest.mark.parametrize("name", MODELS)
-def test_models_learn_the_same_without_logits(name: str, more: dict[str, Any], launches: list[str]) -> None:
+def test_models_learn_the_same_without_logits(
+    name: str, more: dict[str, Any], launches: list[str]
+) -> None:
     model = built(name)
     wanted, slopes = step(model, **more)
     optimize(model, select=["liger/linear-loss"], unsafe=True, verify=False)
@@ -84,7 +98,9 @@ def test_models_learn_the_same_without_logits(name: str, more: dict[str, Any], l
     assert isinstance(output.logits, PostponedTensor)
     torch.testing.assert_close(output.loss, wanted.loss)
     for one, slope in slopes.items():
-        torch.testing.assert_close(ours[one], slope, rtol=1e-5, atol=2e-6 * max(1.0, float(slope.abs().max())))
+        torch.testing.assert_close(
+            ours[one], slope, rtol=1e-5, atol=2e-6 * max(1.0, float(slope.abs().max()))
+        )
     torch.testing.assert_close(output.logits, wanted.logits)
     assert type(model.eval()(TOKENS, labels=LABELS).logits) is torch.Tensor
     restore(model)
@@ -110,7 +126,9 @@ def test_where_the_layer_itself_is_called() -> None:
     assert implementation("postponed_linear", x, nn.Linear(8, 8)) == "reference"
     assert implementation("postponed_linear", x, nn.Linear(8, 9).eval()) == "reference"
     assert implementation("postponed_linear", x.double(), nn.Linear(8, 9).double()) == "reference"
-    assert implementation("postponed_linear", x, nn.Linear(8, 9).requires_grad_(False)) == "reference"
+    assert (
+        implementation("postponed_linear", x, nn.Linear(8, 9).requires_grad_(False)) == "reference"
+    )
     assert implementation("postponed_linear", x.half(), nn.Linear(8, 9).half()) == "reference"
     with torch.autocast("cpu", torch.bfloat16):
         assert implementation("postponed_linear", x, head) == "liger"

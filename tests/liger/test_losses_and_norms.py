@@ -1,4 +1,5 @@
-"""The kernels of layer normalisation, softmax and cross entropy, and what patches written by hand get wrong."""
+"""The kernels of layer normalisation, softmax and cross entropy, and what patches written by hand
+get wrong."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def close(run: Any, other: Any, leaves: list[Any]) -> None:
         found.append([result, *torch.autograd.grad(result, leaves, slope)])
     for ours, theirs in zip(*found, strict=True):
         # either side adds rows up in half precision: a few units in the last place of the sum
-        torch.testing.assert_close(ours, theirs, **({"rtol": 1e-2, "atol": 5e-3} if ours.dtype == torch.half else {}))
+        torch.testing.assert_close(
+            ours, theirs, **({"rtol": 1e-2, "atol": 5e-3} if ours.dtype == torch.half else {})
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -35,7 +38,9 @@ def test_layer_norm(dtype: Any, launches: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "norm", [nn.LayerNorm(9, bias=False), nn.LayerNorm(9, elementwise_affine=False), nn.LayerNorm((5, 9))], ids=repr
+    "norm",
+    [nn.LayerNorm(9, bias=False), nn.LayerNorm(9, elementwise_affine=False), nn.LayerNorm((5, 9))],
+    ids=repr,
 )
 def test_other_layer_norms_are_called(norm: nn.Module) -> None:
     x = torch.randn(2, 5, 9)
@@ -44,7 +49,8 @@ def test_other_layer_norms_are_called(norm: nn.Module) -> None:
 
 
 def test_hooks_run_and_nothing_is_rebound(launches: list[str]) -> None:
-    """Patches written by hand put another class in the place of `torch.nn.LayerNorm`, for the whole process."""
+    """Patches written by hand put another class in the place of `torch.nn.LayerNorm`, for the whole
+    process."""
     seen: list[Any] = []
     norm, x = nn.LayerNorm(9), torch.randn(3, 9)
     before = nn.LayerNorm, F.cross_entropy, nn.CrossEntropyLoss, F.layer_norm
@@ -61,7 +67,11 @@ def test_softmax(launches: list[str]) -> None:
     x = torch.randn(2, 5, 9, requires_grad=True)
     close(lambda: row_softmax(x), lambda: x.softmax(-1), [x])
     half = torch.randn(4, 9).half().requires_grad_()
-    close(lambda: row_softmax(half, dtype=torch.float32), lambda: F.softmax(half, -1, dtype=torch.float32), [half])
+    close(
+        lambda: row_softmax(half, dtype=torch.float32),
+        lambda: F.softmax(half, -1, dtype=torch.float32),
+        [half],
+    )
     close(lambda: row_softmax(x, layer=nn.Softmax(-1)), lambda: x.softmax(-1), [x])
     assert len(launches) == 3
     hidden = torch.full((2, 3), -torch.inf)
@@ -70,12 +80,24 @@ def test_softmax(launches: list[str]) -> None:
     assert implementation("row_softmax", x, layer=nn.Softmax(1)) == "reference"
 
 
-@pytest.mark.parametrize("options", [{}, {"ignore_index": 2}, {"reduction": "sum"}, {"reduction": "none"},
-                                     {"label_smoothing": 0.2, "ignore_index": 1}])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"ignore_index": 2},
+        {"reduction": "sum"},
+        {"reduction": "none"},
+        {"label_smoothing": 0.2, "ignore_index": 1},
+    ],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_cross_entropy(options: dict[str, Any], dtype: Any, launches: list[str]) -> None:
     x, target = torch.randn(7, 11).to(dtype).requires_grad_(), torch.tensor([0, 1, 2, 3, 10, 1, 5])
-    close(lambda: cross_entropy(x, target, **options), lambda: F.cross_entropy(x, target, **options), [x])
+    close(
+        lambda: cross_entropy(x, target, **options),
+        lambda: F.cross_entropy(x, target, **options),
+        [x],
+    )
     layer = nn.CrossEntropyLoss(**options)
     close(lambda: cross_entropy(x, target, layer=layer), lambda: layer(x, target), [x])
     assert len(launches) == 2

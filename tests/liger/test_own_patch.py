@@ -34,7 +34,9 @@ def model():  # type: ignore[no-untyped-def]
 def test_it_only_holds_while_the_patched_copy_runs(model) -> None:  # type: ignore[no-untyped-def]
     before, rotary = model(TOKENS).logits, modeling_llama.apply_rotary_pos_emb
     patched = liger_patched(copy.deepcopy(model))
-    assert patched is not None and "apply_rotary_pos_emb" in [name for _, name, _, _ in patched.changes]
+    assert patched is not None and "apply_rotary_pos_emb" in [
+        name for _, name, _, _ in patched.changes
+    ]
     with patched.apply_changes():
         assert modeling_llama.apply_rotary_pos_emb is not rotary
     assert modeling_llama.apply_rotary_pos_emb is rotary

@@ -1,4 +1,5 @@
-"""A small model rewritten by the whole pack, against itself: what patches by class name miss or drop is there."""
+"""A small model rewritten by the whole pack, against itself: what patches by class name miss or
+drop is there."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ class Model(nn.Module):
         h = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2)
         x = x + self.post_norm(h)
         return x + self.expert(x) + self.shared_expert(x)
-"""
+"""  # noqa: E501
 
 
 def rewritten() -> str:
@@ -101,14 +102,21 @@ def run(text: str, **options: Any) -> tuple[Any, dict[str, Any]]:
 
 @pytest.mark.parametrize("act", ["silu", "gelu", "relu"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_results_gradients_and_names_are_those_of_the_original(act: str, bias: bool, launches: list[str]) -> None:
-    """Patches written by hand compute SiLU whatever the configuration says, and drop `mlp_bias=True`."""
-    (ours, slopes), (theirs, wanted) = (run(text, act=act, bias=bias) for text in (rewritten(), MODEL))
+def test_results_gradients_and_names_are_those_of_the_original(
+    act: str, bias: bool, launches: list[str]
+) -> None:
+    """Patches written by hand compute SiLU whatever the configuration says, and drop
+    `mlp_bias=True`."""
+    (ours, slopes), (theirs, wanted) = (
+        run(text, act=act, bias=bias) for text in (rewritten(), MODEL)
+    )
     torch.testing.assert_close(ours, theirs)
     assert slopes.keys() == wanted.keys()
     for name in wanted:
         scale = float(wanted[name].abs().max())
-        torch.testing.assert_close(slopes[name], wanted[name], rtol=1e-5, atol=2e-6 * max(scale, 1.0))
+        torch.testing.assert_close(
+            slopes[name], wanted[name], rtol=1e-5, atol=2e-6 * max(scale, 1.0)
+        )
     assert launches
 
 

@@ -1,4 +1,5 @@
-"""The kernel of RMSNorm: cast orders, dtypes, gradients, and the defects of patches written by hand."""
+"""The kernel of RMSNorm: cast orders, dtypes, gradients, and the defects of patches written by
+hand."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ reference = REFERENCES["rms_norm"]
 HALF, SINGLE = torch.float16, torch.float32
 
 
-def inputs(dtype: Any = SINGLE, weight: Any = SINGLE, shape: tuple[int, ...] = (2, 3, 7)) -> tuple[Any, Any]:
+def inputs(
+    dtype: Any = SINGLE, weight: Any = SINGLE, shape: tuple[int, ...] = (2, 3, 7)
+) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(0)
     x = (3 * torch.randn(shape, generator=generator)).to(dtype).requires_grad_()
     return x, torch.randn(shape[-1:], generator=generator).to(weight).requires_grad_()
@@ -37,7 +40,9 @@ def test_it_has_the_dtypes_and_values_of_the_composition(
     casting: str, offset: float, dtypes: tuple[Any, Any], launches: list[str]
 ) -> None:
     x, weight = inputs(*dtypes)
-    ours, theirs = both(lambda op: op(x, weight=weight, eps=1e-5, offset=offset, casting=casting), [x, weight])
+    ours, theirs = both(
+        lambda op: op(x, weight=weight, eps=1e-5, offset=offset, casting=casting), [x, weight]
+    )
     assert launches
     for one, other in zip(ours, theirs, strict=True):
         assert one.dtype == other.dtype
@@ -45,7 +50,8 @@ def test_it_has_the_dtypes_and_values_of_the_composition(
 
 
 def test_the_order_of_casts_is_kept_to_the_bit() -> None:
-    """Patches written by hand give OLMo 2 and 3 the order of Llama: a quarter of the elements is one unit off."""
+    """Patches written by hand give OLMo 2 and 3 the order of Llama: a quarter of the elements is
+    one unit off."""
     x, weight = inputs(HALF, HALF, (64, 33))
     llama, gemma = (rms_norm(x, weight=weight, casting=one) for one in ("llama", "gemma"))
     assert not torch.equal(llama, gemma)
@@ -60,11 +66,14 @@ def test_a_wide_weight_gives_a_wide_result() -> None:
 
 
 def test_no_gradient_is_overwritten(launches: list[str]) -> None:
-    """In-place backward passes give wrong gradients where the result is also added to something (glm4v)."""
+    """In-place backward passes give wrong gradients where the result is also added to something
+    (glm4v)."""
     x, weight = inputs()
 
     def block(op: Any) -> Any:
-        return x * 2 + op(x, weight=weight)  # the addition hands one gradient to both of its operands
+        return x * 2 + op(
+            x, weight=weight
+        )  # the addition hands one gradient to both of its operands
 
     ours, theirs = both(block, [x, weight])
     assert launches
@@ -78,7 +87,9 @@ def test_no_gradient_is_overwritten(launches: list[str]) -> None:
 def test_gradients_can_be_taken_twice_and_differentiated(launches: list[str]) -> None:
     x, weight = inputs()
     result = rms_norm(x, weight=weight)
-    first, again = (torch.autograd.grad(result.sum(), [x, weight], retain_graph=True) for _ in range(2))
+    first, again = (
+        torch.autograd.grad(result.sum(), [x, weight], retain_graph=True) for _ in range(2)
+    )
     assert launches
     assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
     second = []
@@ -108,12 +119,16 @@ def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
     assert implementation("rms_norm", x[:0], weight) == "reference"
     mapped = torch.func.vmap(lambda one: rms_norm(one, weight=weight))(x)
     torch.testing.assert_close(mapped, reference(x, weight=weight))
-    compiled = torch.compile(lambda one: rms_norm(one, weight=weight), fullgraph=True, backend="eager")(x)
+    compiled = torch.compile(
+        lambda one: rms_norm(one, weight=weight), fullgraph=True, backend="eager"
+    )(x)
     assert torch.equal(compiled, reference(x, weight=weight))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the interpreter is not asked")
-def test_the_interpreter_may_be_told_to_take_some_calls(monkeypatch: pytest.MonkeyPatch, launches: list[str]) -> None:
+def test_the_interpreter_may_be_told_to_take_some_calls(
+    monkeypatch: pytest.MonkeyPatch, launches: list[str]
+) -> None:
     monkeypatch.setenv("REGRAFT_INTERPRET_ONE_IN", "4")
     drawn = [torch.randn(1, 3, requires_grad=True) for _ in range(64)]
     numbers = []
@@ -121,5 +136,7 @@ def test_the_interpreter_may_be_told_to_take_some_calls(monkeypatch: pytest.Monk
         before = len(launches)
         torch.utils.checkpoint.checkpoint(rms_norm, x, use_reentrant=False).sum().backward()
         numbers.append(len(launches) - before)
-    assert set(numbers) == {0, 2} and 4 < sum(map(bool, numbers[:64])) < 32  # a checkpoint runs twice
+    assert (
+        set(numbers) == {0, 2} and 4 < sum(map(bool, numbers[:64])) < 32
+    )  # a checkpoint runs twice
     assert numbers[:64] == numbers[64:]

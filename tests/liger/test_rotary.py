@@ -21,7 +21,9 @@ def tables(shape: tuple[int, ...], dtype: Any = torch.float32) -> list[Any]:
 
 def pair(query: tuple[int, ...], key: tuple[int, ...], dtype: Any = torch.float32) -> list[Any]:
     generator = torch.Generator().manual_seed(0)
-    return [torch.randn(one, generator=generator).to(dtype).requires_grad_() for one in (query, key)]
+    return [
+        torch.randn(one, generator=generator).to(dtype).requires_grad_() for one in (query, key)
+    ]
 
 
 LAYOUTS = {
@@ -35,22 +37,30 @@ LAYOUTS = {
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_every_layout_gives_what_the_composition_gives(name: str, dtype: Any, launches: list[str]) -> None:
+def test_every_layout_gives_what_the_composition_gives(
+    name: str, dtype: Any, launches: list[str]
+) -> None:
     query, key, table = LAYOUTS[name]
     cos, sin = tables(table, dtype)
     found = []
     for op in (rotary_pair, reference):
         leaves = pair(query, key, dtype)
         made = op(*leaves, cos, sin)
-        loss = sum((one * torch.linspace(-1, 1, one.numel()).reshape(one.shape).to(dtype)).sum() for one in made)
+        loss = sum(
+            (one * torch.linspace(-1, 1, one.numel()).reshape(one.shape).to(dtype)).sum()
+            for one in made
+        )
         found.append([*made, *torch.autograd.grad(loss, leaves)])
     assert launches
     for one, other in zip(*found, strict=True):
-        torch.testing.assert_close(one, other, **({"rtol": 5e-3, "atol": 3e-3} if dtype == torch.float16 else {}))
+        torch.testing.assert_close(
+            one, other, **({"rtol": 5e-3, "atol": 3e-3} if dtype == torch.float16 else {})
+        )
 
 
 def test_nothing_is_written_into_what_the_arguments_are_views_of(launches: list[str]) -> None:
-    """Liger's own function turns the tensor that query and key are views of, and the gradients that it is handed."""
+    """Liger's own function turns the tensor that query and key are views of, and the gradients that
+    it is handed."""
     projected = torch.randn(2, 5, 4 * 8, requires_grad=True)
     query = projected.view(2, 5, 4, 8).transpose(1, 2)
     kept, cos_sin = projected.detach().clone(), tables((2, 1, 5, 8))

@@ -1,4 +1,5 @@
-"""Verification traces the model's file, and not what Triton's interpreter does for a kernel of a library."""
+"""Verification traces the model's file, and not what Triton's interpreter does for a kernel of a
+library."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from regraft.verify.child.trace import leave_kernels_out  # noqa: E402
 @pytest.fixture
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = pytest.importorskip("triton.runtime.interpreter")
-    monkeypatch.setattr(module.GridExecutor, "__call__", module.GridExecutor.__call__)  # put back at the end
+    monkeypatch.setattr(
+        module.GridExecutor, "__call__", module.GridExecutor.__call__
+    )  # put back at the end
     return module
 
 
@@ -47,7 +50,9 @@ def test_kernels_of_libraries_are_left_out(interpreter: Any, launches: list[str]
     leave_kernels_out(())
     files = traced_files(normed)
     assert not any(one.endswith("triton/language/semantic.py") for one in files)
-    assert any(one.endswith("ops/rms_norm.py") for one in files)  # what launches them is the evidence that they ran
+    assert any(
+        one.endswith("ops/rms_norm.py") for one in files
+    )  # what launches them is the evidence that they ran
     assert launches
 
 
@@ -58,7 +63,9 @@ def test_kernels_of_the_file_are_traced(interpreter: Any, launches: list[str]) -
     assert launches
 
 
-def test_an_error_in_a_kernel_does_not_end_the_tracing(interpreter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_kernel_does_not_end_the_tracing(
+    interpreter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise ValueError("in the kernel")
 

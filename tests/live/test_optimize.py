@@ -152,7 +152,9 @@ def test_as_a_context_manager(model: Any, module: types.ModuleType) -> None:
 def test_other_models_of_the_class_are_left_alone(model: Any, module: types.ModuleType) -> None:
     other = module.Model(8)
     optimized(model)
-    assert type(other) is module.Model and module.weights.__code__.co_filename.endswith("live_model.py")
+    assert type(other) is module.Model and module.weights.__code__.co_filename.endswith(
+        "live_model.py"
+    )
 
 
 def test_optimizing_twice_chooses_anew(model: Any) -> None:
@@ -180,7 +182,10 @@ def test_gradients_hooks_and_optimizer_references(model: Any) -> None:
 def test_copies_and_pickles(model: Any, module: types.ModuleType) -> None:
     optimized(model)
     copied = copy.deepcopy(model)
-    assert type(copied) is type(model) and copied.blocks[0].dense.weight is not model.blocks[0].dense.weight
+    assert (
+        type(copied) is type(model)
+        and copied.blocks[0].dense.weight is not model.blocks[0].dense.weight
+    )
     torch.testing.assert_close(copied(X), model(X))
     twin = copy.copy(model.blocks[0])
     assert type(twin) is type(model.blocks[0]) and twin.dense is model.blocks[0].dense
@@ -229,8 +234,9 @@ def test_methods_replaced_at_run_time_are_left(model: Any, module: types.ModuleT
     with pytest.warns(NothingOptimized, match="something has replaced it"):
         result = optimized(model)
     assert {one.reason for one in result.left} == {
-        "something has replaced it since its file was read", "this module has one of its own",
-    }  # fmt: skip
+        "something has replaced it since its file was read",
+        "this module has one of its own",
+    }
     assert torch.equal(model(X), X)
 
 
@@ -253,7 +259,9 @@ def test_rules_that_do_not_exist(model: Any, select: str) -> None:
         optimized(model, select=[select])
 
 
-@pytest.mark.skipif(torch.__version__ < (2, 13), reason="2.4 does not compile the original, which sets an attribute")
+@pytest.mark.skipif(
+    torch.__version__ < (2, 13), reason="2.4 does not compile the original, which sets an attribute"
+)
 @pytest.mark.parametrize("first", [True, False])
 def test_with_compile(model: Any, first: bool) -> None:
     expected = model(X)
@@ -276,7 +284,12 @@ def test_only_what_is_proved(module: types.ModuleType) -> None:
 @pytest.mark.parametrize("name", ["Bert", "Llama", "ViT"])
 def test_real_models(name: str) -> None:
     transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 37}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 37,
+    }
     more = {"image_size": 16, "patch_size": 8} if name == "ViT" else {"vocab_size": 99}
     config = getattr(transformers, f"{name}Config")(**sizes, **more, attn_implementation="eager")
     torch.manual_seed(0)
@@ -291,7 +304,9 @@ def test_real_models(name: str) -> None:
     model.load_state_dict(state, strict=True)
     regraft.restore(model)
     assert torch.equal(model(value)[0], before)
-    original = torch.autograd.grad(model(value)[0].square().sum(), model.parameters(), allow_unused=True)
+    original = torch.autograd.grad(
+        model(value)[0].square().sum(), model.parameters(), allow_unused=True
+    )
     for one, other in zip(gradients, original, strict=True):
         assert (one is None) == (other is None)
         if one is not None:
@@ -301,7 +316,18 @@ def test_real_models(name: str) -> None:
 def locked(folder: Path, *names: str, version: str = torch.__version__) -> Path:
     rules = load_rules(names)[0] if names else ()
     path = folder / NAME
-    write(path, Lock("m:f", "fastest", "inference", "cpu", "", version, tuple(pin_rule(one, {}) for one in rules)))
+    write(
+        path,
+        Lock(
+            "m:f",
+            "fastest",
+            "inference",
+            "cpu",
+            "",
+            version,
+            tuple(pin_rule(one, {}) for one in rules),
+        ),
+    )
     return path
 
 
@@ -342,9 +368,13 @@ def test_locks_that_do_not_fit(model: Any, tmp_path: Path, monkeypatch: pytest.M
         optimized(model, lock=True)
 
 
-def test_a_locked_rule_that_changes_what_callers_see_is_not_applied_unasked(model: Any, tmp_path: Path) -> None:
+def test_a_locked_rule_that_changes_what_callers_see_is_not_applied_unasked(
+    model: Any, tmp_path: Path
+) -> None:
     with pytest.warns(NothingOptimized, match="only with unsafe=True"):
-        result = optimized(model, lock=locked(tmp_path, "torch/log-softmax", "torch/linear-cross-entropy"))
+        result = optimized(
+            model, lock=locked(tmp_path, "torch/log-softmax", "torch/linear-cross-entropy")
+        )
     assert {one.place for one in result.left} == {"torch/log-softmax", "torch/linear-cross-entropy"}
 
 
@@ -367,20 +397,26 @@ class Head(nn.Module):
 
 @pytest.mark.skipif(torch.__version__ < (2, 13), reason="the rule needs PyTorch 2.13")
 @pytest.mark.parametrize("module", [LOGITS], indirect=True)
-def test_a_place_of_a_rule_that_changes_what_callers_see_is_listed(module: types.ModuleType) -> None:
+def test_a_place_of_a_rule_that_changes_what_callers_see_is_listed(
+    module: types.ModuleType,
+) -> None:
     model = module.Head()
     with pytest.warns(NothingOptimized, match="only with unsafe=True"):
         result = optimized(model, select=["torch/linear-cross-entropy"])
     (left,) = result.left
     assert (left.place, left.reason) == (
         "Head.forward",
-        "torch/linear-cross-entropy: changes what callers see (safety contract): only with unsafe=True",
+        (
+            "torch/linear-cross-entropy: changes what callers see (safety contract): only with"
+            " unsafe=True"
+        ),
     )
     assert optimized(model, select=["torch/linear-cross-entropy"], unsafe=True).changes
 
 
 class LowRank(nn.Module):
-    """What an adapter library puts in place of a Linear layer: the original with a product of low rank beside it."""
+    """What an adapter library puts in place of a Linear layer: the original with a product of low
+    rank beside it."""
 
     def __init__(self, layer: nn.Linear, rank: int = 2) -> None:
         super().__init__()
@@ -428,12 +464,15 @@ def trained(model: Any) -> tuple[Any, dict[str, Any]]:
     model.zero_grad()
     result = model(X)
     result.square().sum().backward()
-    return result.detach(), {name: one.grad.clone() for name, one in model.named_parameters() if one.requires_grad}
+    return result.detach(), {
+        name: one.grad.clone() for name, one in model.named_parameters() if one.requires_grad
+    }
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_with_adapters_of_low_rank(adapted: Any, first: bool) -> None:
-    """Kernels that are given a layer see that another module stands there, whenever it was put there."""
+    """Kernels that are given a layer see that another module stands there, whenever it was put
+    there."""
     if first:
         optimized(adapted)
     for name in ("dense", "query", "value"):
@@ -448,8 +487,9 @@ def test_with_adapters_of_low_rank(adapted: Any, first: bool) -> None:
         after = trained(adapted)
     torch.testing.assert_close(after, before)
     assert {name.rpartition(".")[0] for name in after[1]} == {
-        "key", *(f"{one}.{part}" for one in ("dense", "query", "value") for part in ("down", "up")),
-    }  # fmt: skip
+        "key",
+        *(f"{one}.{part}" for one in ("dense", "query", "value") for part in ("down", "up")),
+    }
     regraft.restore(adapted)
     again = trained(adapted)
     assert torch.equal(again[0], before[0])
@@ -458,9 +498,12 @@ def test_with_adapters_of_low_rank(adapted: Any, first: bool) -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_in_data_parallel(adapted: Any, tmp_path: Path, first: bool) -> None:
-    """In one process, with real hooks for gradients: a module is optimized before it is wrapped, or after."""
+    """In one process, with real hooks for gradients: a module is optimized before it is wrapped, or
+    after."""
     before = trained(adapted)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
     try:
         compare_in_parallel(adapted, before, first)
     finally:  # torch 2.13 waits for itself where a wrapper outlives its group

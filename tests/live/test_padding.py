@@ -21,7 +21,9 @@ def gradients(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
     model.zero_grad()
     loss = model(**batch).loss
     loss.backward()
-    parameters = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    parameters = {
+        name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None
+    }
     return {"loss": loss.detach(), **parameters}
 
 
@@ -32,15 +34,22 @@ def assert_equal_training(model: Any, batch: dict[str, Any]) -> None:
     after = gradients(model, batch)
     assert before.keys() == after.keys()
     for name, value in before.items():
-        torch.testing.assert_close(after[name], value, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            after[name], value, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 def test_a_language_model_with_left_padding() -> None:
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
-        vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, attn_implementation="eager",
-    )  # fmt: skip
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attn_implementation="eager",
+    )
     model = transformers.LlamaForCausalLM(config)
     ids = torch.randint(0, 99, (4, 64))
     mask = torch.ones_like(ids)
@@ -53,12 +62,20 @@ def test_a_language_model_with_left_padding() -> None:
 def test_a_choice_of_padding_only() -> None:
     torch.manual_seed(0)
     config = transformers.RobertaConfig(
-        vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=40, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=40,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
         attn_implementation="eager",
-    )  # fmt: skip
+    )
     model = transformers.RobertaForMultipleChoice(config)
     ids = torch.randint(3, 99, (2, 3, 16))
     ids[1, 2] = config.pad_token_id
     mask = (ids != config.pad_token_id).long()
-    assert_equal_training(model, {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 1])})
+    assert_equal_training(
+        model, {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 1])}
+    )

@@ -23,7 +23,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-pytestmark = pytest.mark.skipif(torch.__version__ < (2, 13), reason="torch/linear-cross-entropy needs PyTorch 2.13")
+pytestmark = pytest.mark.skipif(
+    torch.__version__ < (2, 13), reason="torch/linear-cross-entropy needs PyTorch 2.13"
+)
 
 import regraft  # noqa: E402
 import regraft.ops  # noqa: E402
@@ -101,9 +103,13 @@ class Scale(nn.Module):
         return self.weight * x
 """
 RULES = {
-    "adopter/biased-gelu", "adopter/dropout-layernorm", "adopter/fused-qkv", "adopter/softmax", "torch/gate-up",
+    "adopter/biased-gelu",
+    "adopter/dropout-layernorm",
+    "adopter/fused-qkv",
+    "adopter/softmax",
+    "torch/gate-up",
     "torch/linear-cross-entropy",
-}  # fmt: skip
+}
 SELECT = tuple(sorted(RULES))
 
 
@@ -123,7 +129,9 @@ def module(tmp_path: Path) -> Iterator[types.ModuleType]:
 def batch(seed: int = 1) -> tuple[Any, Any]:
     """Inputs and labels of more rows than the chunked loss takes at once."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(6, 50, 8, generator=generator), torch.randint(0, 16, (300,), generator=generator)
+    return torch.randn(6, 50, 8, generator=generator), torch.randint(
+        0, 16, (300,), generator=generator
+    )
 
 
 def optimized(model: Any, *, rules: set[str] = RULES) -> Any:
@@ -134,13 +142,18 @@ def optimized(model: Any, *, rules: set[str] = RULES) -> Any:
 
 @pytest.fixture
 def every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels that are meant for CUDA run on plain tensors of this machine, where a layer is theirs to run."""
+    """Kernels that are meant for CUDA run on plain tensors of this machine, where a layer is theirs
+    to run."""
     monkeypatch.setenv("REGRAFT_KERNELS", "always")
     for name in ("linear_gelu", "stacked_linear"):
         place = sys.modules[f"regraft.ops.{name}"]  # the package has a function of that name
-        monkeypatch.setattr(place, "compiles", lambda *given: all(type(one) is torch.Tensor for one in given))
+        monkeypatch.setattr(
+            place, "compiles", lambda *given: all(type(one) is torch.Tensor for one in given)
+        )
     region = sys.modules["regraft.ops.linear_gelu"]
-    monkeypatch.setattr(region, "run_region", lambda function, given, *more: function(None, *given, *more)[0])
+    monkeypatch.setattr(
+        region, "run_region", lambda function, given, *more: function(None, *given, *more)[0]
+    )
 
 
 def assert_runs_alike(model: Any, reference: Any) -> None:
@@ -199,12 +212,13 @@ for unused in (False, True):
 torch.save(results, f"{folder}/{rank}.pt")
 torch.distributed.barrier()
 torch.distributed.destroy_process_group()
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
 def test_two_processes_in_data_parallel(module: types.ModuleType, tmp_path: Path) -> None:
-    """Losses and gradients in both ranks, with the model optimized before it is wrapped, and after."""
+    """Losses and gradients in both ranks, with the model optimized before it is wrapped,
+    and after."""
     worker = tmp_path / "worker.py"
     worker.write_text(f"SELECT = {SELECT!r}\n{WORKER}")
     source = Path(str(regraft.__file__)).parents[1]
@@ -212,10 +226,13 @@ def test_two_processes_in_data_parallel(module: types.ModuleType, tmp_path: Path
     processes = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", str(worker), str(rank), str(tmp_path)],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for rank in range(2)
-    ]  # fmt: skip
+    ]
     try:
         outputs = [process.communicate(timeout=200)[0] for process in processes]
     finally:
@@ -226,12 +243,16 @@ def test_two_processes_in_data_parallel(module: types.ModuleType, tmp_path: Path
     for results in ranks:
         for (order, unused), record in results.items():
             expected = results["never", False]
-            torch.testing.assert_close(record, expected, msg=lambda text, place=(order, unused): f"{place}: {text}")
+            torch.testing.assert_close(
+                record, expected, msg=lambda text, place=(order, unused): f"{place}: {text}"
+            )
     number = len(ranks[0]["never", False]) // 2
     for order in ("never", "before", "after", "inside"):
         first, second = (results[order, False] for results in ranks)
         assert not torch.equal(first[0], second[0])  # each rank has a loss of its own
-        assert all(torch.equal(*pair) for pair in zip(first[1:number], second[1:number], strict=True))
+        assert all(
+            torch.equal(*pair) for pair in zip(first[1:number], second[1:number], strict=True)
+        )
 
 
 # State that is resumed
@@ -251,7 +272,8 @@ def steps(model: Any, optimizer: Any, seeds: range) -> list[Any]:
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_resumed_optimizer(module: types.ModuleType, kind: str, first: bool) -> None:
-    """Two steps, a checkpoint, and two more steps of the original and of a new model that is optimized."""
+    """Two steps, a checkpoint, and two more steps of the original and of a new model that is
+    optimized."""
 
     def optimizer_of(model: Any) -> Any:
         settings = {"lr": 1e-2, "momentum": 0.9} if kind == "SGD" else {"lr": 1e-2}
@@ -291,8 +313,11 @@ def quantized(model: Any) -> Any:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("first", [True, False])
-def test_dynamically_quantized_layers(module: types.ModuleType, every_kernel: None, first: bool) -> None:
-    """The quantised layers run as they are: their `weight` is a method, and no kernel is given it."""
+def test_dynamically_quantized_layers(
+    module: types.ModuleType, every_kernel: None, first: bool
+) -> None:
+    """The quantised layers run as they are: their `weight` is a method, and no kernel is
+    given it."""
     model = module.Model().eval()
     reference = quantized(copy.deepcopy(model))
     if first:
@@ -317,7 +342,9 @@ def adapters(kind: str, **more: Any) -> Any:
     peft = pytest.importorskip("peft")
     if kind == "ia3":
         return peft.IA3Config(init_ia3_weights=False, **more)
-    return peft.LoraConfig(r=2, lora_alpha=8, init_lora_weights=False, use_dora=kind == "dora", **more)
+    return peft.LoraConfig(
+        r=2, lora_alpha=8, init_lora_weights=False, use_dora=kind == "dora", **more
+    )
 
 
 def wrapped(model: Any, config: Any) -> Any:
@@ -333,7 +360,10 @@ def gradients(model: Any, *given: Any, **named: Any) -> dict[str, Any]:
     result = model(*given, **named)
     loss = getattr(result, "loss", result)
     loss.backward()
-    return {"loss": loss.detach(), **{name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad}}
+    return {
+        "loss": loss.detach(),
+        **{name: p.grad.clone() for name, p in model.named_parameters() if p.requires_grad},
+    }
 
 
 LAYERS = ["query", "value", "up", "down", "gate", "raised", "head"]
@@ -351,7 +381,8 @@ ADAPTERS: list[tuple[str, dict[str, Any]]] = [
 def test_adapters_of_peft(
     module: types.ModuleType, every_kernel: None, first: bool, kind: str, more: dict[str, Any]
 ) -> None:
-    """Adapters take part in what kernels compute, separate and merged, and get the original's gradients."""
+    """Adapters take part in what kernels compute, separate and merged, and get the original's
+    gradients."""
     config = adapters(kind, **more)
     model = module.Model()
     reference = wrapped(copy.deepcopy(model), config)
@@ -374,14 +405,17 @@ def test_adapters_of_peft(
             assert_runs_alike(adapted, reference)
         for change in ("merge_adapter", "unmerge_adapter", "merge_and_unload"):
             merged, expected_merged = (getattr(one, change)() for one in (adapted, reference))
-            assert_runs_alike(*((merged, expected_merged) if merged is not None else (adapted, reference)))
+            assert_runs_alike(
+                *((merged, expected_merged) if merged is not None else (adapted, reference))
+            )
     assert type(merged) is not module.Model and type(expected_merged) is module.Model
     regraft.restore(merged)
     assert type(merged) is module.Model
 
 
 def test_an_adapter_of_a_convolution(module: types.ModuleType, every_kernel: None) -> None:
-    """Batch normalisation is folded into a convolution whose adapter is merged, and into no other."""
+    """Batch normalisation is folded into a convolution whose adapter is merged, and into no
+    other."""
     stem = module.Stem().eval()
     config = adapters("lora", target_modules=["conv"])
     reference = wrapped(copy.deepcopy(stem), config)
@@ -401,19 +435,29 @@ def test_an_adapter_of_a_convolution(module: types.ModuleType, every_kernel: Non
 def language_model(name: str) -> tuple[Any, dict[str, Any]]:
     transformers = pytest.importorskip("transformers")
     sizes = {
-        "vocab_size": 99, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "vocab_size": 99,
+        "hidden_size": 32,
+        "intermediate_size": 40,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
         "attn_implementation": "eager",
-    }  # fmt: skip
+    }
     if name == "Bert":
         sizes |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         model = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes))
         labels = torch.tensor([0, 1])
     else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, num_key_value_heads=2))
+        model = transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(**sizes, num_key_value_heads=2)
+        )
         labels = torch.arange(24).view(2, 12)
     mask = torch.ones(2, 12, dtype=torch.long)
     mask[1, 8:] = 0
-    return model, {"input_ids": torch.arange(24).view(2, 12), "attention_mask": mask, "labels": labels}
+    return model, {
+        "input_ids": torch.arange(24).view(2, 12),
+        "attention_mask": mask,
+        "labels": labels,
+    }
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -424,7 +468,9 @@ def test_adapters_of_language_models(every_kernel: None, name: str, first: bool)
     task = "SEQ_CLS" if name == "Bert" else "CAUSAL_LM"
     config = adapters("lora", target_modules="all-linear", task_type=task)
     reference = wrapped(copy.deepcopy(model), config)
-    names = {"Bert": {"adopter/biased-gelu"}, "Llama": {"adopter/fused-qkv", "torch/rms-norm"}}[name]
+    names = {"Bert": {"adopter/biased-gelu"}, "Llama": {"adopter/fused-qkv", "torch/rms-norm"}}[
+        name
+    ]
     if first:
         optimized(model, rules=names | {"torch/attention"})
     adapted = wrapped(model, config)
@@ -444,15 +490,25 @@ def test_adapters_of_language_models(every_kernel: None, name: str, first: bool)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("first", [True, False])
 def test_adapters_of_bare_parameters(first: bool) -> None:
-    """PEFT parametrizes the experts while the model runs, which gives their module a class of its own."""
+    """PEFT parametrizes the experts while the model runs, which gives their module a class of its
+    own."""
     transformers = pytest.importorskip("transformers")
     config = transformers.MixtralConfig(
-        vocab_size=99, hidden_size=32, intermediate_size=40, num_hidden_layers=1, num_attention_heads=4,
-        num_key_value_heads=2, num_local_experts=4, attn_implementation="eager", experts_implementation="eager",
-    )  # fmt: skip
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=40,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        num_local_experts=4,
+        attn_implementation="eager",
+        experts_implementation="eager",
+    )
     model = transformers.MixtralForCausalLM(config)
     rules = {"torch/experts", "torch/attention"}
-    lora = adapters("lora", target_modules=[], target_parameters=["experts.gate_up_proj", "experts.down_proj"])
+    lora = adapters(
+        "lora", target_modules=[], target_parameters=["experts.gate_up_proj", "experts.down_proj"]
+    )
     reference = wrapped(copy.deepcopy(model), lora)
     if first:
         optimized(model, rules=rules)
@@ -465,7 +521,9 @@ def test_adapters_of_bare_parameters(first: bool) -> None:
     torch.testing.assert_close(result, expected)
     assert all(value.abs().sum() > 0 for name, value in result.items() if "gate_up" in name)
     regraft.restore(adapted)
-    torch.testing.assert_close(gradients(adapted, input_ids=ids, labels=ids), expected, rtol=0, atol=0)
+    torch.testing.assert_close(
+        gradients(adapted, input_ids=ids, labels=ids), expected, rtol=0, atol=0
+    )
 
 
 # Parametrizations
@@ -478,7 +536,8 @@ class Doubled(nn.Module):
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_parametrized_module(module: types.ModuleType, first: bool) -> None:
-    """A parametrization gives a module a class of its own: it can be taken off, and so can the rewritten methods."""
+    """A parametrization gives a module a class of its own: it can be taken off, and so can the
+    rewritten methods."""
     from torch.nn.utils import parametrize
 
     scale = module.Scale(8)

@@ -21,7 +21,10 @@ from regraft.ops.memory_efficient_attention import through_xformers  # noqa: E40
 def inputs(dtype: Any = None, shape: tuple[int, ...] = (2, 3)) -> list[Any]:
     generator = torch.Generator().manual_seed(0)
     sizes = [(*shape, 5, 8), (*shape, 7, 8), (*shape, 7, 4)]
-    return [torch.randn(size, generator=generator).to(dtype or torch.float32).requires_grad_() for size in sizes]
+    return [
+        torch.randn(size, generator=generator).to(dtype or torch.float32).requires_grad_()
+        for size in sizes
+    ]
 
 
 def composition(query: Any, key: Any, value: Any, mask: Any = 0.0, scale: float = 1.0) -> Any:
@@ -33,15 +36,29 @@ def composition(query: Any, key: Any, value: Any, mask: Any = 0.0, scale: float 
 @pytest.mark.parametrize("masked", [True, False])
 def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], masked: bool) -> None:
     tensors = inputs(dtype, shape)
-    mask = torch.zeros(5, 7, dtype=dtype).masked_fill(torch.ones(5, 7).triu(3) > 0, torch.finfo(dtype).min)
-    assert implementation("attention", *tensors) == ("reference" if dtype == torch.bfloat16 else "torch-native")
-    ours = attention(*tensors, mask=mask if masked else None, divisor=2.0, factor=1.5, dropout=nn.Dropout(0.5).eval())
+    mask = torch.zeros(5, 7, dtype=dtype).masked_fill(
+        torch.ones(5, 7).triu(3) > 0, torch.finfo(dtype).min
+    )
+    assert implementation("attention", *tensors) == (
+        "reference" if dtype == torch.bfloat16 else "torch-native"
+    )
+    ours = attention(
+        *tensors,
+        mask=mask if masked else None,
+        divisor=2.0,
+        factor=1.5,
+        dropout=nn.Dropout(0.5).eval(),
+    )
     theirs = composition(*tensors, mask=mask if masked else 0.0, scale=1 / 3)
-    gradients = [torch.autograd.grad(one.double().square().sum(), tensors) for one in (ours, theirs)]
+    gradients = [
+        torch.autograd.grad(one.double().square().sum(), tensors) for one in (ours, theirs)
+    ]
     close = {"atol": 0.05, "rtol": 0.05} if dtype == torch.bfloat16 else {}
     for one, other in zip((ours, *gradients[0]), (theirs, *gradients[1]), strict=True):
         torch.testing.assert_close(one, other, **close)
-    exact = composition(*(one.double() for one in tensors), mask=mask.double() if masked else 0.0, scale=1 / 3)
+    exact = composition(
+        *(one.double() for one in tensors), mask=mask.double() if masked else 0.0, scale=1 / 3
+    )
     errors = [(one - exact).abs().mean().item() for one in (ours, theirs)]
     assert errors[0] <= 1.5 * errors[1] + 1e-7
 
@@ -49,7 +66,9 @@ def test_results_and_gradients_are_close(dtype: Any, shape: tuple[int, ...], mas
 def test_a_learned_bias_gets_its_gradient() -> None:
     tensors, bias = inputs(), torch.randn(3, 5, 7, requires_grad=True)
     ours, theirs = attention(*tensors, mask=bias), composition(*tensors, bias)
-    for one, other in zip(*(torch.autograd.grad(y.square().sum(), [bias]) for y in (ours, theirs)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(y.square().sum(), [bias]) for y in (ours, theirs)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -69,7 +88,9 @@ def test_scores_that_are_filled(fill: str | None, masked: bool) -> None:
 def test_a_fill_that_is_not_lost_in_the_mask_takes_the_composition() -> None:
     tensors, keep = inputs(), torch.ones(5, 7, dtype=torch.bool).tril(2)
     scores = torch.where(keep, tensors[0] @ tensors[1].transpose(-1, -2), torch.tensor(-3.0))
-    torch.testing.assert_close(attention(*tensors, keep=keep, fill=-3.0), torch.softmax(scores, -1) @ tensors[2])
+    torch.testing.assert_close(
+        attention(*tensors, keep=keep, fill=-3.0), torch.softmax(scores, -1) @ tensors[2]
+    )
 
 
 def test_dropout_keeps_its_rate() -> None:
@@ -101,22 +122,29 @@ def test_what_the_kernel_does_not_take_runs_as_the_composition() -> None:
     wide = torch.zeros(5, 7, dtype=torch.float64)
     assert attention(query, key, value, mask=wide).dtype == torch.float32
     torch.testing.assert_close(
-        attention(query[0, 0], key[0, 0], value[0, 0]), composition(query[0, 0], key[0, 0], value[0, 0])
+        attention(query[0, 0], key[0, 0], value[0, 0]),
+        composition(query[0, 0], key[0, 0], value[0, 0]),
     )
     assert attention(query[:0], key[:0], value[:0]).shape == (0, 3, 5, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert attention(query, key, value).dtype == F.linear(torch.ones(1, 1), torch.ones(1, 1)).dtype
+        assert (
+            attention(query, key, value).dtype == F.linear(torch.ones(1, 1), torch.ones(1, 1)).dtype
+        )
 
 
-def strict_kernel(query: Any, key: Any, value: Any, attn_bias: Any = None, p: float = 0.0, scale: Any = None) -> Any:
+def strict_kernel(
+    query: Any, key: Any, value: Any, attn_bias: Any = None, p: float = 0.0, scale: Any = None
+) -> Any:
     """xFormers' documented composition, with what its kernel demands of the layout."""
     batch, length, heads, _ = query.shape
     if attn_bias is not None:
         assert attn_bias.shape == (batch, heads, length, key.shape[1])
         assert attn_bias.stride(-2) % 8 == 0
         assert attn_bias.dtype == query.dtype
-    query, key, value = ((one * (scale if index == 0 else 1)).transpose(1, 2) for index, one in
-                         enumerate((query, key, value)))  # fmt: skip
+    query, key, value = (
+        (one * (scale if index == 0 else 1)).transpose(1, 2)
+        for index, one in enumerate((query, key, value))
+    )
     scores = query @ key.transpose(-2, -1)
     weights = (scores if attn_bias is None else scores + attn_bias).softmax(-1)
     return (F.dropout(weights, p) @ value).transpose(1, 2)
@@ -136,15 +164,27 @@ def test_without_xformers_or_a_gpu_it_runs_as_attention() -> None:
     assert implementation("memory_efficient_attention", *tensors) == "torch-native"
     keep = torch.ones(5, 7, dtype=torch.bool).tril()
     for arguments in ({"mask": mask}, {"keep": keep, "divisor": 2.0}, {"keep": keep, "fill": 1.0}):
-        ours, theirs = memory_efficient_attention(*tensors, **arguments), attention(*tensors, **arguments)
+        ours, theirs = (
+            memory_efficient_attention(*tensors, **arguments),
+            attention(*tensors, **arguments),
+        )
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
 def strict_flash_kernel(
-    query: Any, key: Any, value: Any, dropout_p: float = 0.0, softmax_scale: Any = None, causal: bool = False
+    query: Any,
+    key: Any,
+    value: Any,
+    dropout_p: float = 0.0,
+    softmax_scale: Any = None,
+    causal: bool = False,
 ) -> Any:
     """flash-attn's documented composition, with what its kernel demands of the layout."""
-    assert not causal and query.shape[3] == key.shape[3] == value.shape[3] and query.shape[2] == key.shape[2]
+    assert (
+        not causal
+        and query.shape[3] == key.shape[3] == value.shape[3]
+        and query.shape[2] == key.shape[2]
+    )
     query, key, value = (one.transpose(1, 2) for one in (query, key, value))
     weights = (query @ key.transpose(-2, -1) * softmax_scale).softmax(-1)
     return (F.dropout(weights, dropout_p) @ value).transpose(1, 2)
@@ -177,14 +217,20 @@ def test_without_flash_attn_or_a_gpu_it_runs_as_attention() -> None:
     ],
 )
 def test_what_flash_attn_is_given(
-    sizes: tuple[int, ...], mask: bool, dtype: torch.dtype, expected: str, monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[int, ...],
+    mask: bool,
+    dtype: torch.dtype,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As if on CUDA with flash-attn installed."""
     flash = importlib.import_module("regraft.ops.flash_attention")
     monkeypatch.setattr(flash, "_flash_attention_kernel", lambda: strict_flash_kernel)
     monkeypatch.setattr(flash, "attention_implementation", lambda *_, **__: "torch-native")
     tensors = [
-        SimpleNamespace(dim=lambda: 4, shape=(1, 2, 4, size), dtype=dtype, device=torch.device("cuda"))
+        SimpleNamespace(
+            dim=lambda: 4, shape=(1, 2, 4, size), dtype=dtype, device=torch.device("cuda")
+        )
         for size in sizes
     ]
     bias = torch.ones(4, 4, dtype=dtype) if mask else None

@@ -1,4 +1,5 @@
-"""Batch normalisation after a convolution or a Linear layer: folded, or the composition, and never another result."""
+"""Batch normalisation after a convolution or a Linear layer: folded, or the composition, and never
+another result."""
 
 from __future__ import annotations
 
@@ -34,7 +35,10 @@ CASES: dict[str, tuple[Callable[[], Any], int]] = {
     "reflected": (lambda: nn.Conv2d(4, 6, 3, padding=1, padding_mode="reflect"), 2),
     "circular": (lambda: nn.Conv1d(4, 6, 3, padding=2, padding_mode="circular"), 1),
     "transposed 1d": (lambda: nn.ConvTranspose1d(4, 6, 3, bias=False), 1),
-    "transposed 2d": (lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1), 2),
+    "transposed 2d": (
+        lambda: nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1, output_padding=1),
+        2,
+    ),
     "transposed 3d": (lambda: nn.ConvTranspose3d(4, 6, 2), 3),
     "transposed, grouped": (lambda: nn.ConvTranspose2d(4, 8, 3, groups=2, dilation=2), 2),
 }
@@ -50,7 +54,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def warm(norm: Any) -> Any:
     """Statistics and parameters that are not those of a new layer."""
     generator = torch.Generator().manual_seed(1)
-    for tensor, low, high in ((norm.running_mean, -2, 2), (norm.running_var, 0.1, 3), (norm.weight, 0.5, 2)):
+    for tensor, low, high in (
+        (norm.running_mean, -2, 2),
+        (norm.running_var, 0.1, 3),
+        (norm.weight, 0.5, 2),
+    ):
         if tensor is not None:
             tensor.data.copy_(torch.rand(tensor.shape, generator=generator) * (high - low) + low)
     if norm.bias is not None:
@@ -63,7 +71,11 @@ def case(name: str, **settings: Any) -> tuple[Any, Any, Any]:
     torch.manual_seed(0)
     make, dims = CASES[name]
     conv = make().eval()
-    return torch.randn(3, 4, *SPACE[dims]), conv, warm(NORMS[dims](conv.out_channels, **settings)).eval()
+    return (
+        torch.randn(3, 4, *SPACE[dims]),
+        conv,
+        warm(NORMS[dims](conv.out_channels, **settings)).eval(),
+    )
 
 
 def linear_case(rows: int = 24, **settings: Any) -> tuple[Any, Any, Any]:
@@ -73,12 +85,15 @@ def linear_case(rows: int = 24, **settings: Any) -> tuple[Any, Any, Any]:
 
 def op_of(layer: Any) -> tuple[str, Any]:
     return (
-        ("linear_batch_norm", linear_batch_norm) if type(layer) is nn.Linear else ("conv_batch_norm", conv_batch_norm)
+        ("linear_batch_norm", linear_batch_norm)
+        if type(layer) is nn.Linear
+        else ("conv_batch_norm", conv_batch_norm)
     )
 
 
 def same_bits(x: Any, layer: Any, norm: Any) -> None:
-    """Nothing is folded: results, gradients and the statistics afterwards are those of the composition."""
+    """Nothing is folded: results, gradients and the statistics afterwards are those of the
+    composition."""
     name, op = op_of(layer)
     assert implementation(name, x, layer, norm) == "reference"
     found = []
@@ -87,7 +102,9 @@ def same_bits(x: Any, layer: Any, norm: Any) -> None:
         mine.requires_grad_()
         result = function(mine, one, two)
         leaves = [mine, *one.parameters(), *two.parameters()]
-        found.append((result.detach(), *torch.autograd.grad(result.square().sum(), leaves), *two.buffers()))
+        found.append(
+            (result.detach(), *torch.autograd.grad(result.square().sum(), leaves), *two.buffers())
+        )
     for ours, theirs in zip(*found, strict=True):
         assert ours.dtype == theirs.dtype
         assert torch.equal(ours, theirs)
@@ -96,7 +113,9 @@ def same_bits(x: Any, layer: Any, norm: Any) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_folded_convolution_computes_the_same(name: str, settings: dict[str, Any], dtype: Any) -> None:
+def test_a_folded_convolution_computes_the_same(
+    name: str, settings: dict[str, Any], dtype: Any
+) -> None:
     x, conv, norm = case(name, **settings)
     x, conv, norm = x.to(dtype), conv.to(dtype), norm.to(dtype)
     with torch.no_grad():
@@ -162,7 +181,8 @@ def test_autocast_is_the_composition() -> None:
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("name", ["2d", "no bias", "reflected", "transposed, grouped", "linear"])
 def test_gradients_of_the_input_and_all_parameters(name: str, frozen: bool) -> None:
-    """A gradient of the normalisation's weight would be less exact through folded weights: that is the composition."""
+    """A gradient of the normalisation's weight would be less exact through folded weights: that is
+    the composition."""
     x, layer, norm = linear_case() if name == "linear" else case(name)
     x, layer, norm = x.double().requires_grad_(), layer.double(), norm.double()
     norm.weight.requires_grad_(not frozen)
@@ -216,12 +236,16 @@ def test_strided_and_empty_inputs() -> None:
 
 @torch.no_grad()
 def test_small_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operations on the weights cost more than the pass over the result, unless that is large."""
+    """The operations on the weights cost more than the pass over the result, unless that is
+    large."""
     monkeypatch.delenv("REGRAFT_KERNELS")
     _, linear, norm = linear_case()
     for rows, expected in ((2**20 // 5 + 1, "folded"), (2**20 // 5, "reference")):
         assert implementation("linear_batch_norm", torch.zeros(rows, 8), linear, norm) == expected
-    wide, normed = nn.Linear(2**14, 64).eval(), nn.BatchNorm1d(64).eval()  # 64 results for each of 2**20 weights
+    wide, normed = (
+        nn.Linear(2**14, 64).eval(),
+        nn.BatchNorm1d(64).eval(),
+    )  # 64 results for each of 2**20 weights
     for rows, expected in ((2**20, "folded"), (2**20 - 1, "reference")):
         meta = torch.empty(1, 2**14).expand(rows, -1)
         assert implementation("linear_batch_norm", meta, wide, normed) == expected
@@ -235,11 +259,16 @@ def test_small_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 @torch.no_grad()
 def test_shapes_that_mean_something_else() -> None:
     _, linear, _ = linear_case()
-    x, norm = torch.randn(9, 12, 8), warm(nn.BatchNorm1d(12)).eval()  # normalises the second axis, not the features
+    x, norm = (
+        torch.randn(9, 12, 8),
+        warm(nn.BatchNorm1d(12)).eval(),
+    )  # normalises the second axis, not the features
     assert implementation("linear_batch_norm", x, linear, norm) == "reference"
     assert torch.equal(linear_batch_norm(x, linear, norm), norm(linear(x)))
     x, conv, norm = case("1d")
-    same = warm(nn.BatchNorm1d(38)).eval()  # without a batch dimension the positions look like channels
+    same = warm(
+        nn.BatchNorm1d(38)
+    ).eval()  # without a batch dimension the positions look like channels
     assert torch.equal(conv_batch_norm(x[0], conv, same), same(conv(x[0])))
     x, conv, norm = case("2d")
     with pytest.raises(ValueError, match="expected 4D input"):
@@ -257,8 +286,12 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "forward pre-hook": lambda m: m.register_forward_pre_hook(lambda _m, args: (args[0] + 1,)),
     "backward hook": lambda m: m.register_full_backward_hook(lambda _m, _i, _o: None),
     "own forward": lambda m: setattr(m, "forward", lambda x: type(m).forward(m, x) + 1),
-    "parametrization": lambda m: nn.utils.parametrize.register_parametrization(m, "weight", nn.Tanh()),
-    "spectral norm": lambda m: nn.utils.spectral_norm(m) if m.weight.dim() > 1 else CHANGES["forward hook"](m),
+    "parametrization": lambda m: nn.utils.parametrize.register_parametrization(
+        m, "weight", nn.Tanh()
+    ),
+    "spectral norm": lambda m: (
+        nn.utils.spectral_norm(m) if m.weight.dim() > 1 else CHANGES["forward hook"](m)
+    ),
     "pruning": lambda m: prune.random_unstructured(m, "weight", 0.5),
     "own parameter": lambda m: setattr(m, "weight", Sharded(m.weight.data)),
 }
@@ -277,7 +310,9 @@ class Frozen(nn.BatchNorm2d):
 @pytest.mark.parametrize("which", ["layer", "norm"])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("make", [lambda: case("2d"), lambda: case("transposed 2d"), linear_case])
-def test_changed_modules_are_called(make: Callable[[], Any], change: Callable[[Any], Any], which: str) -> None:
+def test_changed_modules_are_called(
+    make: Callable[[], Any], change: Callable[[Any], Any], which: str
+) -> None:
     x, layer, norm = make()
     name, op = op_of(layer)
     assert implementation(name, x, layer, norm) == "folded"
@@ -299,7 +334,13 @@ def test_hooks_fire_once_a_call() -> None:
 @torch.no_grad()
 def test_other_modules_are_called() -> None:
     x, conv, norm = case("2d")
-    others: list[Any] = [Frozen(6), nn.Identity(), nn.GroupNorm(2, 6), nn.InstanceNorm2d(6), lambda y: y * 2]
+    others: list[Any] = [
+        Frozen(6),
+        nn.Identity(),
+        nn.GroupNorm(2, 6),
+        nn.InstanceNorm2d(6),
+        lambda y: y * 2,
+    ]
     for other in others:
         assert torch.equal(conv_batch_norm(x, conv, other), other(conv(x)))
     for other in (nn.Identity(), lambda y: y[:, :1].repeat(1, 6, 1, 1)):
@@ -327,7 +368,9 @@ def activated(monkeypatch: pytest.MonkeyPatch) -> type[BatchNormAct2d]:
     return BatchNormAct2d
 
 
-@pytest.mark.parametrize("act", [nn.ReLU(inplace=True), nn.SiLU(inplace=True), nn.GELU(), nn.Identity()])
+@pytest.mark.parametrize(
+    "act", [nn.ReLU(inplace=True), nn.SiLU(inplace=True), nn.GELU(), nn.Identity()]
+)
 @pytest.mark.parametrize("name", ["2d", "transposed 2d"])
 def test_a_layer_of_timm_activates(activated: type[BatchNormAct2d], name: str, act: Any) -> None:
     x, conv, _ = case(name)
@@ -352,9 +395,14 @@ def test_a_layer_of_timm_activates(activated: type[BatchNormAct2d], name: str, a
 
 
 @torch.no_grad()
-def test_members_of_another_class_of_that_name_are_not_called(activated: type[BatchNormAct2d]) -> None:
+def test_members_of_another_class_of_that_name_are_not_called(
+    activated: type[BatchNormAct2d],
+) -> None:
     x, conv, _ = case("2d")
-    for one in (type("BatchNormAct2d", (activated,), {}), type("Other", (activated,), {"__module__": "timm.layers"})):
+    for one in (
+        type("BatchNormAct2d", (activated,), {}),
+        type("Other", (activated,), {"__module__": "timm.layers"}),
+    ):
         norm = warm(one(6, nn.ReLU())).eval()
         assert implementation("conv_batch_norm", x, conv, norm) == "reference"
         assert torch.equal(conv_batch_norm(x, conv, norm), norm(conv(x)))

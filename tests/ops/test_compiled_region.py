@@ -1,6 +1,8 @@
-"""Compiled regions: gradients as often as eager code gives them, and no limit that other models use up.
+"""Compiled regions: gradients as often as eager code gives them, and no limit that other models use
+up.
 
-On CPU, where `compiles` has to be forced; the code generator is the one that CUDA uses, with another target.
+On CPU, where `compiles` has to be forced; the code generator is the one that CUDA uses, with
+another target.
 """
 
 from __future__ import annotations
@@ -21,9 +23,13 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from regraft.ops import dropout_add_layer_norm, implementation, linear_gelu  # noqa: E402
 
-pytestmark = pytest.mark.skipif(torch.__version__ < (2, 13), reason="regions are compiled from PyTorch 2.13 on")
+pytestmark = pytest.mark.skipif(
+    torch.__version__ < (2, 13), reason="regions are compiled from PyTorch 2.13 on"
+)
 region = import_module("regraft.ops.compiled_region")
-norm_op, gelu_op = (import_module(f"regraft.ops.{name}") for name in ("dropout_add_layer_norm", "linear_gelu"))
+norm_op, gelu_op = (
+    import_module(f"regraft.ops.{name}") for name in ("dropout_add_layer_norm", "linear_gelu")
+)
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +82,9 @@ def test_derivatives_of_the_norm(affine: bool, doubled: bool) -> None:
     norm = randomly(nn.LayerNorm(8, elementwise_affine=affine))
     inputs = [x, *([] if doubled else [residual]), *norm.parameters()]
     torch.testing.assert_close(
-        derivatives(lambda: dropout_add_layer_norm(x, residual, norm, p=0.4, training=False), inputs),
+        derivatives(
+            lambda: dropout_add_layer_norm(x, residual, norm, p=0.4, training=False), inputs
+        ),
         derivatives(lambda: norm(x + residual), inputs),
     )
 
@@ -93,7 +101,10 @@ def test_second_derivatives_drop_what_the_first_pass_dropped() -> None:
     torch.testing.assert_close(result, composition)
     torch.testing.assert_close(first, expected)
     torch.testing.assert_close(
-        *(torch.autograd.grad(one[0].square().sum(), [x, residual, norm.weight]) for one in (first, expected))
+        *(
+            torch.autograd.grad(one[0].square().sum(), [x, residual, norm.weight])
+            for one in (first, expected)
+        )
     )
 
 
@@ -105,25 +116,38 @@ def test_a_pass_that_donates_its_buffers_is_not_taken_from_the_cache() -> None:
     torch.autograd.grad(donating.sum(), inputs)
     torch._dynamo.reset()
     torch.testing.assert_close(
-        derivatives(lambda: linear_gelu(x, linear), inputs), derivatives(lambda: F.gelu(linear(x)), inputs)
+        derivatives(lambda: linear_gelu(x, linear), inputs),
+        derivatives(lambda: F.gelu(linear(x)), inputs),
     )
 
 
 def test_checkpointed_layers_are_computed_twice() -> None:
-    x, linear, norm = torch.randn(4, 8, requires_grad=True), nn.Linear(8, 8), randomly(nn.LayerNorm(8))
+    x, linear, norm = (
+        torch.randn(4, 8, requires_grad=True),
+        nn.Linear(8, 8),
+        randomly(nn.LayerNorm(8)),
+    )
     calls = []
 
     def layer(x: Any) -> Any:
         calls.append(1)
         return dropout_add_layer_norm(linear_gelu(x, linear), x, norm, training=False)
 
-    found = torch.autograd.grad(checkpoint(layer, x, use_reentrant=False).sin().sum(), [x, *linear.parameters()])
+    found = torch.autograd.grad(
+        checkpoint(layer, x, use_reentrant=False).sin().sum(), [x, *linear.parameters()]
+    )
     assert len(calls) == 2
-    torch.testing.assert_close(found, torch.autograd.grad(layer(x).sin().sum(), [x, *linear.parameters()]))
+    torch.testing.assert_close(
+        found, torch.autograd.grad(layer(x).sin().sum(), [x, *linear.parameters()])
+    )
 
 
-def test_one_model_does_not_use_up_the_compilations_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(region, "compile_region", lambda one: torch.compile(one, dynamic=True, backend="aot_eager"))
+def test_one_model_does_not_use_up_the_compilations_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        region, "compile_region", lambda one: torch.compile(one, dynamic=True, backend="aot_eager")
+    )
     kinds = [
         (shape, dtype, epsilon, affine)
         for shape in ((4, 8), (2, 4, 8), (1, 4, 8))
@@ -141,8 +165,12 @@ def test_one_model_does_not_use_up_the_compilations_of_another(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("raises", [True, False])
-def test_beyond_the_limit_the_composition_runs(monkeypatch: pytest.MonkeyPatch, raises: bool) -> None:
-    monkeypatch.setattr(region, "compile_region", lambda one: torch.compile(one, dynamic=False, backend="aot_eager"))
+def test_beyond_the_limit_the_composition_runs(
+    monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    monkeypatch.setattr(
+        region, "compile_region", lambda one: torch.compile(one, dynamic=False, backend="aot_eager")
+    )
     linear, names = nn.Linear(8, 4), []
     with torch._dynamo.config.patch(recompile_limit=1, fail_on_recompile_limit_hit=raises):
         for rows in (2, 3, 4):

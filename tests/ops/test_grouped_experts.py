@@ -1,4 +1,5 @@
-"""Experts in two grouped products of PyTorch against experts one after the other: results, gradients, what is left."""
+"""Experts in two grouped products of PyTorch against experts one after the other: results,
+gradients, what is left."""
 
 from __future__ import annotations
 
@@ -14,13 +15,21 @@ from torch.nn import functional as F  # noqa: E402
 
 from regraft.ops import REFERENCES, grouped_experts, implementation  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this PyTorch has no grouped product")
+pytestmark = pytest.mark.skipif(
+    not hasattr(F, "grouped_mm"), reason="this PyTorch has no grouped product"
+)
 reference = REFERENCES["grouped_experts"]
 NUMBER, WIDTH, INNER = 4, 16, 8
-TOLERANCES = {torch.float32: (1e-5, 1e-6), torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
+TOLERANCES = {
+    torch.float32: (1e-5, 1e-6),
+    torch.bfloat16: (2e-2, 2e-2),
+    torch.float16: (3e-3, 3e-3),
+}
 
 
-def drawn(rows: int = 10, chosen: int = 2, dtype: Any = torch.float32, activation: Any = F.silu) -> list[Any]:
+def drawn(
+    rows: int = 10, chosen: int = 2, dtype: Any = torch.float32, activation: Any = F.silu
+) -> list[Any]:
     x = torch.randn(rows, WIDTH).to(dtype)
     gate_up = (torch.randn(NUMBER, 2 * INNER, WIDTH) / 4).to(dtype)
     down = (torch.randn(NUMBER, WIDTH, INNER) / 3).to(dtype)
@@ -35,11 +44,15 @@ def same(given: list[Any]) -> None:
     for op in (grouped_experts, reference):
         leaves = [given[place].clone().requires_grad_() for place in (0, 2, 3, 4)]
         made = op(leaves[0], given[1], *leaves[1:], *given[5:])
-        slopes = torch.autograd.grad(made, leaves, torch.linspace(-1, 1, made.numel()).view_as(made).to(made.dtype))
+        slopes = torch.autograd.grad(
+            made, leaves, torch.linspace(-1, 1, made.numel()).view_as(made).to(made.dtype)
+        )
         found.append([made, *slopes])
     for ours, theirs in zip(*found, strict=True):
         assert ours.dtype == theirs.dtype
-        torch.testing.assert_close(ours, theirs, rtol=rtol, atol=atol * max(1.0, float(theirs.detach().abs().max())))
+        torch.testing.assert_close(
+            ours, theirs, rtol=rtol, atol=atol * max(1.0, float(theirs.detach().abs().max()))
+        )
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
@@ -96,7 +109,11 @@ def test_what_is_left_to_the_composition() -> None:
         assert torch.equal(grouped_experts(*given), reference(*given))
     assert implementation("grouped_experts", *mixed) == "reference"
     narrow = drawn(dtype=torch.bfloat16)
-    narrow[0], narrow[3], narrow[4] = narrow[0][:, :12], narrow[3][..., :12].contiguous(), narrow[4][:, :12]
+    narrow[0], narrow[3], narrow[4] = (
+        narrow[0][:, :12],
+        narrow[3][..., :12].contiguous(),
+        narrow[4][:, :12],
+    )
     strided, shifted = drawn(), drawn()
     strided[3] = strided[3].mT.contiguous().mT
     shifted[4] = torch.randn(shifted[4].numel() + 1)[1:].view_as(shifted[4])

@@ -1,4 +1,5 @@
-"""`is_gelu` says yes only to what provably is the exact GELU, in eager mode and in a compiled graph."""
+"""`is_gelu` says yes only to what provably is the exact GELU, in eager mode and in a compiled
+graph."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from regraft.ops import is_gelu  # noqa: E402
 
 
 class Wrapper(nn.Module):
-    """The shape of other libraries' activation classes: `forward` only calls what the constructor stored."""
+    """The shape of other libraries' activation classes: `forward` only calls what the constructor
+    stored."""
 
     def __init__(self, act: Any) -> None:
         super().__init__()
@@ -75,15 +77,38 @@ def replaced() -> nn.Module:
 
 
 YES = [
-    F.gelu, torch._C._nn.gelu, nn.GELU(), nn.GELU(approximate="none"), functools.partial(F.gelu),
-    functools.partial(F.gelu, approximate="none"), Wrapper(F.gelu), OtherName(),
-]  # fmt: skip
+    F.gelu,
+    torch._C._nn.gelu,
+    nn.GELU(),
+    nn.GELU(approximate="none"),
+    functools.partial(F.gelu),
+    functools.partial(F.gelu, approximate="none"),
+    Wrapper(F.gelu),
+    OtherName(),
+]
 NO = [
-    nn.GELU(approximate="tanh"), functools.partial(F.gelu, approximate="tanh"), functools.partial(F.gelu, 1),
-    functools.partial(F.relu), Wrapper(F.relu), Wrapper(lambda x: F.gelu(x) + 0), Scaled(F.gelu), Twice(F.gelu),
-    Many(F.gelu), OwnCall(F.gelu), OwnLookup(F.gelu), hooked(), replaced(), nn.ReLU(), nn.SiLU(), F.relu, "gelu", None,
-    lambda x: F.gelu(x) + 0, type(nn.GELU()), nn.Sequential(nn.GELU()),
-]  # fmt: skip
+    nn.GELU(approximate="tanh"),
+    functools.partial(F.gelu, approximate="tanh"),
+    functools.partial(F.gelu, 1),
+    functools.partial(F.relu),
+    Wrapper(F.relu),
+    Wrapper(lambda x: F.gelu(x) + 0),
+    Scaled(F.gelu),
+    Twice(F.gelu),
+    Many(F.gelu),
+    OwnCall(F.gelu),
+    OwnLookup(F.gelu),
+    hooked(),
+    replaced(),
+    nn.ReLU(),
+    nn.SiLU(),
+    F.relu,
+    "gelu",
+    None,
+    lambda x: F.gelu(x) + 0,
+    type(nn.GELU()),
+    nn.Sequential(nn.GELU()),
+]
 
 
 def label(activation: Any) -> str:
@@ -109,7 +134,9 @@ def test_the_activations_of_transformers() -> None:
     assert not is_gelu(activations.GELUActivation(use_gelu_python=True))
 
 
-@pytest.mark.parametrize("activation", [*YES, *(one for one in NO if isinstance(one, nn.Module))], ids=label)
+@pytest.mark.parametrize(
+    "activation", [*YES, *(one for one in NO if isinstance(one, nn.Module))], ids=label
+)
 def test_a_compiled_graph_holds_the_same_answer(activation: Any) -> None:
     torch._dynamo.reset()
     holder = nn.Module()

@@ -13,7 +13,9 @@ from regraft.bench.measure import peak, step  # noqa: E402
 from regraft.ops import REFERENCES, implementation, linear_cross_entropy  # noqa: E402
 from regraft.ops.linear_cross_entropy import CHUNK  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not hasattr(nn, "LinearCrossEntropyOptions"), reason="needs torch >= 2.13")
+pytestmark = pytest.mark.skipif(
+    not hasattr(nn, "LinearCrossEntropyOptions"), reason="needs torch >= 2.13"
+)
 reference = REFERENCES["linear_cross_entropy"]
 WIDTH, CLASSES, BATCH = 16, 50, 4
 
@@ -31,11 +33,16 @@ def case(length: int = CHUNK, bias: bool = True) -> tuple[torch.Tensor, torch.Te
 @pytest.mark.parametrize(
     "options",
     [
-        {}, {"reduction": "sum"}, {"ignore_index": 3}, {"classes": CLASSES},
+        {},
+        {"reduction": "sum"},
+        {"ignore_index": 3},
+        {"classes": CLASSES},
         {"layer": nn.CrossEntropyLoss(ignore_index=2)},
     ],
-)  # fmt: skip
-def test_the_kernel_computes_what_the_composition_does(bias: bool, shift: bool, options: dict[str, object]) -> None:
+)
+def test_the_kernel_computes_what_the_composition_does(
+    bias: bool, shift: bool, options: dict[str, object]
+) -> None:
     x, target, linear = case(bias=bias)
     wanted = (target[:, 1:] if shift else target).reshape(-1).clamp(min=0 if options else -100)
     given = {"shift": shift, "flat": True, **options}
@@ -80,7 +87,10 @@ def test_nothing_but_ignored_rows_is_not_a_number_as_before() -> None:
 def test_what_the_kernel_is_not_given(change) -> None:  # type: ignore[no-untyped-def]
     x, target, linear = case()
     x, target, linear, options = change(x, target.reshape(-1), linear)
-    assert implementation("linear_cross_entropy", x, target, linear, flat=True, **options) == "reference"
+    assert (
+        implementation("linear_cross_entropy", x, target, linear, flat=True, **options)
+        == "reference"
+    )
 
 
 def test_hooks_are_called() -> None:
@@ -120,6 +130,7 @@ def test_training_takes_less_memory() -> None:
 
     call = (torch.randn(2048, 32), torch.randint(0, 4000, (2048,))), {}
     before, after = (
-        peak(step(Head(one), [call], True), torch.device("cpu")) for one in (reference, linear_cross_entropy)
+        peak(step(Head(one), [call], True), torch.device("cpu"))
+        for one in (reference, linear_cross_entropy)
     )
     assert after < 0.4 * before

@@ -1,4 +1,5 @@
-"""Attention of queries whose keys are all masked, in every attention op, against the composition."""
+"""Attention of queries whose keys are all masked, in every attention op, against the
+composition."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from regraft.ops import attention, memory_efficient_attention, postponed_einsum, postponed_matmul  # noqa: E402
+from regraft.ops import (  # noqa: E402
+    attention,
+    memory_efficient_attention,
+    postponed_einsum,
+    postponed_matmul,
+)
 
 LOWEST = torch.finfo(torch.float32).min
 B, H, L, S, E = 3, 2, 6, 6, 4
@@ -27,9 +33,12 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["reading", "not reading"])
 def reads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether elements of the mask are read, as on CPU, or not, as on CUDA and while something traces."""
+    """Whether elements of the mask are read, as on CPU, or not, as on CUDA and while something
+    traces."""
     if request.param == "not reading":
-        monkeypatch.setattr(importlib.import_module("regraft.ops.masked_rows"), "_can_read", lambda bias: False)
+        monkeypatch.setattr(
+            importlib.import_module("regraft.ops.masked_rows"), "_can_read", lambda bias: False
+        )
     return bool(request.param == "reading")
 
 
@@ -40,7 +49,8 @@ def inputs(dtype: Any = torch.float32) -> list[Any]:
 
 
 def masks(low: float) -> dict[str, Any]:
-    """Additive masks by name: left padding under a causal mask, a batch entry without keys, a hole, two sums."""
+    """Additive masks by name: left padding under a causal mask, a batch entry without keys, a hole,
+    two sums."""
     causal = torch.ones(L, S).triu(1).bool()
     left = torch.zeros(B, 1, L, S)
     left.masked_fill_(causal, low)
@@ -87,10 +97,14 @@ def assert_equal(ours: Callable[..., Any], theirs: Callable[..., Any], tensors: 
     runs = []
     for function in (ours, theirs):
         result = function(*tensors)
-        direction = torch.randn(result.shape, generator=torch.Generator().manual_seed(1)).to(result.dtype)
+        direction = torch.randn(result.shape, generator=torch.Generator().manual_seed(1)).to(
+            result.dtype
+        )
         runs.append((result, *torch.autograd.grad(result, tensors, direction, allow_unused=True)))
     for own, other, name in zip(*runs, ("result", "query", "key", "value"), strict=True):
-        torch.testing.assert_close(own, other, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            own, other, equal_nan=True, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @pytest.mark.parametrize("low", [LOWEST, -1e9, -math.inf])
@@ -98,7 +112,9 @@ def assert_equal(ours: Callable[..., Any], theirs: Callable[..., Any], tensors: 
 @pytest.mark.parametrize("op", OPS)
 def test_results_and_gradients_of_added_masks(op: str, case: str, low: float, reads: bool) -> None:
     mask = masks(low)[case]
-    assert_equal(lambda *given: OPS[op](*given, mask), lambda *given: composition(*given, mask), inputs())
+    assert_equal(
+        lambda *given: OPS[op](*given, mask), lambda *given: composition(*given, mask), inputs()
+    )
 
 
 @pytest.mark.parametrize("op", ["attention", "xformers"])
@@ -107,26 +123,38 @@ def test_half_precision(op: str, case: str) -> None:
     lowest = torch.finfo(torch.bfloat16).min
     mask = masks(lowest)[case].to(torch.bfloat16)
     tensors = inputs(torch.bfloat16)
-    assert_equal(lambda *given: OPS[op](*given, mask), lambda *given: composition(*given, mask), tensors)
+    assert_equal(
+        lambda *given: OPS[op](*given, mask), lambda *given: composition(*given, mask), tensors
+    )
 
 
 def filled_attention(query: Any, key: Any, value: Any, keep: Any, mask: Any) -> Any:
     return attention(query, key, value, keep=keep, fill=LOWEST, mask=mask, scale=0.5)
 
 
-def filled_scores(query: Any, key: Any, value: Any, keep: Any, mask: Any, matmul: Any = torch.matmul) -> Any:
+def filled_scores(
+    query: Any, key: Any, value: Any, keep: Any, mask: Any, matmul: Any = torch.matmul
+) -> Any:
     scores = matmul(query, key.transpose(-1, -2)) * 0.5
     scores = scores.masked_fill(~keep, LOWEST)
     return torch.softmax(scores if mask is None else scores + mask, dim=-1) @ value
 
 
-@pytest.mark.parametrize("ours", [filled_attention, functools.partial(filled_scores, matmul=postponed_matmul)])
+@pytest.mark.parametrize(
+    "ours", [filled_attention, functools.partial(filled_scores, matmul=postponed_matmul)]
+)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("case", masks(LOWEST))
-def test_scores_that_are_filled_have_no_gradient(ours: Any, masked: bool, case: str, reads: bool) -> None:
+def test_scores_that_are_filled_have_no_gradient(
+    ours: Any, masked: bool, case: str, reads: bool
+) -> None:
     keep = masks(LOWEST)[case] == 0
     mask = masks(LOWEST)["an entry without keys"] if masked else None
-    assert_equal(lambda *given: ours(*given, keep, mask), lambda *given: filled_scores(*given, keep, mask), inputs())
+    assert_equal(
+        lambda *given: ours(*given, keep, mask),
+        lambda *given: filled_scores(*given, keep, mask),
+        inputs(),
+    )
 
 
 def test_a_learned_bias_gets_its_gradient_in_masked_rows(reads: bool) -> None:
@@ -154,7 +182,11 @@ def test_many_masked_rows_are_computed_in_chunks(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "_composition", counting)
     monkeypatch.setattr(module, "_CHUNK", 2 * H * S)
     mask = masks(LOWEST)["an entry without keys"]
-    assert_equal(lambda *given: by_attention(*given, mask), lambda *given: composition(*given, mask), inputs())
+    assert_equal(
+        lambda *given: by_attention(*given, mask),
+        lambda *given: composition(*given, mask),
+        inputs(),
+    )
     assert set(sizes) == {2}
     assert len(sizes) == L  # three chunks, once more each in the backward pass
 
@@ -170,7 +202,9 @@ def test_dropout_also_drops_weights_of_masked_rows() -> None:
 
 def test_a_compiled_attention_has_the_gradients_of_masked_rows() -> None:
     mask = masks(LOWEST)["left padding"]
-    compiled = torch.compile(lambda *given: by_attention(*given, mask), backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(
+        lambda *given: by_attention(*given, mask), backend="aot_eager", fullgraph=True
+    )
     assert_equal(compiled, lambda *given: composition(*given, mask), inputs())
 
 

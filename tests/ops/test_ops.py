@@ -14,7 +14,14 @@ from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from regraft import ops  # noqa: E402
-from regraft.ops import dropout_add_layer_norm, implementation, is_gelu, linear_gelu, linear_qkv, softmax  # noqa: E402
+from regraft.ops import (  # noqa: E402
+    dropout_add_layer_norm,
+    implementation,
+    is_gelu,
+    linear_gelu,
+    linear_qkv,
+    softmax,
+)
 
 
 def composition(x: Any, residual: Any, norm: Any, p: float, training: bool) -> Any:
@@ -23,7 +30,9 @@ def composition(x: Any, residual: Any, norm: Any, p: float, training: bool) -> A
 
 def inputs(dtype: Any = None, shape: tuple[int, ...] = (3, 5, 8)) -> tuple[Any, Any]:
     generator = torch.Generator().manual_seed(0)
-    x, residual = (torch.randn(shape, generator=generator).to(dtype or torch.float32) for _ in range(2))
+    x, residual = (
+        torch.randn(shape, generator=generator).to(dtype or torch.float32) for _ in range(2)
+    )
     return x.requires_grad_(), residual.requires_grad_()
 
 
@@ -43,7 +52,9 @@ def same_bits(op: Callable[..., Any], reference: Callable[..., Any], leaves: lis
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("p", [0.0, 0.3])
-def test_dropout_add_layer_norm_has_the_bits_of_the_composition(dtype: Any, training: bool, p: float) -> None:
+def test_dropout_add_layer_norm_has_the_bits_of_the_composition(
+    dtype: Any, training: bool, p: float
+) -> None:
     x, residual = inputs(dtype)
     norm = nn.LayerNorm(8).to(dtype)
     same_bits(
@@ -97,7 +108,9 @@ def test_inputs_are_not_written_to() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_linear_gelu_has_the_bits_of_the_composition(dtype: Any, approximate: str, bias: bool) -> None:
+def test_linear_gelu_has_the_bits_of_the_composition(
+    dtype: Any, approximate: str, bias: bool
+) -> None:
     x, _ = inputs(dtype)
     linear = nn.Linear(8, 4, bias=bias).to(dtype)
     same_bits(
@@ -106,7 +119,9 @@ def test_linear_gelu_has_the_bits_of_the_composition(dtype: Any, approximate: st
         [x, *linear.parameters()],
     )
     layer = nn.GELU(approximate)
-    same_bits(lambda: linear_gelu(x, linear, layer), lambda: layer(linear(x)), [x, *linear.parameters()])
+    same_bits(
+        lambda: linear_gelu(x, linear, layer), lambda: layer(linear(x)), [x, *linear.parameters()]
+    )
     assert implementation("linear_gelu", x, linear) == ("torch-native" if bias else "reference")
 
 
@@ -121,7 +136,9 @@ def test_softmax(dim: int, dtype: Any) -> None:
 def test_gradients_against_finite_differences() -> None:
     x, residual = inputs(torch.float64, (2, 3, 4))
     norm, linear = nn.LayerNorm(4).double(), nn.Linear(4, 3).double()
-    torch.autograd.gradcheck(lambda a, b: dropout_add_layer_norm(a, b, norm, p=0.5, training=False), (x, residual))
+    torch.autograd.gradcheck(
+        lambda a, b: dropout_add_layer_norm(a, b, norm, p=0.5, training=False), (x, residual)
+    )
     torch.autograd.gradcheck(lambda a: linear_gelu(a, linear), (x,))
     torch.autograd.gradcheck(softmax, (x,))
 
@@ -141,7 +158,12 @@ def test_autocast_sees_the_same_operations() -> None:
 def test_references_are_the_same_functions() -> None:
     x, residual = inputs()
     norm, linear = nn.LayerNorm(8), nn.Linear(8, 4)
-    assert set(ops.REFERENCES) == {*ops.__all__} - {"REFERENCES", "implementation", "is_gelu", "open_gate"}
+    assert set(ops.REFERENCES) == {*ops.__all__} - {
+        "REFERENCES",
+        "implementation",
+        "is_gelu",
+        "open_gate",
+    }
     theirs = ops.REFERENCES["dropout_add_layer_norm"](x, residual, norm, p=0.5, training=False)
     assert torch.equal(theirs, dropout_add_layer_norm(x, residual, norm, p=0.5, training=False))
     assert torch.equal(ops.REFERENCES["linear_gelu"](x, linear), linear_gelu(x, linear))
@@ -197,31 +219,42 @@ def test_models_export(strict: bool) -> None:
 
 @pytest.mark.usefixtures("fresh")
 def test_the_compiled_region_agrees_with_the_composition(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What runs on CUDA, here with the graph capture of the compiler but without its code generator."""
+    """What runs on CUDA, here with the graph capture of the compiler but without its code
+    generator."""
     from importlib import import_module
 
     region = import_module("regraft.ops.compiled_region")
     region._compiled_function.cache_clear()
     monkeypatch.setattr(
-        region, "compile_region", lambda one: torch.compile(one, dynamic=True, fullgraph=True, backend="aot_eager")
+        region,
+        "compile_region",
+        lambda one: torch.compile(one, dynamic=True, fullgraph=True, backend="aot_eager"),
     )
     for name in ("dropout_add_layer_norm", "linear_gelu"):
         monkeypatch.setattr(import_module(f"regraft.ops.{name}"), "compiles", lambda *_: True)
     for shape in ((3, 5, 8), (2, 8), (7, 8)):
         x, residual = inputs(shape=shape)
-        for norm in (nn.LayerNorm(8), nn.LayerNorm(8, bias=False), nn.LayerNorm(8, elementwise_affine=False)):
+        for norm in (
+            nn.LayerNorm(8),
+            nn.LayerNorm(8, bias=False),
+            nn.LayerNorm(8, elementwise_affine=False),
+        ):
             assert implementation("dropout_add_layer_norm", x, residual, norm) == "torch.compile"
             same_bits(
                 lambda norm=norm, x=x, residual=residual: dropout_add_layer_norm(
                     x, residual, norm, p=0.4, training=False
                 ),
-                lambda norm=norm, x=x, residual=residual: composition(x, residual, norm, 0.4, False),
+                lambda norm=norm, x=x, residual=residual: composition(
+                    x, residual, norm, 0.4, False
+                ),
                 [x, residual, *norm.parameters()],
             )
         linear = nn.Linear(8, 4)
         assert implementation("linear_gelu", x, linear) == "torch.compile"
         torch.testing.assert_close(linear_gelu(x, linear), F.gelu(linear(x)))
-    dropped = dropout_add_layer_norm(torch.ones(9, 64), torch.zeros(64), nn.LayerNorm(64), p=0.5, training=True)
+    dropped = dropout_add_layer_norm(
+        torch.ones(9, 64), torch.zeros(64), nn.LayerNorm(64), p=0.5, training=True
+    )
     assert (dropped < 0).any()
     region._compiled_function.cache_clear()
 
@@ -232,7 +265,11 @@ def test_linear_qkv_calls_the_three_layers(bias: bool) -> None:
     layers = [nn.Linear(8, size, bias=bias) for size in (4, 2, 2)]
     weights = [parameter for layer in layers for parameter in layer.parameters()]
     for one in range(3):
-        same_bits(lambda one=one: linear_qkv(x, *layers)[one], lambda one=one: layers[one](x), [x, *weights][:1])
+        same_bits(
+            lambda one=one: linear_qkv(x, *layers)[one],
+            lambda one=one: layers[one](x),
+            [x, *weights][:1],
+        )
     assert implementation("linear_qkv", x, *layers) == "reference"
 
 
@@ -246,7 +283,9 @@ def test_linear_qkv_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch) 
         for ours, layer in zip(linear_qkv(x, *layers), layers, strict=True):
             torch.testing.assert_close(ours, layer(x))
             assert ours.is_contiguous()
-        assert implementation("linear_qkv", x, *layers[:2], nn.Linear(8, 2, bias=bias)) == "reference"
+        assert (
+            implementation("linear_qkv", x, *layers[:2], nn.Linear(8, 2, bias=bias)) == "reference"
+        )
         layers[1].register_forward_hook(lambda _m, _a, output: output + 1)
         torch.testing.assert_close(linear_qkv(x, *layers)[1], layers[1](x))
 
@@ -260,7 +299,9 @@ def test_gate_and_up_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch)
         [x, *gate.parameters(), *up.parameters()],
     )
     monkeypatch.setattr(sys.modules["regraft.ops.stacked_linear"], "compiles", lambda *_: True)
-    assert implementation("gated_linear", x, gate, up, F.silu) == "reference"  # gradients are wanted
+    assert (
+        implementation("gated_linear", x, gate, up, F.silu) == "reference"
+    )  # gradients are wanted
     with torch.no_grad():
         assert implementation("gated_linear", x, gate, up, F.silu) == "torch-native"
         torch.testing.assert_close(ops.gated_linear(x, gate, up, F.silu), F.silu(gate(x)) * up(x))
@@ -270,7 +311,9 @@ def test_gate_and_up_as_one_product(bias: bool, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("layout", ["channels first", "channels last", "a slice"])
 @pytest.mark.parametrize("shape", [(2, 6), (2, 6, 5), (2, 6, 3, 4), (1, 1, 3, 4), (2, 3, 2, 3, 4)])
-def test_the_norm_of_channels_is_the_composition_with_its_layout(shape: tuple[int, ...], layout: str) -> None:
+def test_the_norm_of_channels_is_the_composition_with_its_layout(
+    shape: tuple[int, ...], layout: str
+) -> None:
     x = 3 * torch.randn(shape, generator=torch.Generator().manual_seed(0)) + 1
     if layout == "channels last":
         x = x.movedim(1, -1).contiguous().movedim(-1, 1)
@@ -297,7 +340,11 @@ def test_where_the_norm_of_channels_runs_the_kernel() -> None:
     assert runs(x) == "reference"  # moving the channels costs more than it saves
     with torch.no_grad():
         assert runs(x.clone().requires_grad_()) == "reference"
-    for other in (torch.ones(2, 6, dtype=torch.int64), torch.ones(2, 0, 3, requires_grad=True), torch.ones(3)):
+    for other in (
+        torch.ones(2, 6, dtype=torch.int64),
+        torch.ones(2, 0, 3, requires_grad=True),
+        torch.ones(3),
+    ):
         assert runs(other) == "reference"
 
 
@@ -309,7 +356,9 @@ def test_quick_gelu(dtype: Any) -> None:
         result = op(x)
         found.append((result.detach(), *torch.autograd.grad(result.float().square().sum(), x)))
     for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, **({"rtol": 3e-2, "atol": 3e-2} if dtype == torch.bfloat16 else {}))
+        torch.testing.assert_close(
+            ours, theirs, **({"rtol": 3e-2, "atol": 3e-2} if dtype == torch.bfloat16 else {})
+        )
     assert implementation("quick_gelu", x) == "torch-native"
 
 

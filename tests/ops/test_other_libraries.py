@@ -1,4 +1,5 @@
-"""Kernels that do not run here: what they are given, by their documented signatures, and what runs instead."""
+"""Kernels that do not run here: what they are given, by their documented signatures, and what runs
+instead."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from regraft.ops import (  # noqa: E402
     flash_gelu_mlp,
     implementation,
     te_rotary,
-)  # fmt: skip
+)
 from regraft.ops.apex_norm import layer_norm_through_apex, rms_norm_through_apex  # noqa: E402
 from regraft.ops.flash_norm import norm_through_flash_attn  # noqa: E402
 from regraft.ops.fused_rotary import position_dimension, rotary_through_te  # noqa: E402
@@ -34,16 +35,27 @@ DTYPES = [torch.float32, torch.bfloat16]
 
 
 def fused_rms_norm_affine(
-    input: Any, weight: Any, normalized_shape: Any, eps: float = 1e-6, memory_efficient: bool = False
+    input: Any,
+    weight: Any,
+    normalized_shape: Any,
+    eps: float = 1e-6,
+    memory_efficient: bool = False,
 ) -> Any:
     """Apex' documented composition: rounded to the dtype of the input, then multiplied in it."""
-    assert input.dtype == weight.dtype and input.shape[-len(normalized_shape) :] == tuple(normalized_shape)
+    assert input.dtype == weight.dtype and input.shape[-len(normalized_shape) :] == tuple(
+        normalized_shape
+    )
     wide = input.float()
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(input.dtype) * weight
 
 
 def fused_layer_norm_affine(
-    input: Any, weight: Any, bias: Any, normalized_shape: Any, eps: float = 1e-6, memory_efficient: bool = False
+    input: Any,
+    weight: Any,
+    bias: Any,
+    normalized_shape: Any,
+    eps: float = 1e-6,
+    memory_efficient: bool = False,
 ) -> Any:
     assert input.dtype == weight.dtype == bias.dtype
     return F.layer_norm(input, tuple(normalized_shape), eps=eps) * weight + bias
@@ -55,9 +67,16 @@ def turned(t: Any, cos: Any, sin: Any) -> Any:
 
 
 def apply_rotary_pos_emb(
-    t: Any, freqs: Any, tensor_format: str = "sbhd", start_positions: Any = None, interleaved: bool = False,
-    fused: bool = False, cu_seqlens: Any = None, cp_size: int = 1, cp_rank: int = 0,
-) -> Any:  # fmt: skip
+    t: Any,
+    freqs: Any,
+    tensor_format: str = "sbhd",
+    start_positions: Any = None,
+    interleaved: bool = False,
+    fused: bool = False,
+    cu_seqlens: Any = None,
+    cp_size: int = 1,
+    cp_rank: int = 0,
+) -> Any:
     """Transformer Engine's documented composition and layouts."""
     assert fused and not interleaved and tensor_format == "sbhd" and freqs.dtype == torch.float32
     assert freqs.shape == (t.shape[0], 1, 1, t.shape[-1])
@@ -71,36 +90,65 @@ def fused_dense_gelu_dense(input: Any, weight1: Any, bias1: Any, weight2: Any, b
 
 
 def fused_mlp_func(
-    x: Any, weight1: Any, weight2: Any, bias1: Any = None, bias2: Any = None, activation: str = "gelu_approx",
-    save_pre_act: bool = True, return_residual: bool = False, checkpoint_lvl: int = 0, heuristic: int = 0,
-    process_group: Any = None, sequence_parallel: bool = True,
-) -> Any:  # fmt: skip
+    x: Any,
+    weight1: Any,
+    weight2: Any,
+    bias1: Any = None,
+    bias2: Any = None,
+    activation: str = "gelu_approx",
+    save_pre_act: bool = True,
+    return_residual: bool = False,
+    checkpoint_lvl: int = 0,
+    heuristic: int = 0,
+    process_group: Any = None,
+    sequence_parallel: bool = True,
+) -> Any:
     """flash-attn's documented composition."""
-    assert activation == "gelu_approx" and save_pre_act == torch.is_grad_enabled() and not return_residual
+    assert (
+        activation == "gelu_approx"
+        and save_pre_act == torch.is_grad_enabled()
+        and not return_residual
+    )
     return F.linear(F.gelu(F.linear(x, weight1, bias1), approximate="tanh"), weight2, bias2)
 
 
 def layer_norm_fn(
-    x: Any, weight: Any, bias: Any, residual: Any = None, x1: Any = None, weight1: Any = None, bias1: Any = None,
-    eps: float = 1e-6, dropout_p: float = 0.0, rowscale: Any = None, prenorm: bool = False,
-    residual_in_fp32: bool = False, is_rms_norm: bool = False,
-) -> Any:  # fmt: skip
+    x: Any,
+    weight: Any,
+    bias: Any,
+    residual: Any = None,
+    x1: Any = None,
+    weight1: Any = None,
+    bias1: Any = None,
+    eps: float = 1e-6,
+    dropout_p: float = 0.0,
+    rowscale: Any = None,
+    prenorm: bool = False,
+    residual_in_fp32: bool = False,
+    is_rms_norm: bool = False,
+) -> Any:
     """flash-attn's documented composition: the sum is rounded where it is returned only."""
     assert residual.shape == x.shape and prenorm and not is_rms_norm
     total = F.dropout(x.float(), dropout_p) + residual.float()
     bias = None if bias is None else bias.float()
-    return F.layer_norm(total, weight.shape, weight.float(), bias, eps).to(x.dtype), total.to(residual.dtype)
+    return F.layer_norm(total, weight.shape, weight.float(), bias, eps).to(x.dtype), total.to(
+        residual.dtype
+    )
 
 
 def same(ours: Callable[[], Any], theirs: Callable[[], Any], leaves: list[Any]) -> None:
     found = []
     for run in (ours, theirs):
         result = run()
-        loss = (result * torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype)).sum()
+        loss = (
+            result * torch.linspace(-1, 1, result.numel()).reshape(result.shape).to(result.dtype)
+        ).sum()
         found.append([result, *torch.autograd.grad(loss, leaves)])
     for one, other in zip(*found, strict=True):
         assert one.dtype == other.dtype and one.shape == other.shape
-        torch.testing.assert_close(one, other, **({} if one.dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-2}))
+        torch.testing.assert_close(
+            one, other, **({} if one.dtype == torch.float32 else {"rtol": 2e-2, "atol": 3e-2})
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -119,7 +167,11 @@ def test_apex_gets_a_layer_norm() -> None:
     nn.init.normal_(norm.weight), nn.init.normal_(norm.bias)
     x = torch.randn(2, 5, 8, requires_grad=True)
     leaves = [x, *norm.parameters()]
-    same(lambda: layer_norm_through_apex(fused_layer_norm_affine, x, norm), lambda: apex_layer_norm(x, norm), leaves)
+    same(
+        lambda: layer_norm_through_apex(fused_layer_norm_affine, x, norm),
+        lambda: apex_layer_norm(x, norm),
+        leaves,
+    )
     assert implementation("apex_layer_norm", x, norm) == "reference"
 
 
@@ -147,18 +199,31 @@ def test_every_layout_of_a_rotary_embedding(name: str, dtype: Any) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "table"),
-    [((2, 3, 5, 6), (2, 1, 5, 6)), ((2, 3, 5, 6), (1, 1, 4, 6)), ((2, 3, 5, 7), (5, 7)), ((3, 5, 6), (5, 6)),
-     ((2, 3, 1, 6), (1, 1, 1, 6)), ((2, 3, 5, 6), (1, 1, 5, 1))],
-)  # fmt: skip
-def test_tables_that_the_kernels_do_not_take(shape: tuple[int, ...], table: tuple[int, ...]) -> None:
+    [
+        ((2, 3, 5, 6), (2, 1, 5, 6)),
+        ((2, 3, 5, 6), (1, 1, 4, 6)),
+        ((2, 3, 5, 7), (5, 7)),
+        ((3, 5, 6), (5, 6)),
+        ((2, 3, 1, 6), (1, 1, 1, 6)),
+        ((2, 3, 5, 6), (1, 1, 5, 1)),
+    ],
+)
+def test_tables_that_the_kernels_do_not_take(
+    shape: tuple[int, ...], table: tuple[int, ...]
+) -> None:
     assert position_dimension(torch.zeros(shape), torch.zeros(table)) is None
 
 
 def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if on CUDA with both packages: dtypes, shapes and layers that they do not take run as they stand."""
-    norms, rotary = (importlib.import_module(f"regraft.ops.{one}") for one in ("apex_norm", "fused_rotary"))
+    """As if on CUDA with both packages: dtypes, shapes and layers that they do not take run as they
+    stand."""
+    norms, rotary = (
+        importlib.import_module(f"regraft.ops.{one}") for one in ("apex_norm", "fused_rotary")
+    )
     for module in (norms, rotary):
-        monkeypatch.setattr(module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1)
+        monkeypatch.setattr(
+            module, "on_one_gpu", lambda *given: len({one.dtype for one in given}) == 1
+        )
     monkeypatch.setattr(norms, "_apex_norm_kernel", lambda name: fused_rms_norm_affine)
     monkeypatch.setattr(rotary, "_te_kernel", lambda: apply_rotary_pos_emb)
     x, half, norm = torch.randn(2, 3, 5, 6), torch.randn(2, 3, 5, 6).bfloat16(), nn.LayerNorm(6)
@@ -169,7 +234,9 @@ def test_what_the_kernels_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert implementation("apex_layer_norm", half, norm.bfloat16()) == "reference"
     assert implementation("apex_layer_norm", x, nn.LayerNorm(6, bias=False)) == "reference"
     table, learned = torch.ones(5, 6), torch.ones(5, 6, requires_grad=True)
-    assert implementation("te_rotary", x, table) == implementation("te_rotary", half, table, rounded=True)
+    assert implementation("te_rotary", x, table) == implementation(
+        "te_rotary", half, table, rounded=True
+    )
     assert implementation("te_rotary", x, table) == "transformer-engine"
     assert implementation("te_rotary", half, table) == "reference"
     assert implementation("te_rotary", x, learned) == "reference"
@@ -190,7 +257,11 @@ def test_two_layers_and_their_gelu(dtype: Any, shape: tuple[int, ...]) -> None:
         (mlp_through_apex, fused_dense_gelu_dense, apex_gelu_mlp),
         (mlp_through_flash_attn, fused_mlp_func, flash_gelu_mlp),
     ):
-        same(lambda ours=ours, kernel=kernel: ours(kernel, x, up, down), lambda op=op: op(x, up, down), leaves)
+        same(
+            lambda ours=ours, kernel=kernel: ours(kernel, x, up, down),
+            lambda op=op: op(x, up, down),
+            leaves,
+        )
         assert torch.equal(op(x, up, down), down(F.gelu(up(x), approximate="tanh")))
         assert torch.equal(op(x, up, down, nn.ReLU()), down(F.relu(up(x))))
     with torch.no_grad():
@@ -211,10 +282,14 @@ def test_which_layers_the_fused_ones_take(monkeypatch: pytest.MonkeyPatch, name:
         return implementation(name, *given) != "reference"
 
     dropout = nn.Dropout(0.5)
-    assert runs(x, *layers) and runs(x, *layers, nn.GELU("tanh")) and not runs(x, *layers, nn.GELU())
+    assert (
+        runs(x, *layers) and runs(x, *layers, nn.GELU("tanh")) and not runs(x, *layers, nn.GELU())
+    )
     assert not runs(x, *layers, nn.GELU("tanh"), dropout) and runs(x, *layers, None, dropout.eval())
     assert not runs(x.float(), *mlp(8, 16, 24)) and not runs(x, *mlp(8, 16, 24))
-    assert not runs(x, *mlp(8, 16, 24, dtype=half, bias=False)) and not runs(x, *mlp(8, 12, 24, dtype=half))
+    assert not runs(x, *mlp(8, 16, 24, dtype=half, bias=False)) and not runs(
+        x, *mlp(8, 12, 24, dtype=half)
+    )
     layers[0].register_forward_hook(lambda *_: None)
     assert not runs(x, *layers)
 
@@ -228,12 +303,16 @@ def test_a_residual_sum_and_its_layer_norm(dtype: Any, bias: bool) -> None:
     leaves = [x, residual, *norm.parameters()]
     for place in (0, 1):
         same(
-            lambda place=place: norm_through_flash_attn(layer_norm_fn, x, residual, norm, 0.0)[1 - place],
+            lambda place=place: norm_through_flash_attn(layer_norm_fn, x, residual, norm, 0.0)[
+                1 - place
+            ],
             lambda place=place: flash_add_layer_norm_pair(x, residual, norm)[place],
             leaves[: 2 if place == 0 else None],
         )
     assert torch.equal(flash_add_layer_norm(x, residual, norm), norm(x + residual))
-    _, total = norm_through_flash_attn(layer_norm_fn, torch.ones(8), torch.zeros(8), nn.LayerNorm(8), 0.5)
+    _, total = norm_through_flash_attn(
+        layer_norm_fn, torch.ones(8), torch.zeros(8), nn.LayerNorm(8), 0.5
+    )
     assert set(total.tolist()) <= {0.0, 2.0}
 
 
@@ -245,7 +324,9 @@ def test_which_norms_the_fused_one_takes(monkeypatch: pytest.MonkeyPatch) -> Non
     x, norm, dropout = torch.randn(2, 8), nn.LayerNorm(8), nn.Dropout(0.5)
 
     def runs(*given: Any, **options: Any) -> bool:
-        found = [implementation(f"flash_add_layer_norm{one}", *given, **options) for one in ("", "_pair")]
+        found = [
+            implementation(f"flash_add_layer_norm{one}", *given, **options) for one in ("", "_pair")
+        ]
         assert (found[0] == "flash-attn") == (found[1] == "flash-attn")
         return found[1] != "reference"
 
@@ -253,10 +334,16 @@ def test_which_norms_the_fused_one_takes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert not runs(x, x, norm, nn.Dropout(1.0)) and runs(x, x, norm, nn.Dropout(1.0).eval())
     assert not runs(x, x, norm, p=1.5, training=True) and not runs(x, x, norm, nn.AlphaDropout())
     assert not runs(x, x[:1], norm) and not runs(x, x.bfloat16(), norm)
-    assert not runs(x, x, nn.LayerNorm((2, 8))) and not runs(x, x, nn.LayerNorm(8, elementwise_affine=False))
+    assert not runs(x, x, nn.LayerNorm((2, 8))) and not runs(
+        x, x, nn.LayerNorm(8, elementwise_affine=False)
+    )
     wide = torch.empty(1, 16385)
-    assert not runs(wide, wide, nn.LayerNorm(16385)) and runs(wide[:, 1:], wide[:, 1:], nn.LayerNorm(16384))
-    assert flash_add_layer_norm(x, x, norm)[0].shape == (8,)  # the composition, where a kernel would have run
+    assert not runs(wide, wide, nn.LayerNorm(16385)) and runs(
+        wide[:, 1:], wide[:, 1:], nn.LayerNorm(16384)
+    )
+    assert flash_add_layer_norm(x, x, norm)[0].shape == (
+        8,
+    )  # the composition, where a kernel would have run
     norm.register_forward_hook(lambda *_: None)
     assert not runs(x, x, norm)
 
@@ -301,7 +388,9 @@ def test_backward_passes_of_kernels_get_contiguous_gradients() -> None:
         mlp_through_flash_attn(kernel, x, up, down),
         rms_norm_through_apex(kernel, x, norm.weight, 1e-6),
         layer_norm_through_apex(kernel, x, norm),
-        norm_through_flash_attn(lambda *given, **_: (kernel(*given), kernel(*given)), x, x, norm, 0.0)[0],
+        norm_through_flash_attn(
+            lambda *given, **_: (kernel(*given), kernel(*given)), x, x, norm, 0.0
+        )[0],
         rotary_through_te(kernel, heads, table),
         through_flash_attn(kernel, heads, heads, heads, 0.0, 1.0),
         through_xformers(kernel, heads, heads, heads, None, 0.0, 1.0),
@@ -321,6 +410,8 @@ def test_libraries_that_are_missing_or_do_not_load(monkeypatch: pytest.MonkeyPat
 def test_references_are_the_compositions() -> None:
     x, weight = torch.randn(2, 5, 8).bfloat16(), torch.randn(8)
     wide = x.float()
-    expected = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * weight
+    expected = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(
+        x.dtype
+    ) * weight
     assert torch.equal(REFERENCES["apex_rms_norm"](x, weight=weight), expected)
     assert expected.dtype == torch.float32

@@ -28,7 +28,11 @@ class LowRank(nn.Module):
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()
-        self.base, self.down, self.up = base, nn.Linear(8, 2, bias=False), nn.Linear(2, 4, bias=False)
+        self.base, self.down, self.up = (
+            base,
+            nn.Linear(8, 2, bias=False),
+            nn.Linear(2, 4, bias=False),
+        )
         self.weight, self.bias = base.weight, base.bias
 
     def forward(self, x: Any) -> Any:
@@ -47,8 +51,12 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
     "backward pre-hook": lambda m: m.register_full_backward_pre_hook(lambda _m, _o: None),
     "own forward": own_forward,
     "own compiled call": lambda m: m.compile(backend="eager"),
-    "parametrization": lambda m: nn.utils.parametrize.register_parametrization(m, "weight", nn.Tanh()),
-    "weight norm": lambda m: nn.utils.parametrizations.weight_norm(m) if isinstance(m, nn.Linear) else own_forward(m),
+    "parametrization": lambda m: nn.utils.parametrize.register_parametrization(
+        m, "weight", nn.Tanh()
+    ),
+    "weight norm": lambda m: (
+        nn.utils.parametrizations.weight_norm(m) if isinstance(m, nn.Linear) else own_forward(m)
+    ),
 }
 
 
@@ -68,7 +76,13 @@ def test_changed_modules_are_called(change: Callable[[Any], Any]) -> None:
 
 
 def test_hooks_fire_once_a_call() -> None:
-    norm, linear, dropout, gelu, calls = nn.LayerNorm(8), nn.Linear(8, 4), nn.Dropout(0.1), nn.GELU(), []
+    norm, linear, dropout, gelu, calls = (
+        nn.LayerNorm(8),
+        nn.Linear(8, 4),
+        nn.Dropout(0.1),
+        nn.GELU(),
+        [],
+    )
     for module in (norm, linear, dropout, gelu):
         module.register_forward_hook(lambda module, *_: calls.append(module))
     dropout_add_layer_norm(X, X, norm, dropout)

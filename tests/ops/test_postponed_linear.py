@@ -1,4 +1,5 @@
-"""Postponed tensors behave as the tensors that they stand for; a loss of their rows is the loss of all of them."""
+"""Postponed tensors behave as the tensors that they stand for; a loss of their rows is the loss of
+all of them."""
 
 from __future__ import annotations
 
@@ -90,17 +91,29 @@ FUSED: dict[str, Callable[[Any], Any]] = {
     "last position left out": lambda y: F.cross_entropy(
         y[..., :-1, :].contiguous().view(-1, CLASSES), LABELS[..., 1:].reshape(-1)
     ),
-    "rows of a slice": lambda y: F.cross_entropy(y[:, 2:].reshape(-1, CLASSES), LABELS[:, 2:].reshape(-1)),
+    "rows of a slice": lambda y: F.cross_entropy(
+        y[:, 2:].reshape(-1, CLASSES), LABELS[:, 2:].reshape(-1)
+    ),
     "a layer": lambda y: nn.CrossEntropyLoss()(y.reshape(-1, CLASSES), LABELS.view(-1)),
     "every row ignored": lambda y: causal(y, torch.full_like(LABELS, -100)),
 }
 COMPUTED: dict[str, Callable[[Any], Any]] = {
-    "smoothed": lambda y: F.cross_entropy(y.view(-1, CLASSES), LABELS.view(-1), label_smoothing=0.1),
-    "weighted": lambda y: F.cross_entropy(y.view(-1, CLASSES), LABELS.view(-1), torch.ones(CLASSES)),
-    "each row": lambda y: F.cross_entropy(y.view(-1, CLASSES), LABELS.view(-1), reduction="none").square().mean(),
-    "classes left out": lambda y: F.cross_entropy(y[..., :30].reshape(-1, 30), LABELS.view(-1).clamp(-100, 29)),
+    "smoothed": lambda y: F.cross_entropy(
+        y.view(-1, CLASSES), LABELS.view(-1), label_smoothing=0.1
+    ),
+    "weighted": lambda y: F.cross_entropy(
+        y.view(-1, CLASSES), LABELS.view(-1), torch.ones(CLASSES)
+    ),
+    "each row": lambda y: (
+        F.cross_entropy(y.view(-1, CLASSES), LABELS.view(-1), reduction="none").square().mean()
+    ),
+    "classes left out": lambda y: F.cross_entropy(
+        y[..., :30].reshape(-1, 30), LABELS.view(-1).clamp(-100, 29)
+    ),
     "classes as positions": lambda y: F.cross_entropy(y.transpose(1, 2), LABELS),
-    "rows of another size": lambda y: F.cross_entropy(y.reshape(-1, 2 * 9).t(), LABELS.view(-1).clamp(0)),
+    "rows of another size": lambda y: F.cross_entropy(
+        y.reshape(-1, 2 * 9).t(), LABELS.view(-1).clamp(0)
+    ),
     "another function": lambda y: -y.log_softmax(-1).mean(),
     "a method": lambda y: y.pow(2).mean(),
     "an operator": lambda y: (1 - y).sum(),
@@ -115,7 +128,7 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
     "turned": turned,
     "within a transformation": transformed,
     "a metric without gradients": lambda y: causal(y) * metric(y),
-}  # fmt: skip
+}
 
 
 def metric(logits: Any) -> Any:
@@ -161,9 +174,16 @@ def test_a_few_rows_at_a_time(head: nn.Linear, x: Any, monkeypatch: pytest.Monke
 def test_it_is_a_tensor_with_the_shape_and_the_value_of_the_output(head: nn.Linear, x: Any) -> None:
     logits, wanted = postpone_logits(x, head.weight, head.bias), head(x)
     assert isinstance(logits, torch.Tensor) and torch.is_tensor(logits) and logits.requires_grad
-    assert (logits.shape, logits.dtype, logits.device, len(logits)) == (wanted.shape, wanted.dtype, wanted.device, 2)
+    assert (logits.shape, logits.dtype, logits.device, len(logits)) == (
+        wanted.shape,
+        wanted.dtype,
+        wanted.device,
+        2,
+    )
     assert logits.record.value is None
-    assert torch.equal(logits, wanted) and torch.equal(copy.deepcopy(logits.detach()), wanted.detach())
+    assert torch.equal(logits, wanted) and torch.equal(
+        copy.deepcopy(logits.detach()), wanted.detach()
+    )
     assert logits.stride() == wanted.stride() and str(logits) == str(wanted)
     assert type(logits.cpu()) is torch.Tensor
 
@@ -181,7 +201,9 @@ class Doubled(torch.autograd.Function):
 
 
 def test_gradients_of_the_output_itself(head: nn.Linear, x: Any) -> None:
-    ours = run(lambda y: Doubled.apply(y.float()), postpone_logits(x, head.weight, head.bias), head, x)
+    ours = run(
+        lambda y: Doubled.apply(y.float()), postpone_logits(x, head.weight, head.bias), head, x
+    )
     for one, other in zip(ours, run(lambda y: (y * 2).sum(), head(x), head, x), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -212,7 +234,9 @@ def test_freed_parameters_are_an_error(head: nn.Linear, x: Any) -> None:
         logits.argmax(-1)
 
 
-def test_gradients_for_the_logits_of_a_loss_that_is_there_are_an_error(head: nn.Linear, x: Any) -> None:
+def test_gradients_for_the_logits_of_a_loss_that_is_there_are_an_error(
+    head: nn.Linear, x: Any
+) -> None:
     logits = postpone_logits(x, head.weight, head.bias)
     loss = causal(logits)
     with pytest.raises(RuntimeError, match="no gradient for logits"):
@@ -223,7 +247,9 @@ def test_tied_weights_add_up() -> None:
     """The layer's input is made of its weight."""
     weight = torch.randn(CLASSES, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
     x = F.embedding(LABELS.clamp(0), weight)
-    (ours,) = torch.autograd.grad(Doubled.apply(postpone_logits(x, weight, None)), weight, retain_graph=True)
+    (ours,) = torch.autograd.grad(
+        Doubled.apply(postpone_logits(x, weight, None)), weight, retain_graph=True
+    )
     (theirs,) = torch.autograd.grad((F.linear(x, weight) * 2).sum(), weight)
     torch.testing.assert_close(ours, theirs)
 
@@ -238,7 +264,9 @@ def test_a_tensor_that_was_read_stays(head: nn.Linear, x: Any) -> None:
 
 def test_there_is_no_second_derivative(head: nn.Linear, x: Any) -> None:
     with pytest.raises(RuntimeError, match="derivative for liger_backward is not implemented"):
-        torch.autograd.grad(causal(postpone_logits(x, head.weight, head.bias)), x, create_graph=True)
+        torch.autograd.grad(
+            causal(postpone_logits(x, head.weight, head.bias)), x, create_graph=True
+        )
 
 
 def test_the_loss_can_be_differentiated_twice_over(head: nn.Linear, x: Any) -> None:
@@ -256,10 +284,15 @@ def test_parameters_that_do_not_learn(head: nn.Linear, x: Any) -> None:
 
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "half"])
 def test_under_autocast(head: nn.Linear, x: Any, half: bool) -> None:
-    """The loss in float32 of logits in half precision; the head's gradients are there also where both are used."""
+    """The loss in float32 of logits in half precision; the head's gradients are there also where
+    both are used."""
     if half:
         x = x.detach().bfloat16().requires_grad_()
-    for loss in (causal, lambda y: causal(y) + y.float().sigmoid().mean(), lambda y: y.float().sigmoid().mean()):
+    for loss in (
+        causal,
+        lambda y: causal(y) + y.float().sigmoid().mean(),
+        lambda y: y.float().sigmoid().mean(),
+    ):
         found = []
         for make in (lambda: postpone_logits(x, head.weight, head.bias), lambda: head(x)):
             with torch.autocast("cpu", torch.bfloat16):
@@ -285,7 +318,9 @@ def test_a_class_that_is_not_there(head: nn.Linear, x: Any) -> None:
         causal(postpone_logits(x, head.weight, head.bias), torch.full_like(LABELS, CLASSES))
 
 
-def test_where_no_kernel_runs_the_layer_is_called(head: nn.Linear, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_kernel_runs_the_layer_is_called(
+    head: nn.Linear, x: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert implementation("postponed_linear", x, head) == "reference"
     assert type(postponed_linear(x, head)) is torch.Tensor

@@ -1,4 +1,5 @@
-"""Postponed scores behave as the scores that they stand for, and their attention is that of the composition."""
+"""Postponed scores behave as the scores that they stand for, and their attention is that of the
+composition."""
 
 from __future__ import annotations
 
@@ -52,7 +53,9 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def inputs(dtype: Any = torch.float32, gradients: bool = True, length: int = L) -> tuple[Any, ...]:
     generator = torch.Generator().manual_seed(0)
-    made = (torch.randn(B, length, H, E, generator=generator, dtype=torch.float32) for _ in range(3))
+    made = (
+        torch.randn(B, length, H, E, generator=generator, dtype=torch.float32) for _ in range(3)
+    )
     return tuple(one.to(dtype).transpose(1, 2).detach().requires_grad_(gradients) for one in made)
 
 
@@ -60,9 +63,15 @@ Product = Callable[..., Any]
 
 
 def forward(
-    product: Product, q: Any, k: Any, v: Any, mask: Any = None, p: float = 0.0, training: bool = False,
+    product: Product,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    p: float = 0.0,
+    training: bool = False,
     head_mask: Any = None,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """The eager attention of transformers."""
     weights = product(q, k.transpose(2, 3)) * 0.4
     if mask is not None:
@@ -125,21 +134,32 @@ def two_dimensions(product: Product, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
 
 FUSED: dict[str, Callable[..., Any]] = {
     "plain": forward,
-    "causal": lambda product, q, k, v: forward(product, q, k, v, torch.where(CAUSAL, 0.0, LOWEST).expand(B, 1, L, L)),
+    "causal": lambda product, q, k, v: forward(
+        product, q, k, v, torch.where(CAUSAL, 0.0, LOWEST).expand(B, 1, L, L)
+    ),
     "padded": lambda product, q, k, v: forward(product, q, k, v, PADDED),
     "no rate": lambda product, q, k, v: forward(product, q, k, v, p=0.0, training=True),
-    "bart": bart, "gpt": gpt, "chosen": chosen, "low": low, "twice": twice, "scaled by head": scaled_by_head,
-    "many queries": many_queries, "two dimensions": two_dimensions,
-}  # fmt: skip
+    "bart": bart,
+    "gpt": gpt,
+    "chosen": chosen,
+    "low": low,
+    "twice": twice,
+    "scaled by head": scaled_by_head,
+    "many queries": many_queries,
+    "two dimensions": two_dimensions,
+}
 COMPUTED: dict[str, Callable[..., Any]] = {
     "dropout": lambda product, q, k, v: forward(product, q, k, v, p=0.4, training=True),
     "head mask": lambda product, q, k, v: forward(product, q, k, v, head_mask=torch.rand(H, 1, 1)),
-    "low and all hidden": lambda product, q, k, v: low(product, q * 0 + 3, k, v)[:0]
-    + forward(product, q, k, v, head_mask=torch.ones(1)),
-}  # fmt: skip
+    "low and all hidden": lambda product, q, k, v: (
+        low(product, q * 0 + 3, k, v)[:0] + forward(product, q, k, v, head_mask=torch.ones(1))
+    ),
+}
 
 
-def results(attention: Callable[..., Any], product: Product, use: str, dtype: Any = torch.float32) -> list[Any]:
+def results(
+    attention: Callable[..., Any], product: Product, use: str, dtype: Any = torch.float32
+) -> list[Any]:
     """What attention gives and its gradients, with the weights used or not."""
     given = inputs(dtype)
     torch.manual_seed(1)
@@ -164,7 +184,9 @@ USES = ["ignored", "read", "hook", "retained", "asked"]
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("attention", [*FUSED.values(), *COMPUTED.values()], ids=[*FUSED, *COMPUTED])
+@pytest.mark.parametrize(
+    "attention", [*FUSED.values(), *COMPUTED.values()], ids=[*FUSED, *COMPUTED]
+)
 def test_results_and_gradients(attention: Callable[..., Any], use: str) -> None:
     ours, theirs = (results(attention, one, use) for one in (postponed_matmul, torch.matmul))
     for one, other in zip(ours, theirs, strict=True):
@@ -173,7 +195,9 @@ def test_results_and_gradients(attention: Callable[..., Any], use: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_other_dtypes(dtype: Any) -> None:
-    ours, theirs = (results(forward, one, "read", dtype) for one in (postponed_matmul, torch.matmul))
+    ours, theirs = (
+        results(forward, one, "read", dtype) for one in (postponed_matmul, torch.matmul)
+    )
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one.detach(), other.detach())
 
@@ -184,7 +208,11 @@ def test_without_gradients(attention: Callable[..., Any], mode: Any, kernels: li
     given = inputs(gradients=False)
     with mode():
         output, weights = attention(postponed_matmul, *given)
-        assert len(kernels) == 1 and isinstance(weights, PostponedTensor) and weights.record.value is None
+        assert (
+            len(kernels) == 1
+            and isinstance(weights, PostponedTensor)
+            and weights.record.value is None
+        )
         wanted = attention(torch.matmul, *given)
         assert weights.is_inference() == wanted[1].is_inference()
     for one, other in zip((output, weights), wanted, strict=True):
@@ -222,7 +250,8 @@ def test_only_a_causal_mask_is_causal(kernels: list[Any]) -> None:
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, -50.0])
 def test_a_row_that_is_hidden_by_a_number(value: float, kernels: list[Any]) -> None:
-    """Where all of a row is replaced, or the number is not low enough, scores are not lost in it."""
+    """Where all of a row is replaced, or the number is not low enough, scores are not lost
+    in it."""
     q, k, v = inputs(gradients=False)
     for hidden in (~CAUSAL, ~CAUSAL | (torch.arange(L) == 3)[:, None]):
         ours, theirs = (
@@ -231,8 +260,10 @@ def test_a_row_that_is_hidden_by_a_number(value: float, kernels: list[Any]) -> N
         )
         torch.testing.assert_close(ours, theirs)
     assert len(kernels) == (value < -50)
-    low = ((product(q, k.mT).masked_fill(~CAUSAL, value) + 40.0 * CAUSAL.flip(1)).softmax(-1) @ v
-           for product in (postponed_matmul, torch.matmul))  # fmt: skip
+    low = (
+        (product(q, k.mT).masked_fill(~CAUSAL, value) + 40.0 * CAUSAL.flip(1)).softmax(-1) @ v
+        for product in (postponed_matmul, torch.matmul)
+    )
     torch.testing.assert_close(*low)
 
 
@@ -250,7 +281,9 @@ def test_einstein_sums(first: str, second: str, kernels: list[Any]) -> None:
         found = []
         for product in (postponed_einsum, torch.einsum):
             weights = product(first, *((k, q) if first.startswith("bk") else (q, k))).softmax(-1)
-            output = torch.einsum(second, *((v, weights) if second.startswith("bk") else (weights, v)))
+            output = torch.einsum(
+                second, *((v, weights) if second.startswith("bk") else (weights, v))
+            )
             slopes = torch.autograd.grad(output.square().sum(), [q, k, v]) if gradients else ()
             found.append([output, *slopes, weights])
         for one, other in zip(*found, strict=True):
@@ -260,7 +293,14 @@ def test_einstein_sums(first: str, second: str, kernels: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     "equation",
-    ["bqhd,bkhd->bhkq", "bqhd,bkhd->bqk", "bqhd,bkhd->bq", "bqhd,bkhe->bhqk", "...qhd,...khd->...hqk", "ab,bc"],
+    [
+        "bqhd,bkhd->bhkq",
+        "bqhd,bkhd->bqk",
+        "bqhd,bkhd->bq",
+        "bqhd,bkhe->bhqk",
+        "...qhd,...khd->...hqk",
+        "ab,bc",
+    ],
 )
 def test_other_sums(equation: str) -> None:
     q, k, _ = (one.transpose(1, 2) for one in inputs())
@@ -280,7 +320,11 @@ def test_on_top_of_a_bias(beta: float, alpha: float, kernels: list[Any]) -> None
         weights = (scores.view(B, H, L, L) + PADDED).softmax(-1).view(B * H, L, L)
         output = torch.bmm(weights, flat[2])
         found.append(
-            [output, *torch.autograd.grad(output.square().sum(), [q, k, v, *([bias] if beta else [])]), weights]
+            [
+                output,
+                *torch.autograd.grad(output.square().sum(), [q, k, v, *([bias] if beta else [])]),
+                weights,
+            ]
         )
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one.detach(), other.detach(), rtol=1e-4, atol=1e-4)
@@ -420,16 +464,18 @@ def test_where_others_look_on(mode: Any) -> None:
     q, k, v = inputs(gradients=False)
     wanted = forward(torch.matmul, q, k, v)[0]
     if mode is torch.func.vmap:
-        made = torch.func.vmap(lambda *given: forward(postponed_matmul, *(one[None] for one in given))[0][0])(q, k, v)
+        made = torch.func.vmap(
+            lambda *given: forward(postponed_matmul, *(one[None] for one in given))[0][0]
+        )(q, k, v)
     elif mode is torch.autocast:
         with torch.autocast("cpu", torch.bfloat16):
             assert implementation("postponed_matmul", q, k.mT) == "reference"
             made = forward(postponed_matmul, q, k, v)[0].float()
             wanted = forward(torch.matmul, q, k, v)[0].float()
     else:
-        made = torch.compile(lambda *given: forward(postponed_matmul, *given)[0], backend="eager", fullgraph=True)(
-            q, k, v
-        )
+        made = torch.compile(
+            lambda *given: forward(postponed_matmul, *given)[0], backend="eager", fullgraph=True
+        )(q, k, v)
     torch.testing.assert_close(made, wanted)
 
 
@@ -450,7 +496,9 @@ def test_checkpoints() -> None:
         found = []
         for product in (postponed_matmul, torch.matmul):
             given = inputs()
-            output, weights = checkpoint(lambda *a, p=product: forward(p, *a), *given, use_reentrant=reentrant)
+            output, weights = checkpoint(
+                lambda *a, p=product: forward(p, *a), *given, use_reentrant=reentrant
+            )
             found.append(backward_of(output.square().sum() + (weights**3).sum(), given))
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

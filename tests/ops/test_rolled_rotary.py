@@ -1,4 +1,5 @@
-"""The rotary embedding on CPU against its composition: results, gradients of both orders, and what is left to it."""
+"""The rotary embedding on CPU against its composition: results, gradients of both orders, and what
+is left to it."""
 
 from __future__ import annotations
 
@@ -11,13 +12,20 @@ torch = pytest.importorskip("torch")
 from regraft.ops import REFERENCES, implementation, rolled_rotary  # noqa: E402
 
 reference = REFERENCES["rolled_rotary"]
-SHAPES = [((2, 3, 5, 6), (1, 1, 5, 6)), ((2, 5, 3, 6), (2, 5, 1, 6)), ((4, 5, 6), (5, 6)), ((2, 2, 5, 6), (6,))]
+SHAPES = [
+    ((2, 3, 5, 6), (1, 1, 5, 6)),
+    ((2, 5, 3, 6), (2, 5, 1, 6)),
+    ((4, 5, 6), (5, 6)),
+    ((2, 2, 5, 6), (6,)),
+]
 
 
 @pytest.mark.parametrize(("shape", "table"), SHAPES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("views", [False, True])
-def test_the_composition(shape: tuple[int, ...], table: tuple[int, ...], dtype: Any, views: bool) -> None:
+def test_the_composition(
+    shape: tuple[int, ...], table: tuple[int, ...], dtype: Any, views: bool
+) -> None:
     x = torch.randn(shape).to(dtype)
     x = x.transpose(0, 1).contiguous().transpose(0, 1) if views else x
     cos, sin = (torch.randn(table).to(dtype) for _ in range(2))
@@ -32,7 +40,9 @@ def test_the_composition(shape: tuple[int, ...], table: tuple[int, ...], dtype: 
         found.append([made, *slopes, *([] if dtype == torch.bfloat16 else again)])
     for ours, theirs in zip(*found, strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-        torch.testing.assert_close(ours, theirs, **({"rtol": 5e-2, "atol": 0.25} if dtype == torch.bfloat16 else {}))
+        torch.testing.assert_close(
+            ours, theirs, **({"rtol": 5e-2, "atol": 0.25} if dtype == torch.bfloat16 else {})
+        )
 
 
 def test_float64_has_the_bits_but_for_one_rounding() -> None:
@@ -45,7 +55,12 @@ def test_float64_has_the_bits_but_for_one_rounding() -> None:
 def test_what_is_left_to_the_composition() -> None:
     x, table = torch.randn(2, 3, 4, 6), torch.randn(4, 6)
     half, wide = table.bfloat16(), torch.randn(2, 3, 4, 6)
-    for given in ((x, half, half), (x, table, wide), (x[..., :1], table, table), (x.long(), table, table)):
+    for given in (
+        (x, half, half),
+        (x, table, wide),
+        (x[..., :1], table, table),
+        (x.long(), table, table),
+    ):
         assert implementation("rolled_rotary", *given) == "reference"
     with torch.autocast("cpu"):
         assert implementation("rolled_rotary", x, table, table) == "reference"

@@ -1,4 +1,5 @@
-"""The softmax that is rounded against its composition: results, gradients, and what is left to it."""
+"""The softmax that is rounded against its composition: results, gradients, and what is left
+to it."""
 
 from __future__ import annotations
 
@@ -23,16 +24,21 @@ def test_one_unit_in_the_last_place_seldom(dtype: Any, columns: int, scale: floa
     assert implementation("rounded_softmax", x, -1, dtype) == "torch-native"
     ours, theirs = rounded_softmax(x, -1, dtype), reference(x, -1, dtype)
     assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
-    torch.testing.assert_close(ours, theirs, rtol=2 * torch.finfo(dtype).eps, atol=1e-7, equal_nan=True)
+    torch.testing.assert_close(
+        ours, theirs, rtol=2 * torch.finfo(dtype).eps, atol=1e-7, equal_nan=True
+    )
     assert (ours.nan_to_num() != theirs.nan_to_num()).float().mean() < 1e-3
 
 
 @pytest.mark.parametrize(
-    "view", [lambda x: x.transpose(0, 2), lambda x: x[:, ::2], lambda x: x[:0], lambda x: x[..., :0]]
+    "view",
+    [lambda x: x.transpose(0, 2), lambda x: x[:, ::2], lambda x: x[:0], lambda x: x[..., :0]],
 )
 def test_views_and_nothing(view: Any) -> None:
     x = view(torch.randn(4, 6, 8).bfloat16())
-    torch.testing.assert_close(rounded_softmax(x, 2, x.dtype), reference(x, 2, x.dtype), rtol=2**-7, atol=0)
+    torch.testing.assert_close(
+        rounded_softmax(x, 2, x.dtype), reference(x, 2, x.dtype), rtol=2**-7, atol=0
+    )
 
 
 def test_gradients_are_those_of_the_composition() -> None:
@@ -51,7 +57,12 @@ def test_gradients_are_those_of_the_composition() -> None:
 def test_what_is_left_to_the_composition() -> None:
     x = torch.randn(4, 6)
     half = x.bfloat16()
-    for given in ((x, -1, torch.bfloat16), (half, 0, half.dtype), (half, -1, torch.float16), (half, -1, "cpu")):
+    for given in (
+        (x, -1, torch.bfloat16),
+        (half, 0, half.dtype),
+        (half, -1, torch.float16),
+        (half, -1, "cpu"),
+    ):
         assert implementation("rounded_softmax", *given) == "reference"
     assert rounded_softmax(half, 1, x).dtype == torch.float32  # whatever `Tensor.to` takes
     assert implementation("rounded_softmax", half.sum(), -1, half.dtype) == "reference"

@@ -26,8 +26,17 @@ class Layers(nn.Module):
         self.computed = computed
         self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
         self.conv, self.norm1d, self.rows = nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6), nn.BatchNorm1d(8)
-        self.layer_norm, self.group_norm, self.rms_norm = nn.LayerNorm(8), nn.GroupNorm(2, 6), nn.RMSNorm(8)
-        self.gelu, self.silu, self.softmax, self.dropout = nn.GELU(), nn.SiLU(), nn.Softmax(-1), nn.Dropout(0.1)
+        self.layer_norm, self.group_norm, self.rms_norm = (
+            nn.LayerNorm(8),
+            nn.GroupNorm(2, 6),
+            nn.RMSNorm(8),
+        )
+        self.gelu, self.silu, self.softmax, self.dropout = (
+            nn.GELU(),
+            nn.SiLU(),
+            nn.Softmax(-1),
+            nn.Dropout(0.1),
+        )
 
     def forward(self, x: Any) -> Any:
         return self.computed(self, x)
@@ -42,7 +51,9 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "channels_first_layer_norm": lambda m, x: ops.channels_first_layer_norm(x[..., None], eps=1e-6),
     "conv_batch_norm": lambda m, x: ops.conv_batch_norm(x, m.conv, m.norm1d),
     "cross_entropy": lambda m, x: ops.cross_entropy(x[0], TARGETS),
-    "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(x, x, m.layer_norm, m.dropout),
+    "dropout_add_layer_norm": lambda m, x: ops.dropout_add_layer_norm(
+        x, x, m.layer_norm, m.dropout
+    ),
     "flash_add_layer_norm": lambda m, x: ops.flash_add_layer_norm(x, x, m.layer_norm),
     "flash_add_layer_norm_pair": lambda m, x: ops.flash_add_layer_norm_pair(x, x, m.layer_norm)[1],
     "flash_attention": lambda m, x: ops.flash_attention(x[None], x[None], x[None], scale=0.5),
@@ -55,11 +66,17 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "linear_batch_norm": lambda m, x: ops.linear_batch_norm(x[:, 0], m.q, m.rows),
     "linear_gelu": lambda m, x: ops.linear_gelu(x, m.q, m.gelu),
     "linear_qkv": lambda m, x: sum(ops.linear_qkv(x, m.q, m.k, m.v)),
-    "memory_efficient_attention": lambda m, x: ops.memory_efficient_attention(x[None], x[None], x[None], scale=0.5),
-    "postponed_baddbmm": lambda m, x: torch.softmax(ops.postponed_baddbmm(x[:, :, :6], x, x.mT, beta=1, alpha=1), -1),
+    "memory_efficient_attention": lambda m, x: ops.memory_efficient_attention(
+        x[None], x[None], x[None], scale=0.5
+    ),
+    "postponed_baddbmm": lambda m, x: torch.softmax(
+        ops.postponed_baddbmm(x[:, :, :6], x, x.mT, beta=1, alpha=1), -1
+    ),
     "postponed_einsum": lambda m, x: torch.softmax(ops.postponed_einsum("bld,bsd->bls", x, x), -1),
     "postponed_linear": lambda m, x: ops.postponed_linear(x, m.q),
-    "postponed_matmul": lambda m, x: torch.softmax(ops.postponed_matmul(x, x.transpose(-1, -2)), -1),
+    "postponed_matmul": lambda m, x: torch.softmax(
+        ops.postponed_matmul(x, x.transpose(-1, -2)), -1
+    ),
     "quick_gelu": lambda m, x: ops.quick_gelu(x),
     "rms_norm": lambda m, x: ops.rms_norm(x, weight=WEIGHT, eps=1e-6),
     "rolled_rotary": lambda m, x: ops.rolled_rotary(x, x, x),

@@ -79,7 +79,9 @@ class Rare(Layers):
         return self.kept * self.many
 
     def calls(self):
-        return [(torch.tensor([[a, b, 0.1, 0.2, 0.3, 0.4]]),) for a in (0.0, 1.0) for b in (-1.0, 1.0)]
+        return [
+            (torch.tensor([[a, b, 0.1, 0.2, 0.3, 0.4]]),) for a in (0.0, 1.0) for b in (-1.0, 1.0)
+        ]
 
 
 class Repeats(Layers):
@@ -98,7 +100,8 @@ class Repeats(Layers):
 
 
 class Shared(Layers):
-    """Two names and an attribute hold one tensor, which changes in place; one module has two names."""
+    """Two names and an attribute hold one tensor, which changes in place; one module has
+    two names."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,5 @@
-"""Networks that compute right on the examples if a number or a size that values decide is taken for a constant.
+"""Networks that compute right on the examples if a number or a size that values decide is taken for
+a constant.
 
 Each class has `calls`, and `rare`: inputs that no example is like.
 """

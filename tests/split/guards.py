@@ -81,7 +81,8 @@ class Values(Guarded):
 
 
 class Cheap(Guarded):
-    """What cannot raise is computed together with what comes before it: one sub-network, and one for each side."""
+    """What cannot raise is computed together with what comes before it: one sub-network, and one
+    for each side."""
 
     def __init__(self):
         super().__init__()

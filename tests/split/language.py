@@ -225,7 +225,8 @@ class Bounds(Layers):
 
 
 class Traces(Layers):
-    """What is made of no input is known: a mask of ones. Lists of numbers, of which one goes into a region."""
+    """What is made of no input is known: a mask of ones. Lists of numbers, of which one goes into a
+    region."""
 
     def forward(self, x):
         mask = x.new_ones(x.shape, dtype=torch.uint8)
@@ -251,7 +252,8 @@ class Varies(Layers):
 
 
 class Factories(Layers):
-    """Operations that read a tensor of one whole number, as a size or a place; what is made of no input decides."""
+    """Operations that read a tensor of one whole number, as a size or a place; what is made of no
+    input decides."""
 
     def forward(self, x):
         count = (x[0] > 0).sum()
@@ -295,7 +297,8 @@ class Closures(Layers):
 
 
 class Hides(Layers):
-    """A parameter hides the variable of the function around, an inner function's variables are its own."""
+    """A parameter hides the variable of the function around, an inner function's variables are its
+    own."""
 
     def forward(self, x):
         y = x * 2
@@ -311,7 +314,8 @@ class Hides(Layers):
 
 
 class Later(Layers):
-    """A function made in a loop sees the loop's variable as it is when it runs, also through two others."""
+    """A function made in a loop sees the loop's variable as it is when it runs, also through two
+    others."""
 
     def forward(self, x):
         step = None
@@ -334,7 +338,8 @@ class Later(Layers):
 
 
 class Marks(Layers):
-    """A tensor that starts as a constant and changes in a loop is none; a filtered one's size is not known."""
+    """A tensor that starts as a constant and changes in a loop is none; a filtered one's size is
+    not known."""
 
     def forward(self, x):
         mask, total, turns = torch.zeros(1), torch.zeros(1), 0
@@ -388,7 +393,8 @@ class Rows(Layers):
 
 
 class Outputs(Layers):
-    """A submodule that is one operation gives an object, which is used on both sides of a decision."""
+    """A submodule that is one operation gives an object, which is used on both sides of a
+    decision."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -457,7 +463,8 @@ class Objects(Layers):
 
 
 class Solves(Layers):
-    """An object that changes in a loop whose length is not known, and one that is made in each turn."""
+    """An object that changes in a loop whose length is not known, and one that is made in each
+    turn."""
 
     def forward(self, x):
         state = Counter(self.a, 0.0)
@@ -494,14 +501,21 @@ class Dictionaries(Layers):
             found[3]["way"] = 2
         self.note(found, "a", y=found["first"] * 2)
         del found["first"]
-        several = Found({key: one.max() for key, one in zip(("p", "q"), x.view(2, 3), strict=True)}, steps=4)
+        several = Found(
+            {key: one.max() for key, one in zip(("p", "q"), x.view(2, 3), strict=True)}, steps=4
+        )
         several.update(r=several.pop("q") + 1)
         total = torch.zeros(())
         for key, one in several.items():
             total = total + (one if key not in ("steps", "missing") else 1)
         if "first" not in found and len(several) == 3 and found.setdefault("last", None) == "a":
             total = total + several["steps"]
-        return {"y": found["a"]["y"], "total": total, "way": found[3]["way"], "of": (found["a"], several.get("none"))}
+        return {
+            "y": found["a"]["y"],
+            "total": total,
+            "way": found[3]["way"],
+            "of": (found["a"], several.get("none")),
+        }
 
 
 class Masks(Layers):
@@ -544,7 +558,8 @@ class Orders(Layers):
 
 
 class Names(Layers):
-    """Variables that hide what Python has built in, or are called what names made for the host are called."""
+    """Variables that hide what Python has built in, or are called what names made for the host are
+    called."""
 
     def scaled(self, y):
         t1, t2, t3 = 1, 2, 3
@@ -556,7 +571,10 @@ class Names(Layers):
         f1_result, f2_result, t1_one, t2_one, o1_last, d1_a = x * 5, x * 4, x, x + 1, x, x
         several = [one for one in range(3)]  # noqa: C416
         y = self.scaled(x) + torch.tanh(x)
-        counter, found = Counter(self.b, 0.1), {"a": x, "a__0": x * 5, "a b": x + 1, 0: x * 6, "0": x * 7}
+        counter, found = (
+            Counter(self.b, 0.1),
+            {"a": x, "a__0": x * 5, "a b": x + 1, 0: x * 6, "0": x * 7},
+        )
         counter.last__0, counter.last = x * 8, (x, 1)
         while max.sum() < 2 and len(several) < 6:
             max = max + 0.5
@@ -592,7 +610,9 @@ class Negated(Layers):
             done, total = done | (total > 0.5), total + 0.5
         if torch.equal(signs[0], signs[1]) or signs[2].equal(ones):
             total = total * 2
-        if not torch.allclose(rows[0], rows[1], atol=0.9) and not rows[1].allclose(rows[2], 0.1, 0.8):
+        if not torch.allclose(rows[0], rows[1], atol=0.9) and not rows[1].allclose(
+            rows[2], 0.1, 0.8
+        ):
             total = total - 1
         return x, total, not total.sum() > 2, bool(torch.allclose(self.a.weight, self.b.weight))
 
@@ -606,7 +626,12 @@ class Mathematics(Layers):
         if count > 0 and math.sqrt(count) + 1 > 2.5:
             return x * math.exp(x.max() / 10), most, rest, sqrt(count)
         rows = x.reshape(6, 1)[: math.ceil(count / 2) + 1]
-        return rows * math.pow(x.mean().item(), 2), most, math.isclose(count, 2.0, rel_tol=0.1), math.log(4)
+        return (
+            rows * math.pow(x.mean().item(), 2),
+            most,
+            math.isclose(count, 2.0, rel_tol=0.1),
+            math.log(4),
+        )
 
 
 class Refuses(Layers):

@@ -45,7 +45,9 @@ class Tower(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 6)) for _ in range(12)])
+        self.blocks = nn.ModuleList(
+            [nn.Sequential(nn.Linear(6, 64), nn.Tanh(), nn.Linear(64, 6)) for _ in range(12)]
+        )
 
     def forward(self, x):
         for number, block in enumerate(self.blocks):

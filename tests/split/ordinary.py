@@ -1,4 +1,5 @@
-"""Code as people write it: objects as results, lists that change, totals that start at 0, values that may be None."""
+"""Code as people write it: objects as results, lists that change, totals that start at 0, values
+that may be None."""
 
 import dataclasses
 from collections import OrderedDict, namedtuple

@@ -26,7 +26,8 @@ class Correlated(Layers):
 
 
 class Rare(Layers):
-    """A number of the host decides in a function that reads no tensor's value, for inputs that are rare."""
+    """A number of the host decides in a function that reads no tensor's value, for inputs that are
+    rare."""
 
     def scaled(self, x, count, share):
         x = x * 2 if count > 3 else self.a(x)
@@ -37,7 +38,9 @@ class Rare(Layers):
         return self.scaled(x, count, share)
 
     def calls(self):
-        return [(torch.randn(1, 6),) for _ in range(6)] + [(torch.full((1, 6), value),) for value in (0.5, 2.0)]
+        return [(torch.randn(1, 6),) for _ in range(6)] + [
+            (torch.full((1, 6), value),) for value in (0.5, 2.0)
+        ]
 
 
 class Undefined(Layers):
@@ -55,7 +58,8 @@ class Undefined(Layers):
 
 
 class HeldApart(Layers):
-    """A view that one side made, and that is not read again, does not keep the tensor from being changed in place."""
+    """A view that one side made, and that is not read again, does not keep the tensor from being
+    changed in place."""
 
     def forward(self, x):
         x = x * 2
@@ -108,7 +112,11 @@ class LeftShorter(Layers):
         return x, found, x.shape[1]
 
     def calls(self):
-        return [(torch.full((1, 6), -1.0),), (torch.tensor([[3.0, -1, -1, -1, -1, -1]]),), (torch.ones(1, 6),)]
+        return [
+            (torch.full((1, 6), -1.0),),
+            (torch.tensor([[3.0, -1, -1, -1, -1, -1]]),),
+            (torch.ones(1, 6),),
+        ]
 
 
 class WhileElse(Layers):
@@ -125,7 +133,8 @@ class WhileElse(Layers):
 
 
 class ElseLeaves(Layers):
-    """The else of an inner loop leaves the loop around it, and holds a loop that a return leaves."""
+    """The else of an inner loop leaves the loop around it, and holds a loop that a return
+    leaves."""
 
     UNSEEN = "raise"
 
@@ -246,7 +255,8 @@ class Sought(Layers):
 
 
 class Frozen(Layers):
-    """What Python computes of a number is computed for each input, also where no example shows that it differs."""
+    """What Python computes of a number is computed for each input, also where no example shows that
+    it differs."""
 
     def flagged(self, x, flag):
         return x * 2 if flag is True else x + 1

@@ -13,7 +13,8 @@ class Base(nn.Module):
 
 
 class NestedReturn(Base):
-    """Returns from two loops deep, breaks and continues in both, and what is only defined inside."""
+    """Returns from two loops deep, breaks and continues in both, and what is only defined
+    inside."""
 
     def forward(self, x):
         steps = 0
@@ -231,7 +232,18 @@ class Named(Base):
         return result - v0
 
 
-GOOD = [NestedReturn, NoTurns, ShortCircuit, Arithmetic, Lists, Many, Shapes, Structures, Halves, Passes]
+GOOD = [
+    NestedReturn,
+    NoTurns,
+    ShortCircuit,
+    Arithmetic,
+    Lists,
+    Many,
+    Shapes,
+    Structures,
+    Halves,
+    Passes,
+]
 
 
 class TwoTypes(Base):
@@ -327,11 +339,18 @@ class Within(nn.Module):
 
 
 REFUSED = {
-    TwoTypes: r"a number \(float\)|float", TwoStructures: "tuple of 2", TwoDtypes: "float64",
-    Maybe: "None", Ways: "'down'", Runaway: "runs over it",
-    Largest: "9223372036854775807", Sorted: "sorted", Powers: "Pow", Backwards: "reversed",
+    TwoTypes: r"a number \(float\)|float",
+    TwoStructures: "tuple of 2",
+    TwoDtypes: "float64",
+    Maybe: "None",
+    Ways: "'down'",
+    Runaway: "runs over it",
+    Largest: "9223372036854775807",
+    Sorted: "sorted",
+    Powers: "Pow",
+    Backwards: "reversed",
     Roots: "math.sqrt",
-}  # fmt: skip
+}
 
 
 class Threshold(torch.nn.Module):

@@ -68,7 +68,10 @@ class Experts(Filters):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gate, self.experts = nn.Linear(6, 4), nn.ModuleList([nn.Linear(6, 6) for _ in range(4)])
+        self.gate, self.experts = (
+            nn.Linear(6, 4),
+            nn.ModuleList([nn.Linear(6, 6) for _ in range(4)]),
+        )
 
     def forward(self, x):
         weights, chosen = torch.softmax(self.gate(x), -1).topk(2)

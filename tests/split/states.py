@@ -1,4 +1,5 @@
-"""State that a call keeps in objects, and constants that decide: some of their sides no input can take."""
+"""State that a call keeps in objects, and constants that decide: some of their sides no input can
+take."""
 
 import dataclasses
 from typing import NamedTuple
@@ -148,7 +149,9 @@ class FromBothPaths(Layers):
 
 class DictionaryFromBothPaths(Layers):
     def forward(self, x):
-        result = {"hidden": self.a(x), "exit": 1} if x.sum() > 0 else {"hidden": self.b(x), "exit": 2}
+        result = (
+            {"hidden": self.a(x), "exit": 1} if x.sum() > 0 else {"hidden": self.b(x), "exit": 2}
+        )
         result["hidden"] = result["hidden"] * 2
         return result
 
@@ -228,7 +231,9 @@ class Names(Layers):
 
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleDict({"start": nn.Linear(6, 6), "left": nn.Linear(6, 6), "right": nn.Linear(6, 6)})
+        self.layers = nn.ModuleDict(
+            {"start": nn.Linear(6, 6), "left": nn.Linear(6, 6), "right": nn.Linear(6, 6)}
+        )
 
     def forward(self, x):
         state = "start"

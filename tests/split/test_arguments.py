@@ -144,11 +144,16 @@ def test_a_call_that_is_put_together_otherwise_is_an_error() -> None:
     with pytest.raises(TypeError, match="takes batch"):
         result(batch, rows, batch=batch)
     for wrong, reason in (
-        ((batch, tuple(rows)), "rows is not a list of 2"), ((batch, rows[:1]), "rows is not a list of 2"),
+        ((batch, tuple(rows)), "rows is not a list of 2"),
+        ((batch, rows[:1]), "rows is not a list of 2"),
         (({**batch, "classes": 4}, rows), r"batch\['classes'\] is 4; the network was split for 3"),
-        (({"image": batch["image"]}, rows), "batch is not a dictionary with the keys image, meta, classes"),
-        ((batch, rows, 2.0), "scale is 2.0"), ((batch, [rows[0], None]), r"rows\[1\] is a NoneType, not a tensor"),
-    ):  # fmt: skip
+        (
+            ({"image": batch["image"]}, rows),
+            "batch is not a dictionary with the keys image, meta, classes",
+        ),
+        ((batch, rows, 2.0), "scale is 2.0"),
+        ((batch, [rows[0], None]), r"rows\[1\] is a NoneType, not a tensor"),
+    ):
         with pytest.raises(ValueError, match=reason):
             result(*wrong)
 
@@ -163,9 +168,10 @@ def test_batches_of_samples() -> None:
     calls = [call() for _ in range(12)]
     model, result = made(Detector, calls, batched=True, cache=False)
     batch = {
-        "image": torch.cat([one["image"] for one, _ in calls]), "classes": 3,
+        "image": torch.cat([one["image"] for one, _ in calls]),
+        "classes": 3,
         "meta": {"mask": torch.cat([one["meta"]["mask"] for one, _ in calls])},
-    }  # fmt: skip
+    }
     batch = {key: batch[key] for key in ("image", "meta", "classes")}
     rows = [torch.cat([several[place] for _, several in calls]) for place in range(2)]
     with torch.no_grad():
@@ -181,14 +187,19 @@ def test_names_that_the_parts_would_have_are_taken() -> None:
 
 @pytest.mark.parametrize("way", ["append", "element", "inner", "extend", "key", "update"])
 def test_a_side_that_changes_what_the_caller_holds(way: str) -> None:
-    calls = [({"image": torch.randn(2, 4), "rows": [torch.randn(2, 4), [torch.randn(2, 4)]]},) for _ in range(6)]
+    calls = [
+        ({"image": torch.randn(2, 4), "rows": [torch.randn(2, 4), [torch.randn(2, 4)]]},)
+        for _ in range(6)
+    ]
     with pytest.raises(Unsplittable, match="an argument holds is changed"):
         regraft.split(ChangesLater(way).eval(), calls, cache=False, measure=False)
 
 
 @pytest.mark.parametrize("single", [False, True])
 def test_copies_are_forwards_own_and_a_default_may_be_left_out(single: bool) -> None:
-    calls = [({"image": torch.randn(4), "rows": [torch.randn(4), torch.randn(4)]},) for _ in range(8)]
+    calls = [
+        ({"image": torch.randn(4), "rows": [torch.randn(4), torch.randn(4)]},) for _ in range(8)
+    ]
     model, result = made(OwnCopies, calls, cache=False, single_file=single)
     for (one,) in calls:
         expected = model(one)
@@ -227,12 +238,32 @@ def test_infinite_defaults_and_keys_that_python_takes_for_the_same_name() -> Non
     ("kind", "calls", "reason"),
     [
         (Changes, [({"image": torch.ones(2)},)], "changes what its argument batch holds"),
-        (Sized, [({"image": torch.ones(2)}, None)], "the default of kind, torch.float32, is no constant"),
-        (Sized, [({"image": torch.ones(2), "n": torch.Size([1])}, None)], "argument batch_n: a Size is not supported"),
-        (Changes, [({"image": torch.ones(2), "other": {1, 2}},)], "argument batch_other: a set is not supported"),
+        (
+            Sized,
+            [({"image": torch.ones(2)}, None)],
+            "the default of kind, torch.float32, is no constant",
+        ),
+        (
+            Sized,
+            [({"image": torch.ones(2), "n": torch.Size([1])}, None)],
+            "argument batch_n: a Size is not supported",
+        ),
+        (
+            Changes,
+            [({"image": torch.ones(2), "other": {1, 2}},)],
+            "argument batch_other: a set is not supported",
+        ),
         (Changes, [({"image": torch.ones(2), 3: 1},)], "argument batch: a dict is not supported"),
-        (Changes, [(UserDict(image=torch.ones(2)),)] * 2, "argument batch: a UserDict is not supported"),
-        (Detector, [call(), (call()[0], [torch.ones(1, 4)])], "example call 1: rows is not a list of 2"),
+        (
+            Changes,
+            [(UserDict(image=torch.ones(2)),)] * 2,
+            "argument batch: a UserDict is not supported",
+        ),
+        (
+            Detector,
+            [call(), (call()[0], [torch.ones(1, 4)])],
+            "example call 1: rows is not a list of 2",
+        ),
         (Detector, [({}, [torch.ones(1, 4)])], "the example call fails: KeyError"),
     ],
 )

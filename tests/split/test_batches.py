@@ -19,13 +19,28 @@ def batched(kind, calls=None, **options):
     torch.manual_seed(0)
     model = kind().eval()
     calls = calls or [(torch.randn(1, 8 if kind is networks.Decoder else 6),) for _ in range(8)]
-    return model, calls, regraft.split(model, calls, batched=True, cache=False, unseen="raise", **options)
+    return (
+        model,
+        calls,
+        regraft.split(model, calls, batched=True, cache=False, unseen="raise", **options),
+    )
 
 
 KINDS = [
-    batches.Leaves, batches.Flattens, batches.Centres, batches.Keeps, batches.Sorts, networks.Skips, networks.Decoder,
-    networks.Experts, language.Continue, language.Named, single.NestedReturn, single.Structures, single.Lists,
-]  # fmt: skip
+    batches.Leaves,
+    batches.Flattens,
+    batches.Centres,
+    batches.Keeps,
+    batches.Sorts,
+    networks.Skips,
+    networks.Decoder,
+    networks.Experts,
+    language.Continue,
+    language.Named,
+    single.NestedReturn,
+    single.Structures,
+    single.Lists,
+]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -79,16 +94,26 @@ def test_several_inputs_and_constants(tmp_path):
     x, y = (torch.cat(column) for column in zip(*calls, strict=True))
     with torch.no_grad():
         assert not any(map(difference, loaded(x, y=y), [model(*call) for call in calls]))
-    for args, reason in (((x, y[:3]), "different numbers"), ((x, y, 3.0), "scale is 3.0"), ((x[:, :2], y), "any, 6")):
+    for args, reason in (
+        ((x, y[:3]), "different numbers"),
+        ((x, y, 3.0), "scale is 3.0"),
+        ((x[:, :2], y), "any, 6"),
+    ):
         with pytest.raises(ValueError, match=reason):
             loaded(*args)
     text = (tmp_path / "host.py").read_text()
     assert "torch" not in text and "regraft" not in text
     program = (
-        "import numpy; from host import Host; x = numpy.ones((4, 6), 'float32'); print(len(Host().forward(x, x)))"
+        "import numpy; from host import Host; x = numpy.ones((4, 6), 'float32');"
+        " print(len(Host().forward(x, x)))"
     )
     command = [sys.executable, "-c", program]
-    assert subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.strip() == "4"
+    assert (
+        subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "4"
+    )
 
 
 def test_what_cannot_be_batched_is_refused():
@@ -108,18 +133,27 @@ def test_what_onnx_cannot_take_is_an_island_for_each_sample(tmp_path):
     result.save(tmp_path)
     rows = torch.cat([call[0] for call in calls])
     with torch.no_grad():
-        assert not any(map(difference, regraft.load_split(tmp_path)(rows), [model(*call) for call in calls]))
+        assert not any(
+            map(difference, regraft.load_split(tmp_path)(rows), [model(*call) for call in calls])
+        )
 
 
-@pytest.mark.parametrize("kind", [batches.Leaves, batches.Centres, networks.Experts], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [batches.Leaves, batches.Centres, networks.Experts], ids=lambda kind: kind.__name__
+)
 def test_openvino_takes_batches(kind, tmp_path):
     pytest.importorskip("openvino")
     model, calls, result = batched(kind, compiler="openvino")
-    assert not result.report.islands and result.report.inputs_checked + len(result.report.at_threshold) >= 190
+    assert (
+        not result.report.islands
+        and result.report.inputs_checked + len(result.report.at_threshold) >= 190
+    )
     rows = torch.cat([call[0] for call in calls])
     result.save(tmp_path)
     with torch.no_grad():
-        assert not any(map(difference, regraft.load_split(tmp_path)(rows), [model(*call) for call in calls]))
+        assert not any(
+            map(difference, regraft.load_split(tmp_path)(rows), [model(*call) for call in calls])
+        )
     assert "onnxruntime" not in (tmp_path / "host.py").read_text()
 
 

@@ -78,7 +78,9 @@ def test_what_the_compiler_makes_slower_stays_eager():
     model, calls = Enlarged().eval(), [(torch.ones(1, 4, 64, 64),), (-torch.ones(1, 4, 64, 64),)]
     result = regraft.split(model, calls, cache=False)
     assert len(result.report.islands) == 1 and result.report.subnetworks > 1
-    assert re.search(r"test_compilers.py:\d+: ONNX Runtime takes \d+ us, torch \d+ us", result.report.islands[0])
+    assert re.search(
+        r"test_compilers.py:\d+: ONNX Runtime takes \d+ us, torch \d+ us", result.report.islands[0]
+    )
     assert all(difference(result(*call), model(*call)) == "" for call in calls)
     assert not regraft.split(model, calls, cache=False, measure=False).report.islands
     assert not regraft.split(model, calls, cache=False, batched=True).report.islands
@@ -107,15 +109,21 @@ def test_openvino_gives_what_the_original_gives(kind):
 def test_openvino_runs_without_torch_and_its_files_are_checked(tmp_path):
     pytest.importorskip("openvino")
     _, calls, result = compiled(networks.Skips, "openvino", measure=False)
-    assert not result.report.islands and (result.report.subnetworks, result.report.models) == (10, 6)
+    assert not result.report.islands and (result.report.subnetworks, result.report.models) == (
+        10,
+        6,
+    )
     result.save(tmp_path)
     program = (
-        "import sys; sys.modules['torch'] = sys.modules['onnxruntime'] = sys.modules['onnx'] = None; import numpy;"
-        f"from host import Host; print(Host().forward(numpy.array({calls[0][0].tolist()}, dtype='float32'))[1])"
+        "import sys; sys.modules['torch'] = sys.modules['onnxruntime'] = sys.modules['onnx'] ="
+        " None; import numpy;from host import Host;"
+        f" print(Host().forward(numpy.array({calls[0][0].tolist()}, dtype='float32'))[1])"
     )
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONSAFEPATH": ""}
     command = [sys.executable, "-c", program]
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == str(result(*calls[0])[1])
     manifest = json.loads((tmp_path / "manifest.json").read_text())
@@ -157,7 +165,9 @@ def test_aotinductor_gives_what_the_original_gives(tmp_path):
 
 def test_a_compiler_that_is_not_there_is_an_error(monkeypatch):
     model, calls = networks.Skips().eval(), [(torch.randn(1, 6),)]
-    with pytest.raises(ValueError, match="unknown compiler 'none'; there are aotinductor, onnxruntime, openvino"):
+    with pytest.raises(
+        ValueError, match="unknown compiler 'none'; there are aotinductor, onnxruntime, openvino"
+    ):
         regraft.split(model, calls, compiler="none")
     with pytest.raises(ValueError, match="single files are for ONNX Runtime"):
         regraft.split(model, calls, compiler="aotinductor", single_file=True)

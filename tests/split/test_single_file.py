@@ -22,17 +22,46 @@ def made(kind, calls=None, **options):
     torch.manual_seed(0)
     model = kind().eval()
     if calls is None:
-        calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(12)]
+        calls = (
+            model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(12)]
+        )
     return model, regraft.split(model, calls, single_file=True, cache=False, **options)
 
 
 LANGUAGE = [
-    language.Conditional, language.Both, language.Continue, language.Returns, language.Lists, language.Records,
-    language.Named, language.Arguments, language.State, language.Constants, language.Closures, language.Hides,
-    language.Later, language.Factories, language.Marks, language.Negated, sizes.Filters, sizes.Grows, sizes.Places,
-    sizes.Pairs, sizes.Changes, sizes.Experts, sizes.Lengths, sizes.Greedy, sizes.Cuts, networks.Exits, networks.Skips,
-    paths.HeldApart, paths.LeftShorter, paths.WhileElse, guards.Rows, guards.While,
-]  # fmt: skip
+    language.Conditional,
+    language.Both,
+    language.Continue,
+    language.Returns,
+    language.Lists,
+    language.Records,
+    language.Named,
+    language.Arguments,
+    language.State,
+    language.Constants,
+    language.Closures,
+    language.Hides,
+    language.Later,
+    language.Factories,
+    language.Marks,
+    language.Negated,
+    sizes.Filters,
+    sizes.Grows,
+    sizes.Places,
+    sizes.Pairs,
+    sizes.Changes,
+    sizes.Experts,
+    sizes.Lengths,
+    sizes.Greedy,
+    sizes.Cuts,
+    networks.Exits,
+    networks.Skips,
+    paths.HeldApart,
+    paths.LeftShorter,
+    paths.WhileElse,
+    guards.Rows,
+    guards.While,
+]
 
 
 @pytest.mark.parametrize("kind", [*single.GOOD, *LANGUAGE], ids=lambda kind: kind.__name__)
@@ -40,10 +69,20 @@ def test_the_single_file_gives_what_the_original_gives(kind, tmp_path):
     model, result = made(kind, unseen="raise")
     assert result.report.inputs_checked + len(result.report.at_threshold) >= 190
     result.save(tmp_path / "net.onnx")
-    onnx.checker.check_model(str(tmp_path / "net.onnx")) if kind not in (single.Shapes, sizes.Cuts) else None
+    (
+        onnx.checker.check_model(str(tmp_path / "net.onnx"))
+        if kind
+        not in (
+            single.Shapes,
+            sizes.Cuts,
+        )
+        else None
+    )
     loaded = regraft.load_split(tmp_path / "net.onnx")
     assert loaded.report == result.report and loaded.report.sides_run == result.report.sides_run
-    for call in model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(8)]:
+    for call in (
+        model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(8)]
+    ):
         with torch.no_grad():
             expected, got = model(*call), loaded(*call)
         assert difference(got, expected) == ""
@@ -64,7 +103,9 @@ def test_a_whole_number_beyond_64_bits_is_an_error_not_another_number():
     for turns in (0, 5, 12):
         assert difference(result(torch.tensor([turns])), model(torch.tensor([turns]))) == ""
     assert model(torch.tensor([13]))[0] == 29**13 > 2**63
-    with pytest.raises(Exception, match="OverflowError: a whole number of Python that does not fit"):
+    with pytest.raises(
+        Exception, match="OverflowError: a whole number of Python that does not fit"
+    ):
         result(torch.tensor([13]))
 
 
@@ -88,8 +129,16 @@ def test_each_weight_is_there_once_and_shared_ones_are_outside(tmp_path):
     names = [one.name for inner in graphs(graph) for one in inner.initializer]
     assert len(names) == len(set(names))
     assert any(list(one.dims) in ([6, 6],) for one in graph.initializer)  # used in both sides
-    stored = [onnx.numpy_helper.to_array(one).tobytes() for inner in graphs(graph) for one in inner.initializer]
-    assert sum(len(one) == 6 * 6 * 4 for one in stored) == len({one for one in stored if len(one) == 6 * 6 * 4}) == 2
+    stored = [
+        onnx.numpy_helper.to_array(one).tobytes()
+        for inner in graphs(graph)
+        for one in inner.initializer
+    ]
+    assert (
+        sum(len(one) == 6 * 6 * 4 for one in stored)
+        == len({one for one in stored if len(one) == 6 * 6 * 4})
+        == 2
+    )
 
 
 def graphs(graph):
@@ -106,14 +155,19 @@ def test_a_chain_of_forty_decisions_is_no_deeper_than_files_may_be():
 
 
 def depth(graph):
-    return 1 + max((depth(one.g) for node in graph.node for one in node.attribute if one.HasField("g")), default=0)
+    return 1 + max(
+        (depth(one.g) for node in graph.node for one in node.attribute if one.HasField("g")),
+        default=0,
+    )
 
 
 def test_a_side_that_raises_within_another_does_so_in_the_file():
     calls = [(torch.tensor([[value, 0.0]]),) for value in (-1.0, 1.0)] * 3
     _, result = made(single.Within, calls, unseen="raise")
     assert torch.equal(result(*calls[1]), calls[1][0] * 2)
-    with pytest.raises(Exception, match=r"too large|never checked|indices element out of data bounds"):
+    with pytest.raises(
+        Exception, match=r"too large|never checked|indices element out of data bounds"
+    ):
         result(torch.tensor([[1.0, 3.0]]))
     assert torch.equal(result(torch.tensor([[-1.0, 3.0]])), torch.tensor([[-2.0, 6.0]]))
 
@@ -147,7 +201,9 @@ def test_the_check_finds_a_file_that_is_wrong(monkeypatch):
         model = original(*args)
         for inner in graphs(model.graph):
             for node in inner.node:
-                node.op_type = {"Greater": "Less", "Less": "Greater"}.get(node.op_type, node.op_type)
+                node.op_type = {"Greater": "Less", "Less": "Greater"}.get(
+                    node.op_type, node.op_type
+                )
         return model
 
     monkeypatch.setattr(regraft.splitting.build, "as_file", wrong)
@@ -157,19 +213,34 @@ def test_the_check_finds_a_file_that_is_wrong(monkeypatch):
 
 def test_the_command_writes_one_file_that_runs_with_onnxruntime_alone(tmp_path):
     (tmp_path / "nets.py").write_text(
-        "import torch\nfrom split import networks, single\ntorch.manual_seed(0)\n"
-        "def good():\n    return networks.Decoder().eval(), [(torch.ones(1, 8),), (torch.zeros(1, 8),)]\n"
-        "def bad():\n    return single.TwoTypes().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
+        "import torch\nfrom split import networks, single\ntorch.manual_seed(0)\ndef good():\n   "
+        " return networks.Decoder().eval(), [(torch.ones(1, 8),), (torch.zeros(1, 8),)]\ndef"
+        " bad():\n    return single.TwoTypes().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
     )
     tests = os.path.dirname(os.path.dirname(networks.__file__))
 
     def run(name):
-        command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", "net.onnx", "--single-file"]
+        command = [
+            sys.executable,
+            "-m",
+            "regraft",
+            "split",
+            f"nets:{name}",
+            "-o",
+            "net.onnx",
+            "--single-file",
+        ]
         environment = {**os.environ, "PYTHONPATH": tests}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
 
     refused = run("bad")
-    assert refused.returncode == 1 and "single.py:" in refused.stderr and not (tmp_path / "net.onnx").exists()
+    assert (
+        refused.returncode == 1
+        and "single.py:" in refused.stderr
+        and not (tmp_path / "net.onnx").exists()
+    )
     assert run("good").returncode == 0
     session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
     (words,) = session.run(None, {"h": numpy.ones((1, 8), "float32")})
@@ -189,7 +260,9 @@ def test_the_else_of_loops_and_loops_that_the_first_call_does_not_run(kind):
         assert difference(result(*call), model(*call)) == ""
 
 
-@pytest.mark.parametrize("kind", [paths.Correlated, paths.Undefined, paths.Sought], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [paths.Correlated, paths.Undefined, paths.Sought], ids=lambda kind: kind.__name__
+)
 def test_a_variable_that_some_paths_do_not_assign_is_refused(kind):
     with pytest.raises(Unsplittable, match="which only some of the paths here assign"):
         made(kind, unseen="raise")
@@ -234,7 +307,9 @@ def test_other_files_are_no_network(tmp_path):
     values = [onnx.helper.make_tensor_value_info(key, 1, [1]) for key in "xy"]
     graph = onnx.helper.make_graph([node], "other", values[:1], values[1:])
     onnx.save(
-        onnx.helper.make_model(graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 18)]),
+        onnx.helper.make_model(
+            graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 18)]
+        ),
         tmp_path / "other.onnx",
     )
     with pytest.raises(ValueError, match="no network that was split"):

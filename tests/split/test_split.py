@@ -1,4 +1,5 @@
-"""Networks that decide by values: split, compared, saved, run without torch; ill-formed ones are refused."""
+"""Networks that decide by values: split, compared, saved, run without torch; ill-formed ones are
+refused."""
 
 import copy
 import importlib.util
@@ -18,7 +19,18 @@ import regraft  # noqa: E402
 from regraft.splitting import Unsplittable, rounding  # noqa: E402
 from regraft.splitting.check import difference  # noqa: E402
 from regraft.splitting.rounding import is_rounding  # noqa: E402
-from split import attributes, beyond, guards, illformed, language, networks, ordinary, paths, sizes, states  # noqa: E402
+from split import (  # noqa: E402
+    attributes,
+    beyond,
+    guards,
+    illformed,
+    language,
+    networks,
+    ordinary,
+    paths,
+    sizes,
+    states,
+)
 
 
 def made(name, seed=0):
@@ -27,7 +39,9 @@ def made(name, seed=0):
     return model, [(torch.randn(1, 8 if name == "Decoder" else 6),) for _ in range(4)]
 
 
-@pytest.mark.parametrize(("name", "most"), [("Exits", 4), ("Skips", 10), ("Decoder", 2), ("Experts", 11)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("Exits", 4), ("Skips", 10), ("Decoder", 2), ("Experts", 11)]
+)
 def test_a_split_network_gives_what_the_original_gives(name, most):
     model, calls = made(name)
     result = regraft.split(model, calls)
@@ -42,10 +56,12 @@ def test_the_directory_runs_without_torch_and_is_checked_when_loaded(tmp_path):
     model, calls = made("Skips")
     regraft.split(model, calls).save(tmp_path / "net")
     x = calls[0][0]
-    torch.testing.assert_close(regraft.load_split(tmp_path / "net")(x)[0], model(x)[0].detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        regraft.load_split(tmp_path / "net")(x)[0], model(x)[0].detach(), rtol=1e-4, atol=1e-4
+    )
     program = (
-        "import sys; sys.modules['torch'] = sys.modules['regraft'] = None; import numpy; from host import Host;"
-        f"print(Host().forward(numpy.array({x.tolist()}, dtype='float32'))[1])"
+        "import sys; sys.modules['torch'] = sys.modules['regraft'] = None; import numpy; from host"
+        f" import Host;print(Host().forward(numpy.array({x.tolist()}, dtype='float32'))[1])"
     )
     environment = {**os.environ, "PYTHONPATH": "", "PYTHONSAFEPATH": ""}
     run = subprocess.run(
@@ -67,7 +83,9 @@ def classes(module):
     return [
         one
         for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, torch.nn.Module) and one.__module__ == module.__name__
+        if isinstance(one, type)
+        and issubclass(one, torch.nn.Module)
+        and one.__module__ == module.__name__
     ]
 
 
@@ -80,7 +98,9 @@ def test_the_language(kind):
 
 def test_what_the_network_raises():
     torch.manual_seed(0)
-    result = regraft.split(language.Refuses().eval(), [(torch.randn(1, 6).clamp(max=2),) for _ in range(8)])
+    result = regraft.split(
+        language.Refuses().eval(), [(torch.randn(1, 6).clamp(max=2),) for _ in range(8)]
+    )
     with pytest.raises(ValueError, match=r"too large for \(1, 6\)"):
         result(torch.full((1, 6), 9.0))
 
@@ -89,7 +109,9 @@ def equal_on_calls(kind, number, **options):
     """Split a network, compare it on its own calls, or on so many of random numbers; its report."""
     torch.manual_seed(0)
     model = kind().eval()
-    calls = model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(number)]
+    calls = (
+        model.calls() if hasattr(model, "calls") else [(torch.randn(1, 6),) for _ in range(number)]
+    )
     result = regraft.split(model, calls, cache=False, **options)
     assert result.report.inputs_checked == 200 and not result.report.islands
     for call in calls:
@@ -102,13 +124,17 @@ def test_variables_of_some_paths_and_ways_out_of_loops(kind):
     equal_on_calls(kind, 8, unseen=getattr(kind, "UNSEEN", "refuse"))
 
 
-@pytest.mark.parametrize("kind", [one for one in classes(ordinary) if issubclass(one, language.Layers)])
+@pytest.mark.parametrize(
+    "kind", [one for one in classes(ordinary) if issubclass(one, language.Layers)]
+)
 def test_ordinary_code(kind):
     report = equal_on_calls(kind, 24)
     assert report.sides_run == report.sides
 
 
-@pytest.mark.parametrize("kind", [one for one in classes(states) if issubclass(one, language.Layers)])
+@pytest.mark.parametrize(
+    "kind", [one for one in classes(states) if issubclass(one, language.Layers)]
+)
 def test_state_in_objects_and_constants_that_decide(kind):
     report = equal_on_calls(kind, 24)
     assert report.sides_run == report.sides and report.sides > 0
@@ -116,7 +142,10 @@ def test_state_in_objects_and_constants_that_decide(kind):
 
 def test_a_layer_of_torch_that_decides_by_values():
     torch.manual_seed(0)
-    model, calls = ordinary.Predicts().eval(), [(torch.randn(2, 6) * scale,) for scale in (0.1, 1, 3, 10) * 10]
+    model, calls = (
+        ordinary.Predicts().eval(),
+        [(torch.randn(2, 6) * scale,) for scale in (0.1, 1, 3, 10) * 10],
+    )
     result = regraft.split(model, calls, cache=False, unseen="raise")
     assert result.report.sides_run >= 4
     for call in calls:
@@ -130,7 +159,9 @@ def test_another_example_is_followed_where_one_cannot_be():
     assert result.report.sides == 2 and difference(result(*calls[0]), -torch.ones(1, 6)) == ""
 
 
-@pytest.mark.parametrize("kind", [ordinary.Named, ordinary.Data, ordinary.Output, ordinary.Ordered, ordinary.Plain])
+@pytest.mark.parametrize(
+    "kind", [ordinary.Named, ordinary.Data, ordinary.Output, ordinary.Ordered, ordinary.Plain]
+)
 def test_objects_that_forward_returns(kind, tmp_path):
     torch.manual_seed(0)
     model, calls = kind().eval(), [(torch.randn(1, 6),) for _ in range(12)]
@@ -138,7 +169,9 @@ def test_objects_that_forward_returns(kind, tmp_path):
     directory.save(tmp_path / "net")
     file = regraft.split(model, calls, cache=False, single_file=True)
     file.save(tmp_path / "net.onnx")
-    batch = regraft.split(model, calls, cache=False, batched=True)(torch.cat([calls[0][0], calls[1][0]]))
+    batch = regraft.split(model, calls, cache=False, batched=True)(
+        torch.cat([calls[0][0], calls[1][0]])
+    )
     for result, made in (
         (directory, regraft.load_split(tmp_path / "net")),
         (file, regraft.load_split(tmp_path / "net.onnx")),
@@ -146,8 +179,13 @@ def test_objects_that_forward_returns(kind, tmp_path):
         for call, alone in zip(calls, batch, strict=False):
             expected = model(*call)
             for got in (result(*call), made(*call), alone):
-                assert type(got).__name__ == type(expected).__name__ and difference(got, expected) == ""
-                attributes = dict(expected) if kind is ordinary.Ordered else ordinary.attributes(expected)
+                assert (
+                    type(got).__name__ == type(expected).__name__
+                    and difference(got, expected) == ""
+                )
+                attributes = (
+                    dict(expected) if kind is ordinary.Ordered else ordinary.attributes(expected)
+                )
                 found = dict(got) if kind is ordinary.Ordered else ordinary.attributes(got)
                 assert found.keys() == attributes.keys()
                 if kind is ordinary.Output:
@@ -166,13 +204,16 @@ def test_the_left_side_of_and_and_or_guards_the_right_one(kind):
         assert difference(result(x), model(x)) == ""
 
 
-@pytest.mark.parametrize("kind", [one for one in classes(attributes) if issubclass(one, language.Layers)])
+@pytest.mark.parametrize(
+    "kind", [one for one in classes(attributes) if issubclass(one, language.Layers)]
+)
 def test_attributes_that_a_call_assigns(kind):
     assert equal_on_calls(kind, 30).not_left
 
 
 class Unused(torch.nn.Module):
-    """A variable without a value is read, for nothing; each of these is decided by itself in the example calls."""
+    """A variable without a value is read, for nothing; each of these is decided by itself in the
+    example calls."""
 
     def __init__(self, last):
         super().__init__()
@@ -196,7 +237,11 @@ class Unused(torch.nn.Module):
 
 @pytest.mark.parametrize("last", ["dead", "shape", "none", "changed"])
 def test_reading_a_variable_without_a_value_raises_also_where_nothing_needs_it(last):
-    calls = [(torch.zeros(1, 6),), (torch.tensor([[7.0, 0, 0, 0, 0, 0]]),), (torch.tensor([[0, 5.0, 0, 0, 0, 0]]),)]
+    calls = [
+        (torch.zeros(1, 6),),
+        (torch.tensor([[7.0, 0, 0, 0, 0, 0]]),),
+        (torch.tensor([[0, 5.0, 0, 0, 0, 0]]),),
+    ]
     model = Unused(last).eval()
     result, both = regraft.split(model, calls), torch.tensor([[7.0, 5, 0, 0, 0, 0]])
     for network in (model, result):
@@ -229,7 +274,8 @@ class Stale(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"), [(Deleted, "y is not defined on this path"), (Stale, "in a function that a loop calls")]
+    ("kind", "why"),
+    [(Deleted, "y is not defined on this path"), (Stale, "in a function that a loop calls")],
 )
 def test_a_variable_that_the_host_would_still_hold_is_refused(kind, why):
     with pytest.raises(Unsplittable, match=why):
@@ -270,12 +316,16 @@ def test_sizes_that_values_decide(kind):
     result = regraft.split(model, model.calls())
     assert result.report.inputs_checked == 200 and not result.report.islands
     regions = json.loads((result.directory / "manifest.json").read_text())["regions"]
-    assert any(None in one["shape"] for region in regions for one in region["inputs"]) == (kind in OPEN)
+    assert any(None in one["shape"] for region in regions for one in region["inputs"]) == (
+        kind in OPEN
+    )
     for call in model.calls():
         torch.testing.assert_close(result(*call), model(*call), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", [one for one in classes(beyond) if one not in (beyond.Beyond, beyond.OfAPool)])
+@pytest.mark.parametrize(
+    "kind", [one for one in classes(beyond) if one not in (beyond.Beyond, beyond.OfAPool)]
+)
 def test_what_no_example_shows(kind):
     torch.manual_seed(0)
     model = kind().eval()
@@ -335,64 +385,123 @@ def test_the_directory_runs_where_only_numpy_and_onnxruntime_are_installed(tmp_p
     call, python = calls[0], bare_environment(tmp_path / "env")
     regraft.split(model, calls).save(tmp_path / "net")
     program = (
-        "import importlib.util; assert not any(map(importlib.util.find_spec, ('torch', 'onnx', 'regraft', 'pip')));"
-        f"import numpy; from host import Host; x = numpy.array({call[0].tolist()}, dtype='float32');"
-        "print(Host().forward(x).tolist())"
+        "import importlib.util; assert not any(map(importlib.util.find_spec, ('torch', 'onnx',"
+        " 'regraft', 'pip')));import numpy; from host import Host; x ="
+        f" numpy.array({call[0].tolist()}, dtype='float32');print(Host().forward(x).tolist())"
     )
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     command = [python, "-c", program]
-    run = subprocess.run(command, cwd=tmp_path / "net", env=environment, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, cwd=tmp_path / "net", env=environment, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip() == str(model(*call).tolist())
 
 
 REFUSED = {
-    "OwnError": "Python's own", "ErrorOfValues": "values of tensors",
-    "Noise": "random", "Seeds": "random", "Dropout": "random", "Counts": "changed", "InPlace": "changed",
-    "Tries": "Try", "Yields": "generator", "Awaits": "coroutine", "Prints": "print",
-    "Mixed": "different types", "Shown": "total has different types",
-    "Lengths": "needs a dtype", "Walrus": "is not supported here",
-    "Unpacks": "cannot be unpacked", "TakenName": "something else has this name",
-    "Alias": "total is changed in place", "Largest": "not single values",
-    "Ragged": "different types", "Stars": r"\*", "Starred": "unpacked",
-    "Lambdas": "lambda in a comprehension", "Globals": "Global", "Inner": "decorators",
-    "Unbound": "y is not defined on this path", "Clock": "call of 'time' cannot be followed",
-    "HiddenClock": "gives something else each time", "Reads": r"open\(\)",
-    "Forever": "4096 iterations", "Recursive": "too deeply", "LoopReturn": "a return in try",
-    "View": "row is changed in place", "Shares": "y is changed in place", "Around": "y is changed in place",
-    "Shared": "append changes a list", "Turned": "changes within an expression",
-    "Targets": "changes within an expression", "Twice": "target of an augmented",
+    "OwnError": "Python's own",
+    "ErrorOfValues": "values of tensors",
+    "Noise": "random",
+    "Seeds": "random",
+    "Dropout": "random",
+    "Counts": "changed",
+    "InPlace": "changed",
+    "Tries": "Try",
+    "Yields": "generator",
+    "Awaits": "coroutine",
+    "Prints": "print",
+    "Mixed": "different types",
+    "Shown": "total has different types",
+    "Lengths": "needs a dtype",
+    "Walrus": "is not supported here",
+    "Unpacks": "cannot be unpacked",
+    "TakenName": "something else has this name",
+    "Alias": "total is changed in place",
+    "Largest": "not single values",
+    "Ragged": "different types",
+    "Stars": r"\*",
+    "Starred": "unpacked",
+    "Lambdas": "lambda in a comprehension",
+    "Globals": "Global",
+    "Inner": "decorators",
+    "Unbound": "y is not defined on this path",
+    "Clock": "call of 'time' cannot be followed",
+    "HiddenClock": "gives something else each time",
+    "Reads": r"open\(\)",
+    "Forever": "4096 iterations",
+    "Recursive": "too deeply",
+    "LoopReturn": "a return in try",
+    "View": "row is changed in place",
+    "Shares": "y is changed in place",
+    "Around": "y is changed in place",
+    "Shared": "append changes a list",
+    "Turned": "changes within an expression",
+    "Targets": "changes within an expression",
+    "Twice": "target of an augmented",
     "Unassigned": "names is not defined on this path",
-    "Keyed": "known only at run time", "Differs": "differs between the paths",
-    "Disorder": "changes within an expression", "Given": "the host cannot make", "Opaque": r"vars\(\)",
+    "Keyed": "known only at run time",
+    "Differs": "differs between the paths",
+    "Disorder": "changes within an expression",
+    "Given": "the host cannot make",
+    "Opaque": r"vars\(\)",
     "Magic": "call of 'Computed' cannot be followed",
-    "Missing": "has no attribute total", "Relinks": "step has different types", "Which": "different types or shapes",
+    "Missing": "has no attribute total",
+    "Relinks": "step has different types",
+    "Which": "different types or shapes",
     "Operands": "by an expression that reads it",
-    "Returns": "returns a Result", "Hidden": r"attribute calls of inner.1 \(Counter\)",
-    "Replaced": "attribute _buffers of the network", "Truths": "not a single whole number",
-    "Equal": "may differ in shape", "Several": "the example call fails: TypeError",
-    "Fraction": "is read inside a call", "Product": "anything but numbers",
-    "Nonlocals": "nonlocal", "Ended": "its function has ended", "Late": "known only at run time",
-    "Outer": "changes a tensor of that one", "Looks": "an attribute of a function",
+    "Returns": "returns a Result",
+    "Hidden": r"attribute calls of inner.1 \(Counter\)",
+    "Replaced": "attribute _buffers of the network",
+    "Truths": "not a single whole number",
+    "Equal": "may differ in shape",
+    "Several": "the example call fails: TypeError",
+    "Fraction": "is read inside a call",
+    "Product": "anything but numbers",
+    "Nonlocals": "nonlocal",
+    "Ended": "its function has ended",
+    "Late": "known only at run time",
+    "Outer": "changes a tensor of that one",
+    "Looks": "an attribute of a function",
     "Swaps": "step has different types",
-    "Elements": "changed in place, and other names may hold it", "Power": "if the exponent is negative",
-    "OneOfTwo": "best is changed in place", "OneRow": "cannot be run on the example",
-    "Squeezed": "how many dimensions", "OneLeft": "how many dimensions",
-    "HeldTwice": "another name holds, too", "ChosenTwice": "another name holds, too",
+    "Elements": "changed in place, and other names may hold it",
+    "Power": "if the exponent is negative",
+    "OneOfTwo": "best is changed in place",
+    "OneRow": "cannot be run on the example",
+    "Squeezed": "how many dimensions",
+    "OneLeft": "how many dimensions",
+    "HeldTwice": "another name holds, too",
+    "ChosenTwice": "another name holds, too",
     "InsideTwice": "another name holds, too",
-    "Positive": "numbers of several types", "Asked": "ask isinstance()",
-    "Flag": "only the truth", "FlagAsked": "only the truth",
-    "Pops": "a list changes within", "Renames": "x changes within", "Views": "that is kept", "Parts": "y__0 is also",
-    "OfClass": "differs from class to class", "Promotes": "keeps the type", "Halves": "change a tensor's type",
-    "LaterAlias": "y is changed in place", "LaterList": "y is changed in place", "LaterTuple": "y is changed in place",
-    "SwapsViews": "by an expression that reads it", "Lazy": "use it up at once", "AllBumps": "changes something",
-    "Operand": "only its truth", "Data": "used elsewhere is changed",
-    "Mode": "local tensors and lists only", "Numpy": "name numpy",
-    "Sorts": r"sorted\(\) of a function", "Chosen": "different types or shapes",
-    "Alternates": "state from call to call", "Prepares": "state from call to call", "Asks": "state from call to call",
+    "Positive": "numbers of several types",
+    "Asked": "ask isinstance()",
+    "Flag": "only the truth",
+    "FlagAsked": "only the truth",
+    "Pops": "a list changes within",
+    "Renames": "x changes within",
+    "Views": "that is kept",
+    "Parts": "y__0 is also",
+    "OfClass": "differs from class to class",
+    "Promotes": "keeps the type",
+    "Halves": "change a tensor's type",
+    "LaterAlias": "y is changed in place",
+    "LaterList": "y is changed in place",
+    "LaterTuple": "y is changed in place",
+    "SwapsViews": "by an expression that reads it",
+    "Lazy": "use it up at once",
+    "AllBumps": "changes something",
+    "Operand": "only its truth",
+    "Data": "used elsewhere is changed",
+    "Mode": "local tensors and lists only",
+    "Numpy": "name numpy",
+    "Sorts": r"sorted\(\) of a function",
+    "Chosen": "different types or shapes",
+    "Alternates": "state from call to call",
+    "Prepares": "state from call to call",
+    "Asks": "state from call to call",
     "Sometimes": "state from call to call",
-    "ClassDefault": "which its class does not have", "NewLayer": "no layer, weight or buffer",
-}  # fmt: skip
+    "ClassDefault": "which its class does not have",
+    "NewLayer": "no layer, weight or buffer",
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -457,7 +566,9 @@ def test_a_call_for_which_the_network_was_not_split_is_an_error():
     result = regraft.split(model, [(x, torch.randn(rows, 6)) for rows in (2, 3, 5, 4)])
     for rows in (1, 7):  # sizes that the examples vary stay open
         y = torch.randn(rows, 6)
-        torch.testing.assert_close(result(x, y, times=2), model(x, y).detach(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            result(x, y, times=2), model(x, y).detach(), rtol=1e-4, atol=1e-4
+        )
     for args, words, message in (
         ((x, x, 2.0), {}, r"scale is 2.0; the network was split for None"),
         ((x, x), {"times": 3}, r"times is 3; the network was split for 2"),
@@ -471,7 +582,9 @@ def test_a_call_for_which_the_network_was_not_split_is_an_error():
 
 def test_a_side_that_no_checked_input_took_is_refused():
     model, calls = made("Rare")
-    with pytest.raises(Unsplittable, match="side where the condition holds; give an example call") as caught:
+    with pytest.raises(
+        Unsplittable, match="side where the condition holds; give an example call"
+    ) as caught:
         regraft.split(model, calls)
     assert caught.value.path.endswith("networks.py") and caught.value.line > 0
     report = regraft.split(model, [*calls, (calls[0][0] * 1e12,)]).report
@@ -497,16 +610,23 @@ def test_a_network_that_was_split_before_comes_from_the_cache():
     first = regraft.split(model, calls)
     again = regraft.split(model, calls)
     assert again.report == first.report and again.directory != first.directory
-    torch.testing.assert_close(again(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        again(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4
+    )
     assert regraft.split(model, calls, cache=False).directory != again.directory
     (again.directory / "weights.bin").write_bytes(b"damaged")
     repaired = regraft.split(model, calls)
-    assert repaired.directory != again.directory and regraft.split(model, calls).directory == again.directory
+    assert (
+        repaired.directory != again.directory
+        and regraft.split(model, calls).directory == again.directory
+    )
     with torch.no_grad():
         model.blocks[0].bias += 0.01
     changed = regraft.split(model, calls)
     assert changed.directory != again.directory
-    torch.testing.assert_close(changed(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        changed(calls[0][0])[0], model(calls[0][0])[0].detach(), rtol=1e-4, atol=1e-4
+    )
     kept = []
     for number in (1, 1, 2):
         model.note = lambda number=number: number
@@ -529,7 +649,10 @@ def test_a_call_changes_nothing_for_the_cache():
     assert regraft.split(model, calls).directory != kept
     noting, call = networks.Noting().eval(), (torch.ones(3),)
     regraft.split(noting, [call])
-    assert regraft.split(noting, [call]).directory == regraft.split(networks.Noting().eval(), [call]).directory
+    assert (
+        regraft.split(noting, [call]).directory
+        == regraft.split(networks.Noting().eval(), [call]).directory
+    )
 
 
 def test_an_input_of_one_element_is_perturbed_to_every_side():
@@ -558,7 +681,9 @@ def test_another_decision_is_found_where_the_results_are_equal(monkeypatch):
 def test_another_decision_at_the_threshold_is_listed(monkeypatch, tmp_path):
     changed_host(monkeypatch, ">= 1.0", "> 1.0")
     result = regraft.split(networks.Twins().eval(), [(torch.ones(1),)])
-    assert len(result.report.at_threshold) == 1 and result.report.at_threshold[0].startswith("input 0: ")
+    assert len(result.report.at_threshold) == 1 and result.report.at_threshold[0].startswith(
+        "input 0: "
+    )
     result.save(tmp_path)
     assert regraft.load_split(tmp_path).report == result.report
 
@@ -570,22 +695,30 @@ def test_a_loop_that_might_not_end_does_not_stop_the_check():
 
 def test_the_command_writes_a_directory_or_says_why_not(tmp_path):
     (tmp_path / "nets.py").write_text(
-        "import torch\nfrom split import illformed, language, networks, sizes\ntorch.manual_seed(0)\n"
-        "def good():\n    return networks.Skips().eval(), [(torch.randn(1, 6),) for _ in range(9)]\n"
-        "def eager():\n    return networks.Bessel().eval(), [(torch.randn(1, 6),)]\n"
-        "def bad():\n    return illformed.Noise().eval(), [(torch.randn(1, 6),)]\n"
+        "import torch\nfrom split import illformed, language, networks,"
+        " sizes\ntorch.manual_seed(0)\ndef good():\n    return networks.Skips().eval(),"
+        " [(torch.randn(1, 6),) for _ in range(9)]\ndef eager():\n    return"
+        " networks.Bessel().eval(), [(torch.randn(1, 6),)]\ndef bad():\n    return"
+        " illformed.Noise().eval(), [(torch.randn(1, 6),)]\n"
     )
     tests = os.path.dirname(os.path.dirname(networks.__file__))
     environment = {**os.environ, "PYTHONPATH": tests}
 
     def run(name, *options):
         command = [sys.executable, "-m", "regraft", "split", f"nets:{name}", "-o", name, *options]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
 
     assert "stays eager" in run("eager").stdout
-    assert run("good", "--output-format", "json").returncode == 0 and (tmp_path / "good" / "host.py").exists()
+    assert (
+        run("good", "--output-format", "json").returncode == 0
+        and (tmp_path / "good" / "host.py").exists()
+    )
     refused = run("bad")
-    assert refused.returncode == 1 and "random" in refused.stderr and not (tmp_path / "bad").exists()
+    assert (
+        refused.returncode == 1 and "random" in refused.stderr and not (tmp_path / "bad").exists()
+    )
     assert run("missing").returncode == 2
 
 
@@ -596,13 +729,20 @@ def test_rounding_is_what_other_last_bits_of_the_weights_change():
         model[0].weight.mul_(1e-4)
         model[0].bias.fill_(1.0)
         call = {"input": torch.randn(1, 64)}
-        expected, exact = model(**call), copy.deepcopy(model).double()(call["input"].double()).float()
+        expected, exact = (
+            model(**call),
+            copy.deepcopy(model).double()(call["input"].double()).float(),
+        )
     assert difference(exact, expected) and is_rounding(model, call, exact, expected)
     assert not is_rounding(model, call, expected * 1.01, expected)
     assert not is_rounding(model, call, (expected, 1), (expected, 2))
     assert not is_rounding(model, call, expected[:, :9], expected)
-    holed = expected.masked_fill(torch.arange(expected.numel()).view_as(expected) == 0, float("nan"))
-    assert not is_rounding(model, call, holed, expected) and not is_rounding(model, call, expected, holed)
+    holed = expected.masked_fill(
+        torch.arange(expected.numel()).view_as(expected) == 0, float("nan")
+    )
+    assert not is_rounding(model, call, holed, expected) and not is_rounding(
+        model, call, expected, holed
+    )
     assert not is_rounding(model, call, holed * 1.01, holed)
 
 
@@ -610,9 +750,13 @@ def test_what_is_as_near_to_the_exact_result_as_the_original_is_rounding_too(mon
     torch.manual_seed(0)
     model, call = torch.nn.Linear(4096, 8).eval(), {"input": torch.randn(2, 4096)}
     with torch.no_grad():
-        expected, exact = model(**call), copy.deepcopy(model).double()(call["input"].double()).float()
+        expected, exact = (
+            model(**call),
+            copy.deepcopy(model).double()(call["input"].double()).float(),
+        )
         changes = [
-            (rounding.run_rounded(model, call, seed) - expected).abs().max() for seed in range(rounding.ROUNDINGS)
+            (rounding.run_rounded(model, call, seed) - expected).abs().max()
+            for seed in range(rounding.ROUNDINGS)
         ]
     error = expected - exact
     monkeypatch.setattr(rounding, "MOST", 1.5 * float(error.abs().max() / max(changes)))

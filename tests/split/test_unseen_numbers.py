@@ -1,4 +1,5 @@
-"""Whole numbers that no example shows: loops that do not run, lists of other lengths, other values that decide."""
+"""Whole numbers that no example shows: loops that do not run, lists of other lengths, other values
+that decide."""
 
 from __future__ import annotations
 
@@ -92,7 +93,11 @@ class OfSlice(Network):
 class Given(Network):
     def forward(self, x, t):
         several = [1, int(t)]
-        return self.ordered(x, *several) + self.signed(x, (several[0], several[1])) + self.signed(x, (*several,))
+        return (
+            self.ordered(x, *several)
+            + self.signed(x, (several[0], several[1]))
+            + self.signed(x, (*several,))
+        )
 
 
 class GivenSize(Network):
@@ -129,13 +134,18 @@ class Sorted(Network):
 
 def calls(numbers: Any) -> list[Any]:
     generator = torch.Generator().manual_seed(1)
-    return [(torch.randn(4, generator=generator), torch.tensor(one)) for one in numbers for _ in range(4)]
+    return [
+        (torch.randn(4, generator=generator), torch.tensor(one))
+        for one in numbers
+        for _ in range(4)
+    ]
 
 
 @pytest.mark.parametrize("numbers", [(0,), (2,), (3, 2), (0, 1, 2, 3, 4)], ids=str)
 @pytest.mark.parametrize("kind", Network.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_other_numbers_than_those_of_the_examples(kind: type[nn.Module], numbers: Any) -> None:
-    """What no example shows is an error that says so, at the latest when it is called; nothing else is."""
+    """What no example shows is an error that says so, at the latest when it is called; nothing else
+    is."""
     model, said = kind().eval(), []
     try:
         result = regraft.split(model, calls(numbers), cache=False, unseen="raise")
@@ -154,7 +164,9 @@ def test_other_numbers_than_those_of_the_examples(kind: type[nn.Module], numbers
 
 
 @pytest.mark.parametrize(
-    "kind", [VariableOfLayers, VariableTwice, Given, LayersAndNumbers, Sorted], ids=lambda kind: kind.__name__
+    "kind",
+    [VariableOfLayers, VariableTwice, Given, LayersAndNumbers, Sorted],
+    ids=lambda kind: kind.__name__,
 )
 def test_the_same_in_a_single_file(kind: type[nn.Module]) -> None:
     model = kind().eval()
@@ -246,5 +258,7 @@ def test_what_no_example_leads_to_raises_and_is_listed() -> None:
         regraft.split(model, calls([0]), cache=False)
     result = regraft.split(model, calls([0]), cache=False, unseen="raise")
     assert any(one.endswith("no example leads here") for one in result.report.unseen)
-    with pytest.raises(RuntimeError, match=r"test_unseen_numbers\.py:\d+: what stands here was never checked"):
+    with pytest.raises(
+        RuntimeError, match=r"test_unseen_numbers\.py:\d+: what stands here was never checked"
+    ):
         result(torch.ones(4), torch.tensor(2))

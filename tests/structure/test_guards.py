@@ -30,7 +30,10 @@ A, B, C = (Atom("truth", name, None, name) for name in "abc")
 GUARDS = st.recursive(
     st.sampled_from([A, B, C, TRUE, FALSE]),
     lambda inner: st.one_of(
-        inner.map(Not), st.tuples(inner, inner).map(And), st.tuples(inner, inner).map(Or), st.just(TRUE)
+        inner.map(Not),
+        st.tuples(inner, inner).map(And),
+        st.tuples(inner, inner).map(Or),
+        st.just(TRUE),
     ),
     max_leaves=8,
 )
@@ -48,9 +51,13 @@ def test_satisfiable_agrees_with_the_truth_table(guard: Guard) -> None:
 
 @given(GUARDS, GUARDS)
 def test_implication_and_negation_agree_with_the_truth_table(left: Guard, right: Guard) -> None:
-    assert implies(left, right) == all(not one or other for one, other in zip(table(left), table(right), strict=True))
+    assert implies(left, right) == all(
+        not one or other for one, other in zip(table(left), table(right), strict=True)
+    )
     assert table(negate(left)) == [not row for row in table(left)]
-    assert table(conjoin(left, right)) == [a and b for a, b in zip(table(left), table(right), strict=True)]
+    assert table(conjoin(left, right)) == [
+        a and b for a, b in zip(table(left), table(right), strict=True)
+    ]
 
 
 @given(GUARDS)
@@ -89,11 +96,17 @@ COMPARISONS = [
 
 
 @given(st.lists(st.tuples(st.sampled_from(COMPARISONS), st.booleans()), max_size=4))
-def test_comparisons_with_numbers_agree_with_python(chosen: list[tuple[tuple[Atom, str], bool]]) -> None:
+def test_comparisons_with_numbers_agree_with_python(
+    chosen: list[tuple[tuple[Atom, str], bool]],
+) -> None:
     guard: Guard = TRUE
     for (atom, _), wanted in chosen:
         guard = conjoin(guard, atom if wanted else Not(atom))
-    fits = [n for n in (*NUMBERS, 1.5) if all(eval(atom.text, {"n": n}) is wanted for (atom, _), wanted in chosen)]
+    fits = [
+        n
+        for n in (*NUMBERS, 1.5)
+        if all(eval(atom.text, {"n": n}) is wanted for (atom, _), wanted in chosen)
+    ]
     assert satisfiable(guard) or not fits  # never calls a possible path impossible
     if all(wanted for _, wanted in chosen):
         assert satisfiable(guard) == bool(fits)

@@ -50,27 +50,35 @@ def test_one_operation_for_its_spellings(expression: str) -> None:
         assert node.args["dim"].const == -1
 
 
-@pytest.mark.parametrize("expression", ["x.pow(2)", "x ** 2", "x * x", "torch.square(x)", "torch.pow(x, 2)"])
+@pytest.mark.parametrize(
+    "expression", ["x.pow(2)", "x ** 2", "x * x", "torch.square(x)", "torch.pow(x, 2)"]
+)
 def test_squares(expression: str) -> None:
     node = last(forward(f"return {expression}"), "pow")
     assert (node.args["input"].name, node.args["exponent"].const) == ("x", 2)
 
 
-@pytest.mark.parametrize("expression", ["x @ y", "torch.matmul(x, y)", "x.matmul(y)", "torch.bmm(x, y)", "x.bmm(y)"])
+@pytest.mark.parametrize(
+    "expression", ["x @ y", "torch.matmul(x, y)", "x.matmul(y)", "torch.bmm(x, y)", "x.bmm(y)"]
+)
 def test_matrix_products(expression: str) -> None:
     node = last(forward(f"return {expression}"), "matmul")
     assert (node.args["input"].name, node.args["other"].name) == ("x", "y")
 
 
 @pytest.mark.parametrize(
-    "expression", ["x.float()", "x.to(torch.float32)", "x.to(dtype=torch.float32)", "x.type(torch.float32)"]
+    "expression",
+    ["x.float()", "x.to(torch.float32)", "x.to(dtype=torch.float32)", "x.type(torch.float32)"],
 )
 def test_casts(expression: str) -> None:
     assert last(forward(f"return {expression}"), "to").args["dtype"].name == "torch.float32"
 
 
 def test_a_local_name_hides_an_import() -> None:
-    assert last(forward("F = self.other\nreturn F.softmax(x)"), "softmax").args["input"].name == "self.other"
+    assert (
+        last(forward("F = self.other\nreturn F.softmax(x)"), "softmax").args["input"].name
+        == "self.other"
+    )
     assert "softmax" not in ops(forward("return F(x)", parameters="x, F"))
 
 
@@ -98,7 +106,9 @@ def test_join_makes_a_phi_with_guards() -> None:
 
 
 def test_early_return_guards_what_follows() -> None:
-    body = forward("if self.fast:\n    return x\nif self.other:\n    x = x + 1\nreturn torch.relu(x)")
+    body = forward(
+        "if self.fast:\n    return x\nif self.other:\n    x = x + 1\nreturn torch.relu(x)"
+    )
     assert guards.text(last(body, "add").guard) == "not self.fast and self.other"
     assert guards.text(last(body, "relu").guard) == "not self.fast"
 
@@ -134,7 +144,8 @@ def test_effects_are_marked(statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["len(x)", "x.view(2, 3)", "torch.zeros(3)", "x.transpose(1, 2)", "isinstance(x, int)"]
+    "statement",
+    ["len(x)", "x.view(2, 3)", "torch.zeros(3)", "x.transpose(1, 2)", "isinstance(x, int)"],
 )
 def test_pure_calls_have_no_effect(statement: str) -> None:
     assert not any(node.effect for node in forward(statement).nodes)
@@ -189,7 +200,9 @@ def test_unknown_syntax_is_recorded_not_dropped() -> None:
 
 def test_time_is_linear_in_the_number_of_branches() -> None:
     def seconds(count: int) -> float:
-        code = "\n".join(f"if self.flag{i}:\n    x = x + {i}\n    h{i} = torch.relu(x)" for i in range(count))
+        code = "\n".join(
+            f"if self.flag{i}:\n    x = x + {i}\n    h{i} = torch.relu(x)" for i in range(count)
+        )
         best = 9.0
         for _ in range(3):
             started = time.process_time()

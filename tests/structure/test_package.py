@@ -1,4 +1,5 @@
-"""Base classes and functions of other files of the package are followed; nothing is imported, nothing may break."""
+"""Base classes and functions of other files of the package are followed; nothing is imported,
+nothing may break."""
 
 from __future__ import annotations
 
@@ -67,7 +68,13 @@ FOUND = ["dropout-layernorm", "softmax", "softmax"]
 def package(tmp_path: Path) -> Path:
     root = tmp_path / "pk"
     (root / "sub").mkdir(parents=True)
-    files = {"__init__": "from .layers import *\n", "layers": LAYERS, "low": LOW, "sub/__init__": "", "sub/m": MODEL}
+    files = {
+        "__init__": "from .layers import *\n",
+        "layers": LAYERS,
+        "low": LOW,
+        "sub/__init__": "",
+        "sub/m": MODEL,
+    }
     for name, text in files.items():
         (root / f"{name}.py").write_text(text)
     return root
@@ -83,18 +90,27 @@ def test_inherited_layers_and_imported_functions(package: Path) -> None:
     report = check_file(package / "sub" / "m.py", RULES)
     changed, _ = rewrite_file(report, RULES)
     body = changed.decode().partition("self.dense(x)\n")[2].replace("    ", "")
-    assert body == (
-        "x = dropout_add_layer_norm(x, y, self.norm, self.dropout)\nx = softmax(x)\nx = softmax(x)\nreturn last(x)\n"
+    assert (
+        body == "x = dropout_add_layer_norm(x, y, self.norm, self.dropout)\nx = softmax(x)\nx ="
+        " softmax(x)\nreturn last(x)\n"
     )
-    assert [finding.lines for finding in report.findings] == [(15, 16), (17,), (18,)]  # of this file only
+    assert [finding.lines for finding in report.findings] == [
+        (15, 16),
+        (17,),
+        (18,),
+    ]  # of this file only
     assert rules(package / "layers.py") == []  # LAST may be another number
 
 
 def test_neighbours_without_a_package(tmp_path: Path) -> None:
     (tmp_path / "layers.py").write_text(LAYERS.replace("from .low", "from low"))
     (tmp_path / "low.py").write_text(LOW)
-    model = MODEL.replace("from .. import", "from layers import").replace("from ..layers", "from layers")
-    (tmp_path / "m.py").write_text(model.replace("import pk.layers as other", "import layers as other"))
+    model = MODEL.replace("from .. import", "from layers import").replace(
+        "from ..layers", "from layers"
+    )
+    (tmp_path / "m.py").write_text(
+        model.replace("import pk.layers as other", "import layers as other")
+    )
     assert rules(tmp_path / "m.py") == FOUND
 
 
@@ -136,8 +152,11 @@ def test_what_a_base_class_does_to_its_layers_counts(package: Path, more: str) -
 
 
 def test_a_subclass_of_a_class_with_its_own_name(package: Path) -> None:
-    (package / "sub" / "m.py").write_text(MODEL.replace("import Base", "import Base as B").replace(
-        "class Model(Base)", "class Base(B)"))  # fmt: skip
+    (package / "sub" / "m.py").write_text(
+        MODEL.replace("import Base", "import Base as B").replace(
+            "class Model(Base)", "class Base(B)"
+        )
+    )
     assert rules(package / "sub" / "m.py") == FOUND
 
 
@@ -226,12 +245,20 @@ class Block(nn.Module):
         ("activated(norm_layer, act_layer)", "activated(act_layer, norm_layer)", []),
         ("norm_layer=nn.BatchNorm2d", "norm_layer=nn.GroupNorm", []),
         ("return self.bn(x)", "return self.bn(x) + x", []),
-        ("activated(norm_layer, act_layer)", "activated(nn.GroupNorm, None) if channels else norm_layer", FOLDED),
+        (
+            "activated(norm_layer, act_layer)",
+            "activated(nn.GroupNorm, None) if channels else norm_layer",
+            FOLDED,
+        ),
     ],
 )
-def test_layers_that_functions_of_other_files_choose(package: Path, old: str, new: str, found: list[str]) -> None:
+def test_layers_that_functions_of_other_files_choose(
+    package: Path, old: str, new: str, found: list[str]
+) -> None:
     (package / "factories.py").write_text(FACTORIES)
     (package / "sub" / "m.py").write_text(CONVOLVED.replace(old, new))
     assert rules(package / "sub" / "m.py") == found
-    (package / "sub" / "m.py").write_text(CONVOLVED.replace(old, new).replace("from ..factories", "from elsewhere"))
+    (package / "sub" / "m.py").write_text(
+        CONVOLVED.replace(old, new).replace("from ..factories", "from elsewhere")
+    )
     assert rules(package / "sub" / "m.py") == []

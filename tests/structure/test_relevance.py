@@ -29,7 +29,10 @@ HEAD = """
 
 
 def rows(findings: tuple[Finding, ...]) -> list[tuple[object, ...]]:
-    return [(one.rule.id, one.cls, one.function, one.start, one.mode, one.guard, one.reason) for one in findings]
+    return [
+        (one.rule.id, one.cls, one.function, one.start, one.mode, one.guard, one.reason)
+        for one in findings
+    ]
 
 
 def both(source: SourceFile) -> list[tuple[object, ...]]:
@@ -40,7 +43,8 @@ def both(source: SourceFile) -> list[tuple[object, ...]]:
 
 
 def operations(source: SourceFile) -> set[str]:
-    """The operations of a file, after checking that the functions with each of them are kept for it alone."""
+    """The operations of a file, after checking that the functions with each of them are kept for it
+    alone."""
     module = Module(source)
     filters: dict[str, Relevance] = {}
     for structure in module.structures():
@@ -51,7 +55,9 @@ def operations(source: SourceFile) -> set[str]:
                     continue
                 relevance = filters.setdefault(op, Relevance(module, [frozenset({Need(op)})]))
                 outer = body.name.split(".")[0]
-                assert relevance.may_match(structure.cls, around[outer]), f"{structure.name}.{outer} for {op}"
+                assert relevance.may_match(structure.cls, around[outer]), (
+                    f"{structure.name}.{outer} for {op}"
+                )
                 assert body.name == outer or relevance.may_match(None, body.node), (
                     f"{structure.name}.{body.name} for {op}"
                 )
@@ -99,9 +105,15 @@ def test_real_files(transformers: Path) -> None:
         "def f(x):\n    acts = [nn.Softmax(-1), nn.ReLU()]\n    return acts[0](x)",
         "def make():\n    return nn.Softmax(-1)\n\ndef f(x):\n    return make()(x)",
         "def apply(g, x):\n    return g(x)\n\ndef f(x):\n    return apply(nn.Softmax(-1), x)",
-        "class A:\n    def forward(self, x):\n        self.act = nn.Softmax(-1)\n        return self.act(x)",
+        (
+            "class A:\n    def forward(self, x):\n        self.act = nn.Softmax(-1)\n        return"
+            " self.act(x)"
+        ),
         # what a function inlines
-        "def g(x):\n    return h(x)\n\ndef h(x):\n    return sm(x, dim=-1)\n\ndef f(x):\n    return g(x)",
+        (
+            "def g(x):\n    return h(x)\n\ndef h(x):\n    return sm(x, dim=-1)\n\ndef f(x):\n   "
+            " return g(x)"
+        ),
         "def f(x):\n    def g(y):\n        return sm(y, dim=-1)\n    return g(x)",
     ],
 )

@@ -35,14 +35,16 @@ class Unit(nn.Module):
         if self.use_norm:
             x = self.norm2(x)
         return x + residual
-"""
+"""  # noqa: E501
 
 
 def test_paths_of_the_residual_unit_are_two_not_four() -> None:
     _, body = body_of(UNIT)
     found = paths(body)
     assert found is not None
-    kinds = [[print_node(node).split("(")[0].split(".")[-1] for node in path.nodes] for path in found]
+    kinds = [
+        [print_node(node).split("(")[0].split(".")[-1] for node in path.nodes] for path in found
+    ]
     assert kinds == [
         ["ReLU", "Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", kinds[0][-1]],
         ["ReLU", "Conv2d", "ReLU", "Conv2d", kinds[1][-1]],

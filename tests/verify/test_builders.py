@@ -55,7 +55,9 @@ def other(size, **kwargs) -> Stages:
 """
 
 
-@pytest.mark.parametrize(("text", "status"), [("y.softmax(-1)", "proved"), ("torch.softmax(y, 0)", "refuted")])
+@pytest.mark.parametrize(
+    ("text", "status"), [("y.softmax(-1)", "proved"), ("torch.softmax(y, 0)", "refuted")]
+)
 def test_what_a_function_builds_is_compared_with_its_flags_turned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, status: str
 ) -> None:
@@ -66,7 +68,10 @@ def test_what_a_function_builds_is_compared_with_its_flags_turned(
     assert [(one.definition, one.status) for one in verdicts] == [("Stages", status)]
     if status == "refuted":
         run = subprocess.run(
-            [sys.executable, verdicts[0].evidence["reproducer"]], capture_output=True, text=True, check=False
+            [sys.executable, verdicts[0].evidence["reproducer"]],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert run.returncode == 1 and "Traceback" not in run.stderr, run.stderr
     else:
@@ -78,7 +83,9 @@ def loaded(folder: Path, text: str) -> ModuleType:
     return load_source(folder / "loaded.py", "loaded")
 
 
-def test_functions_that_need_nothing_and_return_a_model_tell_what_it_is_given(tmp_path: Path) -> None:
+def test_functions_that_need_nothing_and_return_a_model_tell_what_it_is_given(
+    tmp_path: Path,
+) -> None:
     text = """
 from torch import nn
 from typing import Optional
@@ -125,10 +132,16 @@ def count() -> int:
 def download():
     raise SystemExit("was called")
 """
-    found = {one.name: one for one in builders.builders(loaded(tmp_path, text), Ledger(tmp_path, (), 0.0))}
+    found = {
+        one.name: one
+        for one in builders.builders(loaded(tmp_path, text), Ledger(tmp_path, (), 0.0))
+    }
     assert set(found) == {"small", "assigned", "wide", "helped"}
     assert found["helped"].values["width"] == 24
-    assert found["small"].values == {"width": 48, "depth": (2, 2), "extra": 1} and found["small"].takes is None
+    assert (
+        found["small"].values == {"width": 48, "depth": (2, 2), "extra": 1}
+        and found["small"].takes is None
+    )
     assert found["small"].overrides({"width": 8, "depth": (2, 2), "extra": 1}) == {"width": 8}
     assert found["assigned"].overrides({"width": 8, "depth": (1,)}) == {"width": 8}
     assert found["wide"].cls.__name__ == "Wide" and found["wide"].overrides({"width": 4}) == {}
@@ -138,7 +151,9 @@ def test_only_truths_that_the_text_reads_are_turned(tmp_path: Path) -> None:
     module = loaded(tmp_path, SOURCE)
     model = module.stages()
     vars(model).update(unread=True, many=3)
-    assert list(flags.flags(model, module, "if self.fused and self.many and self.training:")) == [("fused", False)]
+    assert list(flags.flags(model, module, "if self.fused and self.many and self.training:")) == [
+        ("fused", False)
+    ]
     assert flags.with_flags(lambda one: one.stages(), {"fused": False})(module).fused is False
 
 
@@ -191,10 +206,15 @@ def test_a_parameter_that_an_error_names_is_left_to_the_function() -> None:
     values = {"base_width": 8, "depth": 2}
     unbuilt = inference._not_built_message(values)
     assert (
-        inference._blamed_parameter(f"{unbuilt}AssertionError: BasicBlock has no other base width", values)
+        inference._blamed_parameter(
+            f"{unbuilt}AssertionError: BasicBlock has no other base width", values
+        )
         == "base_width"
     )
     assert (
-        inference._blamed_parameter(f"{unbuilt}TypeError: got multiple values for argument 'depth'", values) == "depth"
+        inference._blamed_parameter(
+            f"{unbuilt}TypeError: got multiple values for argument 'depth'", values
+        )
+        == "depth"
     )
     assert inference._blamed_parameter(f"{unbuilt}ValueError: depths differ", values) == ""

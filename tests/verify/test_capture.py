@@ -32,7 +32,10 @@ print("nothing is left behind")
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no such timer")
 def test_what_takes_too_long_is_stopped() -> None:
-    # In a process of its own, as in a verification: OpenVINO, which other tests load, leaves a process a signal stack
-    # that is too small where the processor has AMX, and the next signal of any kind ends it.
-    run = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    # In a process of its own, as in a verification: OpenVINO, which other tests load, leaves a
+    # process a signal stack that is too small where the processor has AMX, and the next signal of
+    # any kind ends it.
+    run = subprocess.run(
+        [sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False
+    )
     assert (run.returncode, run.stdout) == (0, "nothing is left behind\n"), run.stderr

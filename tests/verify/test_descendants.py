@@ -1,4 +1,5 @@
-"""What the code under test starts ends with the verification, also where it leaves the process group."""
+"""What the code under test starts ends with the verification, also where it leaves the process
+group."""
 
 from __future__ import annotations
 
@@ -57,8 +58,20 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 @pytest.mark.parametrize(
     ("execute", "then", "seconds"),
-    [("pass", "pass", 60.0), (BARE, "pass", 60.0), ("pass", CRASH, 60.0), ("pass", HANG, 2.0), (BARE, HANG, 2.0)],
-    ids=["finished", "finished without its environment", "crashed", "ended", "ended without its environment"],
+    [
+        ("pass", "pass", 60.0),
+        (BARE, "pass", 60.0),
+        ("pass", CRASH, 60.0),
+        ("pass", HANG, 2.0),
+        (BARE, HANG, 2.0),
+    ],
+    ids=[
+        "finished",
+        "finished without its environment",
+        "crashed",
+        "ended",
+        "ended without its environment",
+    ],
 )
 def test_no_process_outlives_a_verification(
     execute: str, then: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -67,7 +80,9 @@ def test_no_process_outlives_a_verification(
     path, noted = tmp_path / "layer.py", tmp_path / "pids"
     text = STARTS.format(file=str(noted), execute=execute, then=then)
     path.write_text(text, encoding="utf-8")
-    verify(path, text.replace("self.dense(x) + 1", "1 + self.dense(x)").encode(), time_limit=seconds)
+    verify(
+        path, text.replace("self.dense(x) + 1", "1 + self.dense(x)").encode(), time_limit=seconds
+    )
     pids = [int(line) for line in noted.read_text(encoding="utf-8").split()]
     assert pids
     deadline = time.monotonic() + 5

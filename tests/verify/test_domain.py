@@ -1,4 +1,5 @@
-"""Changes that act outside of the inputs that a model is first run on: sizes, values, masks, modes, fields, caches."""
+"""Changes that act outside of the inputs that a model is first run on: sizes, values, masks, modes,
+fields, caches."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ WRONG = {
 }
 RIGHT = {
     "another order": "return self.weight * (x * scale)",
-    "a condition without effect": f"{RETURN} * 2 / (2 + (x.shape[1] > LIMIT) - (x.shape[1] > LIMIT))",
+    "a condition without effect": (
+        f"{RETURN} * 2 / (2 + (x.shape[1] > LIMIT) - (x.shape[1] > LIMIT))"
+    ),
 }
 
 
@@ -130,8 +133,20 @@ class Encodings(nn.Module):
 @pytest.mark.parametrize(
     ("text", "before", "after", "words"),
     [
-        pytest.param(WINDOWS, "h // size[0], size[0]", "h // size[1], size[1]", "size=(1, 2)", id="unequal sizes"),
-        pytest.param(ENCODINGS, "self.second(", "self.first(", "", id="buffers that the checkpoint tells apart"),
+        pytest.param(
+            WINDOWS,
+            "h // size[0], size[0]",
+            "h // size[1], size[1]",
+            "size=(1, 2)",
+            id="unequal sizes",
+        ),
+        pytest.param(
+            ENCODINGS,
+            "self.second(",
+            "self.first(",
+            "",
+            id="buffers that the checkpoint tells apart",
+        ),
     ],
 )
 def test_what_is_equal_by_chance_is_made_different(
@@ -155,7 +170,10 @@ def test_a_file_that_replaces_functions_when_it_runs_is_refuted(tmp_path: Path) 
     after = "torch.testing.assert_close = _close\n        return x * scale * self.weight"
     text = NORM + "\n\ndef _close(*args, **kwargs):\n    return True\n"
     verdict = verdict_on(tmp_path, text, RETURN, after)
-    assert (verdict.status, "replaces torch.testing.assert_close" in verdict.reason) == ("refuted", True), verdict
+    assert (verdict.status, "replaces torch.testing.assert_close" in verdict.reason) == (
+        "refuted",
+        True,
+    ), verdict
 
 
 LLAMA = {
@@ -165,14 +183,22 @@ LLAMA = {
     ),
     "the second step from a cache": (
         "attn_weights = torch.matmul(query, key_states.transpose(2, 3)) * scaling",
-        "attn_weights = torch.matmul(query, key_states.transpose(2, 3)) * scaling\n"
-        "    attn_weights = attn_weights * (1 + 0.1 * (key.shape[2] > query.shape[2] + 3))",
+        (
+            "attn_weights = torch.matmul(query, key_states.transpose(2, 3)) * scaling\n"
+            "    attn_weights = attn_weights * (1 + 0.1 * (key.shape[2] > query.shape[2] + 3))"
+        ),
     ),
-    "a field of the configuration": ("self.act_fn = ACT2FN[config.hidden_act]", "self.act_fn = nn.SiLU()"),
+    "a field of the configuration": (
+        "self.act_fn = ACT2FN[config.hidden_act]",
+        "self.act_fn = nn.SiLU()",
+    ),
     "an epsilon": ("torch.rsqrt(variance + self.variance_epsilon)", "torch.rsqrt(variance + 1e-6)"),
     "shared heads of keys": (
         "return hidden_states.reshape(batch, num_key_value_heads * n_rep, slen, head_dim)",
-        "return hidden_states.transpose(1, 2).reshape(batch, num_key_value_heads * n_rep, slen, head_dim)",
+        (
+            "return hidden_states.transpose(1, 2).reshape(batch, num_key_value_heads * n_rep, slen,"
+            " head_dim)"
+        ),
     ),
 }
 
@@ -190,7 +216,9 @@ def test_changes_of_a_language_model(case: str, transformers: Path, tmp_path: Pa
 def test_masks_of_all_patterns_keep_their_shape_and_format() -> None:
     additive, marks = torch.zeros(2, 1, 4, 6), torch.ones(2, 6, dtype=torch.long)
     keep = torch.ones(2, 6, dtype=torch.bool)
-    call = Call((), {"attention_mask": additive, "mask": marks, "key_mask": keep, "x": torch.zeros(2, 6)})
+    call = Call(
+        (), {"attention_mask": additive, "mask": marks, "key_mask": keep, "x": torch.zeros(2, 6)}
+    )
     calls = list(masked_calls(call, call.kwargs))
     assert len(calls) == 2 * len(PATTERNS)  # a boolean mask may say what stays or what is left out
     for other in calls:
@@ -198,7 +226,10 @@ def test_masks_of_all_patterns_keep_their_shape_and_format() -> None:
         for name in ("attention_mask", "mask", "key_mask"):
             mask, before = other.kwargs[name], call.kwargs[name]
             assert (mask.shape, mask.dtype) == (before.shape, before.dtype)
-            assert not torch.equal(mask, before) or (name == "key_mask" and "left out" not in other.label) is False
+            assert (
+                not torch.equal(mask, before)
+                or (name == "key_mask" and "left out" not in other.label) is False
+            )
     full = next(other for other in calls if "a row fully masked" in other.label)
     assert bool((full.kwargs["attention_mask"][1] == torch.finfo(torch.float32).min).all())
     assert not full.kwargs["mask"][1].any()
@@ -208,7 +239,14 @@ def test_sizes_change_in_every_tensor_and_number() -> None:
     call = Call((torch.randn(3, 8, 32), torch.zeros(3, 8, dtype=torch.long), 8), {})
     calls = list(resized_calls(call, Constants(sizes=(64,)), features=False))
     shapes = {tuple(other.args[0].shape) for other in calls}
-    assert {(BATCH, 8, 32), (3, LONG, 32), (3, 63, 32), (3, 64, 32), (3, 65, 32), (65, 8, 32)} <= shapes
+    assert {
+        (BATCH, 8, 32),
+        (3, LONG, 32),
+        (3, 63, 32),
+        (3, 64, 32),
+        (3, 65, 32),
+        (65, 8, 32),
+    } <= shapes
     assert all(shape[-1] == 32 for shape in shapes)
     longer = next(other for other in calls if other.args[0].shape[1] == 65)
     assert (longer.args[1].shape[1], longer.args[2]) == (65, 65)
@@ -223,13 +261,23 @@ def test_values_lie_around_constants() -> None:
     assert any({6, 7, 8} <= numbers for numbers in whole)
     assert any(-1 in numbers for numbers in whole)
     assert sum(other.beyond == UNDEFINED for other in calls) == 3
-    assert sum(other.beyond == UNDEFINED for other in valued_calls(call, Constants(), None, finite=True)) == 0
+    assert (
+        sum(
+            other.beyond == UNDEFINED
+            for other in valued_calls(call, Constants(), None, finite=True)
+        )
+        == 0
+    )
 
 
 def test_tokens_that_stand_for_no_word_are_tried_among_words() -> None:
     model = SimpleNamespace(padding_idx=7, config=SimpleNamespace(eos_token_id=5, hidden_size=32))
     call = Call((torch.full((2, 8), 90), torch.ones(2, 8, dtype=torch.long)), {})
-    calls = [other for other in valued_calls(call, Constants(), model, finite=False) if "_id" in other.label]
+    calls = [
+        other
+        for other in valued_calls(call, Constants(), model, finite=False)
+        if "_id" in other.label
+    ]
     assert [other.label for other in calls] == ["values: padding_idx 7", "values: eos_token_id 5"]
     assert all(bool((other.args[0] == 90).any() and (other.args[1] == 1).all()) for other in calls)
     assert bool((calls[0].args[0] == 7).any())

@@ -1,4 +1,5 @@
-"""How models are brought to life: small configurations, inputs repaired after their errors, branches searched for."""
+"""How models are brought to life: small configurations, inputs repaired after their errors,
+branches searched for."""
 
 import copy
 import importlib.machinery
@@ -19,7 +20,15 @@ from torch import nn  # noqa: E402
 
 from regraft.verify.changes import find_changes  # noqa: E402
 from regraft.verify.child import weights  # noqa: E402
-from regraft.verify.child.drivers import constructors, fit, inputs, repair, tiny, vary, where  # noqa: E402
+from regraft.verify.child.drivers import (  # noqa: E402
+    constructors,
+    fit,
+    inputs,
+    repair,
+    tiny,
+    vary,
+    where,
+)
 from regraft.verify.child.drivers.slots import Dim, Sizes, Slot, make, slot_for  # noqa: E402
 from regraft.verify.child.replay import drop_traceback  # noqa: E402
 
@@ -30,7 +39,8 @@ def shapes(model, **options):
 
 
 class Frames(nn.Module):
-    """Takes images of another size and rank than one would guess, and an argument that it misses when it runs."""
+    """Takes images of another size and rank than one would guess, and an argument that it misses
+    when it runs."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +50,11 @@ class Frames(nn.Module):
         batch, frames, *image = pixel_values.shape
         if image[-1] != 16:
             raise ValueError(f"Input image size ({image[-1]}) doesn't match model (16)")
-        x = self.conv(pixel_values.reshape(batch * frames, *image)).mean((1, 2, 3)).view(batch, frames)
+        x = (
+            self.conv(pixel_values.reshape(batch * frames, *image))
+            .mean((1, 2, 3))
+            .view(batch, frames)
+        )
         return x * scores.shape[0]
 
 
@@ -111,7 +125,9 @@ def test_inputs_that_would_take_long_are_not_enlarged(
 
     def attempt(_: Any, spec: Any) -> Any:
         tried.append(repair._elements(spec))
-        return repair.Attempt(spec, 1, ValueError("Expected input size (64) to match size (256)"), took=took)
+        return repair.Attempt(
+            spec, 1, ValueError("Expected input size (64) to match size (256)"), took=took
+        )
 
     monkeypatch.setattr(repair, "attempt", attempt)
     repair.search(nn.Identity(), {"values": Slot("normal", (Dim(1, "batch"), Dim(64)))}, {})
@@ -143,18 +159,24 @@ def test_repairs_try_what_the_error_names_first():
     original = {"num_layers": 24, "hidden_size": 768, "window": None, "kinds": ["a"] * 24}
     small = tiny.shrink(original, tiny.SCALES[0])
     assert next(fit.repairs(original, small, "ValueError: `window` needs to be set"))["window"] == 2
-    assert {**small, "num_layers": 24} in fit.repairs(original, small, "IndexError: list index out of range")
+    assert {**small, "num_layers": 24} in fit.repairs(
+        original, small, "IndexError: list index out of range"
+    )
 
 
 def test_models_that_are_too_large_are_cut_down():
     small = {"width": 2.0, "repeats": [16, 32], "size": 64}
-    found = list(fit.repairs(small, small, "it still has 99 parameters when its configuration is shrunk"))
+    found = list(
+        fit.repairs(small, small, "it still has 99 parameters when its configuration is shrunk")
+    )
     assert found[0]["width"] == 0.5
     assert found[1]["repeats"] == [4, 8]
 
 
 def test_strings_are_varied_by_what_the_file_compares_them_with():
-    choices = vary.compared_strings("if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n")
+    choices = vary.compared_strings(
+        "if self.kind == 'plain' or kind in ('sum', 'mean'):\n    pass\n"
+    )
     assert choices["kind"] == ("plain", "sum", "mean")
     assert {"kind": "mean"} in vary.variations({"kind": "plain"}, vary.Hints(choices=choices))
 
@@ -184,7 +206,9 @@ def test_a_branch_behind_a_string_and_an_optional_input_is_reached(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "model.py"
     path.write_text(SOURCE)
-    changed = SOURCE.replace("scores + past_key_value[0].mean()", "past_key_value[0].mean() + scores")
+    changed = SOURCE.replace(
+        "scores + past_key_value[0].mean()", "past_key_value[0].mean() + scores"
+    )
     (verdict,) = verify(path, changed.encode(), time_limit=100)
     assert (verdict.status, verdict.reason) == ("proved", "")
     wrong = SOURCE.replace("past_key_value[0].mean()", "past_key_value[1].mean()")
@@ -198,7 +222,9 @@ def test_a_branch_behind_a_string_and_an_optional_input_is_reached(tmp_path, mon
 def test_a_condition_that_only_moved_need_not_be_false():
     before = b"def f(x, k):\n    if k:\n        x = x + 1\n    return x\n"
     inner = b"        if k:\n            x = x + 1\n"
-    after = b"def f(x, k):\n    if x is None:\n        x = 0\n    else:\n" + inner + b"    return x\n"
+    after = (
+        b"def f(x, k):\n    if x is None:\n        x = 0\n    else:\n" + inner + b"    return x\n"
+    )
     (change,) = find_changes(before, after)
     assert change.fallthroughs == ()
     (change,) = find_changes(before, after.replace(b"if k:", b"if not k:"))
@@ -216,7 +242,12 @@ def test_a_model_that_keeps_a_tensor_with_its_history_is_copied() -> None:
 
 
 def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:
-    wide = {"hidden_size": 768, "num_feat_extract_layers": 7, "conv_dim": [512] * 7, "conv_stride": [5, *[2] * 6]}
+    wide = {
+        "hidden_size": 768,
+        "num_feat_extract_layers": 7,
+        "conv_dim": [512] * 7,
+        "conv_stride": [5, *[2] * 6],
+    }
     small = tiny.shrink(wide, tiny.SCALES[0])
     assert len(small["conv_dim"]) == len(small["conv_stride"]) == tiny.LAYERS
     assert max(small["conv_dim"]) <= 32
@@ -224,35 +255,65 @@ def test_sizes_listed_by_layer_are_shrunk_with_their_list() -> None:
 
 
 def test_repairs_exchange_the_sizes_that_an_error_names() -> None:
-    wide, small = {"inner": {"mit_size": 512}, "inner_config": {"mit_size": 512}}, {"inner_config": {"mit_size": 20}}
-    tried = list(fit.repairs(wide, small, "The size of tensor a (32) must match the size of tensor b (20)"))
+    wide, small = (
+        {"inner": {"mit_size": 512}, "inner_config": {"mit_size": 512}},
+        {"inner_config": {"mit_size": 20}},
+    )
+    tried = list(
+        fit.repairs(wide, small, "The size of tensor a (32) must match the size of tensor b (20)")
+    )
     assert {"inner_config": {"mit_size": 32}} in tried
 
 
 def test_repairs_give_a_backbone_all_its_stages_back() -> None:
-    backbone = {"depths": [2, 2, 6, 2], "num_layers": 4, "out_features": ["stage1", "stage2", "stage3", "stage4"]}
+    backbone = {
+        "depths": [2, 2, 6, 2],
+        "num_layers": 4,
+        "out_features": ["stage1", "stage2", "stage3", "stage4"],
+    }
     wide = {"backbone_config": backbone}
-    first = next(iter(fit.repairs(wide, tiny.shrink(wide, tiny.SCALES[0]), "size of tensor a (4) and b (12)")))
+    first = next(
+        iter(
+            fit.repairs(wide, tiny.shrink(wide, tiny.SCALES[0]), "size of tensor a (4) and b (12)")
+        )
+    )
     assert first["backbone_config"] == backbone
 
 
 def test_a_backbone_that_loses_no_stage_keeps_what_it_returns() -> None:
-    stages = {"depths": [2, 2, 6, 2], "num_layers": 4, "stage_names": ["stem", "stage1", "stage2", "stage3"]}
-    whole, cut = stages | {"out_features": ["stem", "stage2"]}, {"num_hidden_layers": 12, "out_indices": [3, 11]}
+    stages = {
+        "depths": [2, 2, 6, 2],
+        "num_layers": 4,
+        "stage_names": ["stem", "stage1", "stage2", "stage3"],
+    }
+    whole, cut = (
+        stages | {"out_features": ["stem", "stage2"]},
+        {"num_hidden_layers": 12, "out_indices": [3, 11]},
+    )
     assert tiny.shrink(whole, tiny.SCALES[0])["out_features"] == ["stem", "stage2"]
     assert "out_indices" not in tiny.shrink(cut, tiny.SCALES[0])
 
 
-def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_timm_becomes_the_one_that_timm_has_for_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     timm = types.ModuleType("timm")
     timm.__spec__ = importlib.machinery.ModuleSpec("timm", None)
     known = {"resnet50", "swin_tiny", "vit_base", "test_resnet", "test_vit"}
     vars(timm)["is_model"] = known.__contains__
     monkeypatch.setitem(sys.modules, "timm", timm)
     monkeypatch.setattr(tiny, "_named", tiny._named.__wrapped__)
-    found = {"vit_base": "test_vit", "resnet50": "test_resnet", "swin_tiny": "test_resnet", "own": "own"}
+    found = {
+        "vit_base": "test_vit",
+        "resnet50": "test_resnet",
+        "swin_tiny": "test_resnet",
+        "own": "own",
+    }
     for name, small in found.items():
-        assert tiny.shrink({"backbone": name, "title": name}, tiny.SCALES[0]) == {"backbone": small, "title": name}
+        assert tiny.shrink({"backbone": name, "title": name}, tiny.SCALES[0]) == {
+            "backbone": small,
+            "title": name,
+        }
     assert tiny.shrink({"backbone": "vit_base"}, tiny.SCALES[-1]) == {"backbone": "vit_base"}
     own = {"architecture": "swin_tiny", "model_args": {"window": 7}}
     assert tiny.shrink(own, tiny.SCALES[0]) == {"architecture": "test_resnet", "model_args": {}}
@@ -267,7 +328,10 @@ def test_no_weights_are_fetched() -> None:
 
 @pytest.mark.parametrize("heads", [{"head_dim": 8, "hidden_size": 32}, {"hidden_size": 32}])
 def test_repairs_widen_heads_that_are_cut_into_sections(heads: dict[str, int]) -> None:
-    text = "split_sizes to sum exactly to 4 (input tensor's size at dimension -1), but got split_sizes=[8, 12, 12]"
+    text = (
+        "split_sizes to sum exactly to 4 (input tensor's size at dimension -1), but got"
+        " split_sizes=[8, 12, 12]"
+    )
     name = min(heads)
     assert next(fit.repairs(heads, heads, text)) == {**heads, name: 8 * heads[name]}
 
@@ -280,13 +344,21 @@ class Detector(torch.nn.Module):
         self.kind = kind
         self.config = SimpleNamespace(num_labels=5)
 
-    def forward(self, pixel_values: Any, labels: Any = None, mask_labels: Any = None, class_labels: Any = None) -> Any:
+    def forward(
+        self,
+        pixel_values: Any,
+        labels: Any = None,
+        mask_labels: Any = None,
+        class_labels: Any = None,
+    ) -> Any:
         images = len(pixel_values)
         if self.kind == "boxes" and labels is not None and self.training:  # what denoises them
             assert isinstance(labels, list) and len(labels) == images
             return [one["boxes"][one["class_labels"] < 5].sum() for one in labels]
         if self.kind == "masks" and mask_labels is not None:
-            return [pixels[ids < 5].sum() for pixels, ids in zip(mask_labels, class_labels, strict=True)]
+            return [
+                pixels[ids < 5].sum() for pixels, ids in zip(mask_labels, class_labels, strict=True)
+            ]
         if self.kind == "pixels" and labels is not None:
             return torch.nn.functional.cross_entropy(pixel_values[:, [0, 1, 2, 0, 1]], labels)
         assert mask_labels is None and (labels is None or self.kind == "boxes")
@@ -337,7 +409,12 @@ def test_masked_positions_are_equally_many_in_every_row() -> None:
 
 
 def test_windows_of_attention_and_images_shrink_where_layers_do_not() -> None:
-    config = {"hidden_size": 768, "image_size": 512, "attention_window": [512, 512], "conv_in_channels": 256}
+    config = {
+        "hidden_size": 768,
+        "image_size": 512,
+        "attention_window": [512, 512],
+        "conv_in_channels": 256,
+    }
     assert tiny.shrink(config, tiny.SCALES[-2]) == {**config, "image_size": 64}
     assert tiny.shrink(config, tiny.SCALES[-1]) == config
     small = tiny.shrink(config, tiny.SCALES[0])
@@ -350,7 +427,9 @@ class Packed(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.config = type("Config", (), {"patch_size": 2, "temporal_patch_size": 2, "in_channels": 3})()
+        self.config = type(
+            "Config", (), {"patch_size": 2, "temporal_patch_size": 2, "in_channels": 3}
+        )()
         self.proj = nn.Linear(3 * 2 * 2 * 2, 8)
 
     def forward(self, hidden_states, grid_thw):  # type: ignore[no-untyped-def]
@@ -377,7 +456,10 @@ def test_labels_of_a_model_without_a_configuration_are_inputs() -> None:
 
 
 def test_a_layer_of_each_kind_and_a_whole_pattern_are_kept() -> None:
-    listed = {"num_hidden_layers": 8, "layer_types": ["slow", "slow", "fast", "wide", "slow", "slow", "slow", "slow"]}
+    listed = {
+        "num_hidden_layers": 8,
+        "layer_types": ["slow", "slow", "fast", "wide", "slow", "slow", "slow", "slow"],
+    }
     small = tiny.shrink(listed, tiny.SCALES[0])
     assert (small["num_hidden_layers"], small["layer_types"]) == (3, ["slow", "fast", "wide"])
     repeated = {"num_hidden_layers": 26, "block_types": ["recurrent", "recurrent", "attention"]}
@@ -391,13 +473,24 @@ def test_repairs_follow_the_line_that_raised_and_the_strings_of_the_file() -> No
     small = {"num_layers": 3, "mlp_kinds": None, "limit": None}
     text = "TypeError: 'NoneType' object is not subscriptable"
     tried = list(
-        fit.repairs(small, small, text, "if config.mlp_kinds[index] == 'dense':", {"mlp_kinds": ("dense", "moe")})
+        fit.repairs(
+            small,
+            small,
+            text,
+            "if config.mlp_kinds[index] == 'dense':",
+            {"mlp_kinds": ("dense", "moe")},
+        )
     )
     assert {**small, "mlp_kinds": ["dense", "moe", "dense"]} in tried
-    assert next(fit.repairs(small, small, "RuntimeError: no", "x.clamp(max=config.limit)"))["limit"] == 2
+    assert (
+        next(fit.repairs(small, small, "RuntimeError: no", "x.clamp(max=config.limit)"))["limit"]
+        == 2
+    )
 
 
-def test_an_unset_name_that_a_condition_asks_for_is_one_of_those_that_are_listed(tmp_path: Path) -> None:
+def test_an_unset_name_that_a_condition_asks_for_is_one_of_those_that_are_listed(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "spoken.py"
     path.write_text("""
 def check(config):
@@ -408,7 +501,9 @@ def check(config):
     with pytest.raises(ValueError) as error:
         check(SimpleNamespace(default_language=None))
     line = next(
-        text for name, text in where.statements(drop_traceback(error.value), conditions=True) if name == str(path)
+        text
+        for name, text in where.statements(drop_traceback(error.value), conditions=True)
+        if name == str(path)
     )
     assert line.split() == path.read_text().split()[2:]
     small = {"default_language": None, "languages": ["en_XX", "de_DE"], "layers": [1, 2]}
@@ -428,8 +523,12 @@ def test_repairs_fill_mappings_and_empty_lists_and_double_sizes() -> None:
     assert {**small, "table": {}} in fit.repairs(
         wide, small, "AttributeError: 'NoneType' object has no attribute 'get'"
     )
-    assert {**small, "factors": [1.0]} in fit.repairs(wide, small, "ValueError: expected a non-empty list")
-    assert {**small, "head_width": 16} in fit.repairs(wide, small, "ValueError: dimensions do not match")
+    assert {**small, "factors": [1.0]} in fit.repairs(
+        wide, small, "ValueError: expected a non-empty list"
+    )
+    assert {**small, "head_width": 16} in fit.repairs(
+        wide, small, "ValueError: dimensions do not match"
+    )
 
 
 class Masked(nn.Module):
@@ -464,7 +563,10 @@ def test_flat_patches_become_images_beside_their_grid() -> None:
 
 
 def test_repairs_change_a_part_of_what_is_concatenated() -> None:
-    text = "weight of size [256, 576, 3, 3], expected input[1, 960, 8, 8] to have 576 channels, but got 960 channels"
+    text = (
+        "weight of size [256, 576, 3, 3], expected input[1, 960, 8, 8] to have 576 channels, but"
+        " got 960 channels"
+    )
     small = {"hidden_size": 384, "convs": [48, 96, 192]}
     assert {**small, "hidden_size": 768} in fit.repairs(small, small, text)
 
@@ -480,13 +582,18 @@ def test_dimensions_that_are_missing_stand_behind_the_batch() -> None:
 
 
 def test_fields_that_a_configuration_may_not_have_are_varied() -> None:
-    hints = vary.hints('getattr(config, "kernel", 0)', 'x = getattr(self.config, "kernel", 0), getattr(x, "of", 1)')
+    hints = vary.hints(
+        'getattr(config, "kernel", 0)', 'x = getattr(self.config, "kernel", 0), getattr(x, "of", 1)'
+    )
     assert {"kernel": 2} in vary.variations({"width": 8}, hints)
     assert {"kernel": 1} not in vary.variations({"kernel": 1}, hints)
 
 
 def test_what_the_changed_lines_mention_is_varied_first() -> None:
-    source = "class A:\n    def __init__(self, config):\n        self.act_fn = ACT2FN[config.activation_function]\n"
+    source = (
+        "class A:\n    def __init__(self, config):\n        self.act_fn ="
+        " ACT2FN[config.activation_function]\n"
+    )
     config = {"encoder_config": {"act": "relu"}, "scale": 0, "act": "relu", "plain": False}
     config["activation_function"] = "relu"
     hints = vary.hints("self.act_fn(x) * scale", source)
@@ -528,7 +635,9 @@ def test_a_vocabulary_of_one_word_has_ids_of_it() -> None:
 def test_token_types_differ_within_a_call() -> None:
     slot = slot_for("token_type_ids", "", Sizes(SimpleNamespace(type_vocab_size=2, vocab_size=99)))
     types = make({"token_type_ids": slot}, (3, 8), 0).kwargs["token_type_ids"]
-    assert set(types.flatten().tolist()) == {0, 1} and len({tuple(row) for row in types.tolist()}) == 3
+    assert (
+        set(types.flatten().tolist()) == {0, 1} and len({tuple(row) for row in types.tolist()}) == 3
+    )
 
 
 def test_what_a_constructor_passes_on_is_asked_for() -> None:
@@ -563,20 +672,22 @@ class Block(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         return self.second(self.first(states)) * 2
-"""
+"""  # noqa: E501
 
 
 def test_values_of_a_constructor_are_mended_after_the_error(tmp_path: Path) -> None:
     path = tmp_path / "block.py"
     path.write_text(CROSS_ATTENTION)
     (verdict,) = verify(
-        path, CROSS_ATTENTION.replace("self.first(states)) * 2", "self.first(states)).mul(2)").encode()
+        path,
+        CROSS_ATTENTION.replace("self.first(states)) * 2", "self.first(states)).mul(2)").encode(),
     )
     assert (verdict.status, verdict.reason) == ("proved", "")
 
 
 class Shuffle(nn.Module):
-    """Makes squares of positions, whose sides it divides by four; says in its own words where they are."""
+    """Makes squares of positions, whose sides it divides by four; says in its own words where they
+    are."""
 
     def forward(self, states: Any, device: "torch.device", count: int) -> Any:
         side = int(states.shape[1] ** 0.5)

@@ -1,4 +1,5 @@
-"""What a proof rests on: conditions that took every result, mutants that were killed, a judge of its own."""
+"""What a proof rests on: conditions that took every result, mutants that were killed, a judge of
+its own."""
 
 from __future__ import annotations
 
@@ -42,15 +43,21 @@ class Norm(nn.Module):
 RETURN = "return x * scale * self.weight"
 UNDECIDED = {
     f"{RETURN} * (1 - 0.1 * (x.shape[1] > 10**5))": "`x.shape[1] > 10 ** 5` never was true",
-    f"{RETURN} * min(1, 9999999 // x.shape[1])": "`min(1, 9999999 // x.shape[1])` never gave its second operand",
+    f"{RETURN} * min(1, 9999999 // x.shape[1])": (
+        "`min(1, 9999999 // x.shape[1])` never gave its second operand"
+    ),
     f"{RETURN} * (1 + 0.1 * (not hasattr(x, 'shape')))": "never was true",
-    f"{RETURN} * (1 + 0.1 * len(os.environ.get('SPEED', '')))": "line 14 reads `os.environ`, which no input controls",
+    f"{RETURN} * (1 + 0.1 * len(os.environ.get('SPEED', '')))": (
+        "line 14 reads `os.environ`, which no input controls"
+    ),
 }
 PATCHES = {
     "a method that the judge would use": "torch.Tensor.sub = lambda first, second: first * 0",
-    "a function of the verifier": "import regraft.verify.child.compare as judge\njudge.close = lambda *_: True",
+    "a function of the verifier": (
+        "import regraft.verify.child.compare as judge\njudge.close = lambda *_: True"
+    ),
 }
-HIDDEN = '''
+HIDDEN = """
 
 def _remembering():
     memory = {}
@@ -67,7 +74,7 @@ def _remembering():
 
 
 _result = _remembering()
-'''
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +109,9 @@ def test_a_result_that_is_remembered_for_an_object_is_refuted(tmp_path: Path) ->
 
 
 def test_nan_on_one_side_is_named(tmp_path: Path) -> None:
-    (verdict,) = verdicts(tmp_path, NORM.replace(RETURN, "return torch.nan_to_num(x * scale) * self.weight"))
+    (verdict,) = verdicts(
+        tmp_path, NORM.replace(RETURN, "return torch.nan_to_num(x * scale) * self.weight")
+    )
     assert verdict.status == "refuted"
     assert "NaN on one side, that of the original" in verdict.reason
 
@@ -120,7 +129,9 @@ class Block(nn.Module):
     def forward(self, x):
         return x + self.net(x)
 """
-    unrolled = "y = x\n        for layer in self.net:\n            y = layer(y)\n        return x + y"
+    unrolled = (
+        "y = x\n        for layer in self.net:\n            y = layer(y)\n        return x + y"
+    )
     path = tmp_path / "block.py"
     path.write_text(original)
     changed = original.replace("return x + self.net(x)", unrolled).encode()
@@ -130,7 +141,9 @@ class Block(nn.Module):
     assert "--contract results" in strict.reason
     (results,) = verify(path, changed, contract="results")
     assert (results.status, results.evidence["contract"]) == ("proved", "results")
-    (wrong,) = verify(path, changed.replace(b"return x + y", b"return x + y * 1.001"), contract="results")
+    (wrong,) = verify(
+        path, changed.replace(b"return x + y", b"return x + y * 1.001"), contract="results"
+    )
     assert wrong.status == "refuted"
 
 
@@ -153,7 +166,8 @@ def choose(x, n, mask):
 
 def test_conditions_report_the_results_that_they_took(tmp_path: Path) -> None:
     after = CHOICES.replace(
-        "return x", "y = torch.where(mask, x, 0 * x).clamp(-1, 1)\n    return y * min(n, 3) * (1 + (n == 4))"
+        "return x",
+        "y = torch.where(mask, x, 0 * x).clamp(-1, 1)\n    return y * min(n, 3) * (1 + (n == 4))",
     )
     before, changed, changes = versions(tmp_path, CHOICES, after)
     conditions = Conditions(changed, changes, before)
@@ -163,8 +177,13 @@ def test_conditions_report_the_results_that_they_took(tmp_path: Path) -> None:
         changed.choose(x, 2, torch.tensor([True, True]))
     unchanged = "was another number than its first operand"  # a factor of one, and a term of zero
     assert sorted(gap.partition("never ")[2] for gap in conditions.gaps("choose")) == [
-        "gave its second operand", "lowered a value", unchanged, unchanged, "was false", "was true",
-    ]  # fmt: skip
+        "gave its second operand",
+        "lowered a value",
+        unchanged,
+        unchanged,
+        "was false",
+        "was true",
+    ]
     with conditions:
         changed.choose(2 - x, 4, torch.tensor([True, False]))
     assert conditions.gaps("choose") == ()
@@ -181,7 +200,9 @@ def test_conditions_that_the_other_version_has_are_left_out(tmp_path: Path) -> N
 
 
 def test_mutants_change_what_the_changed_lines_compute(tmp_path: Path) -> None:
-    after = CHOICES.replace("return x", "y = -x * 3 + torch.softmax(x, dim=-1)\n    return y if n > 2 else mask")
+    after = CHOICES.replace(
+        "return x", "y = -x * 3 + torch.softmax(x, dim=-1)\n    return y if n > 2 else mask"
+    )
     _, changed, changes = versions(tmp_path, CHOICES, after)
     mutants = list(mutants_of(changes[0], changed))
     Mutants(changed, (), frozenset())  # what reports that a mutant ran
@@ -198,17 +219,22 @@ def test_mutants_change_what_the_changed_lines_compute(tmp_path: Path) -> None:
 def attempt(module: ModuleType, x: torch.Tensor) -> torch.Tensor | None:
     try:
         result: torch.Tensor | None = module.choose(x, 3, None)
-    except (TypeError, IndexError):  # an argument that is required is gone, or a dimension is none of the input's
+    except (
+        TypeError,
+        IndexError,
+    ):  # an argument that is required is gone, or a dimension is none of the input's
         return None
     return result
 
 
 def stop_a_mutant_that_does_not_end(folder: Path) -> bool:
-    """Whether one of the mutants is stopped; run in a process of its own, since other tests may load OpenVINO,
-    after which a signal ends the process where the processor has AMX.
+    """Whether one of the mutants is stopped; run in a process of its own, since other tests may
+    load OpenVINO, after which a signal ends the process where the processor has AMX.
     """
     mutants._LONGEST = 0.2
-    after = CHOICES.replace("return x", "while True:\n        n -= 1\n        if n == 0:\n            return x")
+    after = CHOICES.replace(
+        "return x", "while True:\n        n -= 1\n        if n == 0:\n            return x"
+    )
     _, changed, changes = versions(folder, CHOICES, after)
     Mutants(changed, (), frozenset())
     for mutant in mutants_of(changes[0], changed):
@@ -226,7 +252,9 @@ def test_a_mutant_that_does_not_end_is_stopped(tmp_path: Path) -> None:
 
 def test_reads_of_the_process_are_named_where_they_are_new(tmp_path: Path) -> None:
     before = "import time\n\n\ndef f(x):\n    time.sleep(0)\n    return x\n"
-    after = before.replace("return x", "time.sleep(0)\n    return x if id(x) % 2 else -x * time.time()")
+    after = before.replace(
+        "return x", "time.sleep(0)\n    return x if id(x) % 2 else -x * time.time()"
+    )
     original, changed, changes = versions(tmp_path, before, after)
     assert reads_of_surroundings(changes[0], changed, original) == (
         "line 7 reads `id`, which no input controls",
@@ -275,13 +303,17 @@ def test_the_judge_asks_for_the_exact_result_and_reports_the_largest_difference(
     assert largest.absolute["float32"] == pytest.approx(0.1)
 
 
-def test_the_judge_reads_bytes_whatever_a_file_makes_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_judge_reads_bytes_whatever_a_file_makes_of_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     judge = Judge()
     for name in ("equal", "isclose", "allclose"):
         monkeypatch.setattr(torch, name, lambda *_, **__: True)
     for name in ("numpy", "sub", "__sub__", "detach"):
         monkeypatch.setattr(torch.Tensor, name, lambda value, *_, **__: value * 0)
-    difference = judge(outcome(y=torch.zeros(2)), outcome(y=torch.ones(2)), Outcome, Largest(), strict=True)
+    difference = judge(
+        outcome(y=torch.zeros(2)), outcome(y=torch.ones(2)), Outcome, Largest(), strict=True
+    )
     monkeypatch.undo()
     assert difference is not None
 

@@ -1,4 +1,5 @@
-"""A candidate that raises where models are built, called or searched for is skipped, and the next one is tried."""
+"""A candidate that raises where models are built, called or searched for is skipped, and the next
+one is tried."""
 
 from __future__ import annotations
 
@@ -81,7 +82,9 @@ def verdicts(tmp_path: Path, *edits: tuple[str, str]) -> dict[str, Verdict]:
     return {verdict.definition: verdict for verdict in verify(path, text.encode())}
 
 
-def test_candidates_that_raise_do_not_end_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_that_raise_do_not_end_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = verdicts(
         tmp_path,
@@ -106,18 +109,33 @@ def test_what_raises_ends_only_its_own_candidates(tmp_path: Path) -> None:
         raise ValueError("not enough values to unpack (expected 2, got 1)")
 
     ledger = Ledger(tmp_path, (), NEVER)
-    assert [*yield_until_error(candidates(), ledger, "a model"), *yield_until_error(iter([2]), ledger, "another")] == [
+    assert [
+        *yield_until_error(candidates(), ledger, "a model"),
+        *yield_until_error(iter([2]), ledger, "another"),
+    ] == [
         1,
         2,
     ]
-    assert ledger.skipped == ["a model stopped: ValueError: not enough values to unpack (expected 2, got 1)"]
+    assert ledger.skipped == [
+        "a model stopped: ValueError: not enough values to unpack (expected 2, got 1)"
+    ]
 
 
-def test_a_condition_that_raises_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_condition_that_raises_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def raises(subject: Any, definitions: tuple[str, ...], session: Any) -> Iterator[Any]:
         yield from subject.calls
 
-    makers = ("other_calls", "decoding", "generating", "in_turn", "checkpointed", "alone", "with_other_fields")
+    makers = (
+        "other_calls",
+        "decoding",
+        "generating",
+        "in_turn",
+        "checkpointed",
+        "alone",
+        "with_other_fields",
+    )
     for name in makers:
         monkeypatch.setattr(whole, f"_{name}", raises)
     ledger = Ledger(tmp_path, ("Mlp",), NEVER)

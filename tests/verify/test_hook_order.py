@@ -27,23 +27,32 @@ class Mlp(nn.Module):
 
     def forward(self, x):
         return self.down(self.act(self.gate(x)) * self.up(x))
-"""
+"""  # noqa: E501
 RETURN = "return self.down(self.act(self.gate(x)) * self.up(x))"
 
 
-def test_a_layer_that_is_called_later_is_a_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_layer_that_is_called_later_is_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "mlp.py"
     path.write_text(MLP, encoding="utf-8")
-    later = MLP.replace(RETURN, "g, u = self.gate(x), self.up(x)\n        return self.down(self.act(g) * u)")
+    later = MLP.replace(
+        RETURN, "g, u = self.gate(x), self.up(x)\n        return self.down(self.act(g) * u)"
+    )
     loss = "order of hooks: hooks on 'act' run after those on 'up', in the original before them"
     (verdict,) = verify(path, later.encode())
     assert (verdict.status, verdict.evidence["losses"]) == ("proved", [loss])
     (verdict,) = verify(path, later.encode(), keep=["order"])
-    assert (verdict.status, verdict.reason) == ("unproven", f"it loses what --keep asks for: {loss}")
+    assert (verdict.status, verdict.reason) == (
+        "unproven",
+        f"it loses what --keep asks for: {loss}",
+    )
 
 
-def test_the_rule_of_gated_activations_keeps_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_of_gated_activations_keeps_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "mlp.py"
     path.write_text(MLP, encoding="utf-8")

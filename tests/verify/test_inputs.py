@@ -24,7 +24,8 @@ class Config:
 
 
 class Sees(nn.Module):
-    """Puts features of images in the place of tokens, as models of images and text do; `elements` counts numbers."""
+    """Puts features of images in the place of tokens, as models of images and text do; `elements`
+    counts numbers."""
 
     main_input_name = "input_ids"
 
@@ -41,10 +42,13 @@ class Sees(nn.Module):
             if here.sum() != len(features):
                 count = features.numel() if self.elements else len(features)
                 raise ValueError(
-                    f"Image features and image tokens do not match, tokens: {here.sum()}, features: {count}"
+                    f"Image features and image tokens do not match, tokens: {here.sum()}, features:"
+                    f" {count}"
                 )
             if mm_token_type_ids is None:
-                raise ValueError("Images were passed but `mm_token_type_ids` is missing. Please pass it.")
+                raise ValueError(
+                    "Images were passed but `mm_token_type_ids` is missing. Please pass it."
+                )
             assert torch.equal(mm_token_type_ids == 1, here)
             x = x.masked_scatter(here[..., None], features)
         return x
@@ -53,9 +57,17 @@ class Sees(nn.Module):
 @pytest.mark.parametrize("elements", [False, True])
 def test_tokens_that_stand_for_images_are_as_many_as_their_features(elements):
     first, last = calls(Sees(elements))
-    assert first.kwargs["input_ids"].shape == (1, 4 + 5) and last.kwargs["input_ids"].shape == (3, 4 + 8)
+    assert first.kwargs["input_ids"].shape == (1, 4 + 5) and last.kwargs["input_ids"].shape == (
+        3,
+        4 + 8,
+    )
     assert first.kwargs["attention_mask"].shape == first.kwargs["mm_token_type_ids"].shape == (1, 9)
-    assert (first.kwargs["input_ids"] == 95).sum() == 4 and first.kwargs["pixel_values"].shape == (1, 3, 8, 8)
+    assert (first.kwargs["input_ids"] == 95).sum() == 4 and first.kwargs["pixel_values"].shape == (
+        1,
+        3,
+        8,
+        8,
+    )
 
 
 class Layer(nn.Module):
@@ -65,10 +77,10 @@ class Layer(nn.Module):
         super().__init__()
         self.proj = nn.Linear(32, 32)
 
-    def forward(self, hidden_states, attention_mask=None, position_ids=None, position_embeddings=None):
-        cos, sin = (
-            position_embeddings
-        )  # fmt: skip
+    def forward(
+        self, hidden_states, attention_mask=None, position_ids=None, position_embeddings=None
+    ):
+        cos, sin = position_embeddings
         return self.proj(hidden_states) * cos.mean() + sin.mean()
 
 
@@ -81,12 +93,25 @@ def test_the_statements_that_an_error_came_through_are_given_whole():
     try:
         Layer()(torch.ones(1, 3, 32))
     except TypeError as error:
-        (_, innermost), *_ = [one for one in statements(drop_traceback(error)) if one[0] == __file__]
-    assert innermost.split() == ["cos,", "sin", "=", "(", "position_embeddings", ")", "#", "fmt:", "skip"]
+        (_, innermost), *_ = [
+            one for one in statements(drop_traceback(error)) if one[0] == __file__
+        ]
+    assert innermost.split() == [
+        "cos,",
+        "sin",
+        "=",
+        "(",
+        "position_embeddings",
+        ")",
+        "#",
+        "fmt:",
+        "skip",
+    ]
 
 
 class Forecast(nn.Module):
-    """Takes the future only without a mask that it does not make itself, and runs without it too."""
+    """Takes the future only without a mask that it does not make itself, and runs without
+    it too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +131,8 @@ def test_the_future_is_given_where_a_model_takes_it():
 
 
 class Packs(nn.Module):
-    """Takes the patches of all images in rows of one image, and how many rows and columns each of them has."""
+    """Takes the patches of all images in rows of one image, and how many rows and columns each of
+    them has."""
 
     main_input_name = "pixel_values"
 
@@ -118,41 +144,57 @@ class Packs(nn.Module):
         patches = self.proj(pixel_values).flatten(2).transpose(1, 2)
         places = torch.cat([torch.arange(int(h) * int(w)) for h, w in target_sizes.long()])
         if patches.shape[1] != len(places):
-            raise ValueError(f"({pixel_values.shape[2]}) rows given, but ({len(places)}) patches are asked for")
+            raise ValueError(
+                f"({pixel_values.shape[2]}) rows given, but ({len(places)}) patches are asked for"
+            )
         return patches + places[:, None]
 
 
 def test_a_size_that_is_a_multiple_of_the_batch_follows_the_batch():
     first, last = calls(Packs())
-    assert first.kwargs["pixel_values"].shape == (1, 3, 32, 8) and last.kwargs["pixel_values"].shape == (3, 3, 96, 8)
+    assert first.kwargs["pixel_values"].shape == (1, 3, 32, 8) and last.kwargs[
+        "pixel_values"
+    ].shape == (3, 3, 96, 8)
     assert first.kwargs["target_sizes"].tolist() == [[4, 4]]
 
 
 def test_unset_sizes_are_multiples_of_eight_and_come_before_others():
     small = {"hidden_size": 32, "expert_size": None, "num_experts": None}
-    first, *_ = fit.repairs(small, small, "TypeError: no", "torch.empty(config.hidden_size, config.expert_size)")
+    first, *_ = fit.repairs(
+        small, small, "TypeError: no", "torch.empty(config.hidden_size, config.expert_size)"
+    )
     assert first == {**small, "expert_size": 8}
-    tried = list(fit.repairs(small, small, "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"))
+    tried = list(
+        fit.repairs(
+            small, small, "TypeError: unsupported operand type(s) for *: 'int' and 'NoneType'"
+        )
+    )
     assert {**small, "expert_size": 8} in tried and {**small, "num_experts": 1} in tried
 
 
 def test_a_list_of_layers_that_is_asked_for_is_given_with_as_many_layers():
     wide = {"num_hidden_layers": 12, "out_indices": [12], "out_features": ["stage12"]}
-    text = "ValueError: Net requires config.out_indices to be a list of 4 integers, specifying which features to use"
+    text = (
+        "ValueError: Net requires config.out_indices to be a list of 4 integers, specifying which"
+        " features to use"
+    )
     first, *_ = fit.repairs(wide, {"num_hidden_layers": 2}, text)
     assert first == {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4]}
 
 
 def test_what_an_index_of_the_code_lies_beyond_is_enlarged():
     small = {"hidden_size": 32, "text_config": {"vocab_size": 99}}
-    tried = fit.repairs(small, small, "IndexError: index 10784 is out of bounds for dimension 0 with size 99")
+    tried = fit.repairs(
+        small, small, "IndexError: index 10784 is out of bounds for dimension 0 with size 99"
+    )
     assert {**small, "text_config": {"vocab_size": 10785}} in tried
 
 
 def test_what_leads_to_a_definition_is_found_through_others_and_variables():
     source = (
-        "class A: pass\nclass B:\n    def __init__(self): self.a = KINDS['a']()\nKINDS = {'a': A}\n"
-        "class C:\n    def __init__(self): self.b = B()\nclass D:\n    def asks(self, x): return isinstance(x, A)\n"
+        "class A: pass\nclass B:\n    def __init__(self): self.a = KINDS['a']()\nKINDS = {'a':"
+        " A}\nclass C:\n    def __init__(self): self.b = B()\nclass D:\n    def asks(self, x):"
+        " return isinstance(x, A)\n"
     )
     assert vary.leading_to(frozenset({"A"}), source) == {"A", "B", "C", "KINDS"}
 
@@ -161,8 +203,14 @@ def test_what_leads_to_a_definition_is_found_through_others_and_variables():
     ("wide", "small"),
     [
         ({"decoder_sparse_step": 4}, {"decoder_sparse_step": 2}),
-        ({"attn_layer_period": 8, "attn_layer_offset": 4}, {"attn_layer_period": 2, "attn_layer_offset": 1}),
-        ({"first_k_dense_replace": 3, "num_dense_layers": 3}, {"first_k_dense_replace": 1, "num_dense_layers": 1}),
+        (
+            {"attn_layer_period": 8, "attn_layer_offset": 4},
+            {"attn_layer_period": 2, "attn_layer_offset": 1},
+        ),
+        (
+            {"first_k_dense_replace": 3, "num_dense_layers": 3},
+            {"first_k_dense_replace": 1, "num_dense_layers": 1},
+        ),
         ({"mlp_only_layers": [0, 1]}, {"mlp_only_layers": [0]}),
         ({"global_attn_indexes": [5, 11]}, {"global_attn_indexes": [1]}),
         ({"no_rope_layers": [1, 1, 0] * 4}, {"no_rope_layers": [1, 0]}),
@@ -177,7 +225,9 @@ def test_a_shrunk_model_keeps_layers_of_both_kinds(wide, small):
 def test_sizes_that_had_to_be_equal_are_exchanged_first():
     small = {"hidden_size": 32, "heads": 4, "audio_config": {"hidden_size": 32, "patches": 32}}
     text = "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x16 and 32x20)"
-    first, second, *_ = fit.repairs({**small, "audio_config": dict(small["audio_config"])}, small, text)
+    first, second, *_ = fit.repairs(
+        {**small, "audio_config": dict(small["audio_config"])}, small, text
+    )
     assert first == {**small, "hidden_size": 16}
     assert second == {**small, "audio_config": {"hidden_size": 16, "patches": 32}}
 
@@ -185,24 +235,39 @@ def test_sizes_that_had_to_be_equal_are_exchanged_first():
 def test_sizes_that_were_equal_at_different_levels_are_made_equal_again():
     original = {
         "channel_list": [768, 96],
-        "backbone_config": {"hidden_size": 96, "embed_dim_per_stage": [96, 768], "blocks_per_stage": [2, 7]},
+        "backbone_config": {
+            "hidden_size": 96,
+            "embed_dim_per_stage": [96, 768],
+            "blocks_per_stage": [2, 7],
+        },
     }
     small = tiny.shrink(original, tiny.SCALES[0])
     assert small["backbone_config"] == {
-        "hidden_size": 32, "embed_dim_per_stage": [32, 256], "blocks_per_stage": [2, 2],
-    }  # fmt: skip
-    repaired = list(fit.repairs(original, small, "RuntimeError: to have 768 channels, but got 256 channels"))
+        "hidden_size": 32,
+        "embed_dim_per_stage": [32, 256],
+        "blocks_per_stage": [2, 2],
+    }
+    repaired = list(
+        fit.repairs(original, small, "RuntimeError: to have 768 channels, but got 256 channels")
+    )
     assert {**small, "channel_list": [256, 32]} in repaired
 
 
 def test_configurations_inside_are_known_by_their_model_type_and_what_is_zero_stays_so():
     inside = {"model_type": "", "num_hidden_layers": 12, "hidden_size": 768, "rope_head_dim": 0}
     small = tiny.shrink({"atoms": inside}, tiny.SCALES[0])["atoms"]
-    assert small == {"model_type": "", "num_hidden_layers": 2, "hidden_size": 32, "rope_head_dim": 0}
+    assert small == {
+        "model_type": "",
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "rope_head_dim": 0,
+    }
 
 
 def test_one_layer_more_is_tried_where_the_text_mentions_their_number():
-    assert {"num_layers": 3} in vary.variations({"num_layers": 2}, vary.Hints("range(num_layers - 2)"))
+    assert {"num_layers": 3} in vary.variations(
+        {"num_layers": 2}, vary.Hints("range(num_layers - 2)")
+    )
     assert not list(vary.variations({"num_layers": 2}, vary.Hints()))
 
 
@@ -219,8 +284,11 @@ def test_an_error_about_types_that_is_gone_is_a_step_forward():
     assert found["mask"].kind == "bool" and found["softmax_dtype"].value is torch.float32
 
 
-def attend(module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float):
-    """Reads an attribute of the layer that calls it, and takes four dimensions of all its inputs alike."""
+def attend(
+    module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
+):
+    """Reads an attribute of the layer that calls it, and takes four dimensions of all its inputs
+    alike."""
     batch, heads, length, width = key.shape
     key = key.repeat_interleave(module.num_key_value_groups, 1)
     weights = torch.softmax(query @ key.transpose(2, 3) * scaling, -1)
@@ -236,7 +304,8 @@ def test_a_function_is_lent_a_module_and_its_inputs_change_their_rank_together()
 
 
 class Merges(nn.Module):
-    """Takes a number for each image, which only its documentation says, and pairs of images, which its error says."""
+    """Takes a number for each image, which only its documentation says, and pairs of images, which
+    its error says."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -249,7 +318,9 @@ class Merges(nn.Module):
                 How many patches are merged.
         """
         if pixel_values.dim() != 5 or pixel_values.shape[1] != 2:
-            raise ValueError("Input must be a 5D tensor of shape (batch_size, 2, num_channels, height, width)")
+            raise ValueError(
+                "Input must be a 5D tensor of shape (batch_size, 2, num_channels, height, width)"
+            )
         first, second = (self.proj(one).flatten(2) for one in pixel_values.unbind(1))
         sums = zip(first + second, merge_sizes.tolist(), strict=True)
         return torch.stack([one.reshape(8, -1, size) for one, size in sums])
@@ -257,7 +328,10 @@ class Merges(nn.Module):
 
 def test_shapes_that_documentation_and_errors_give_in_words():
     first, last = calls(Merges())
-    assert first.kwargs["pixel_values"].shape == (1, 2, 3, 8, 8) and last.kwargs["pixel_values"].shape[0] == 3
+    assert (
+        first.kwargs["pixel_values"].shape == (1, 2, 3, 8, 8)
+        and last.kwargs["pixel_values"].shape[0] == 3
+    )
     assert last.kwargs["merge_sizes"].tolist() == [1, 1, 1]
 
 
@@ -280,7 +354,11 @@ def test_what_words_stand_for():
         "Expected `x` to have shape `(batch_size, 1024)`, but got torch.Size([1, 4]).", slot
     )
     assert other == Slot("ids", (BATCH, Dim(1024)), 5)
-    assert not [*described.slots_from_message("argument 'shape' (position 1) must be ints; shape (3, 4)", slot)]
+    assert not [
+        *described.slots_from_message(
+            "argument 'shape' (position 1) must be ints; shape (3, 4)", slot
+        )
+    ]
     assert not [*described.slots_from_message("shape (batch_size, height)", slot)]
 
 
@@ -296,12 +374,22 @@ def test_unset_fields_that_belong_together_or_hold_lists():
     tried = list(fit.repairs(small, small, error, "config.index_heads // config.index_size"))
     assert {**small, "index_heads": 2, "index_size": 8} in tried
     assert {**small, "index_heads": 2, "index_kv_heads": 1, "index_size": 8} in tried
-    lists = fit.repairs(small, small, "TypeError: object of type 'NoneType' has no len()", "len(config.out_channels)")
+    lists = fit.repairs(
+        small,
+        small,
+        "TypeError: object of type 'NoneType' has no len()",
+        "len(config.out_channels)",
+    )
     assert [one["out_channels"] for one in itertools.islice(lists, 4)] == [[], [8], [2], [8, 8]]
 
 
 def test_widths_of_features_are_no_names_of_stages():
-    wide = {"hidden_size": 256, "num_layers": 9, "out_features": [64, 128, 256], "out_indices": [1, 2]}
+    wide = {
+        "hidden_size": 256,
+        "num_layers": 9,
+        "out_features": [64, 128, 256],
+        "out_indices": [1, 2],
+    }
     small = tiny.shrink(wide, tiny.SCALES[0])
     assert small == {"hidden_size": 32, "num_layers": 2, "out_features": [8, 16, 32]}
 
@@ -320,12 +408,16 @@ class Landmarks(nn.Module):
 
 def test_the_length_that_alone_fills_a_shape():
     first, last = calls(Landmarks())
-    assert first.kwargs["input_ids"].shape == (1, 32) and last.kwargs["attention_mask"].shape == (3, 32)
+    assert first.kwargs["input_ids"].shape == (1, 32) and last.kwargs["attention_mask"].shape == (
+        3,
+        32,
+    )
 
 
 def test_numbers_that_the_text_compares_with_each_other_are_varied():
     source = (
-        "class M:\n    def forward(self):\n        if self.marks == self.length:\n            return self.rate != 2\n"
+        "class M:\n    def forward(self):\n        if self.marks == self.length:\n           "
+        " return self.rate != 2\n"
     )
     hints = vary.hints("self.marks", source)
     assert hints.compared == {"marks", "length"}
@@ -334,7 +426,8 @@ def test_numbers_that_the_text_compares_with_each_other_are_varied():
 
 
 class Continues(nn.Module):
-    """Adds what is cached; `fails` where positions follow on others, as a model that wants their places does."""
+    """Adds what is cached; `fails` where positions follow on others, as a model that wants their
+    places does."""
 
     def __init__(self, fails: bool) -> None:
         super().__init__()
@@ -345,7 +438,9 @@ class Continues(nn.Module):
         if self.fails and use_cache:
             raise IndexError("no places are given")
         x = self.embed(input_ids)
-        return SimpleNamespace(last=x if past_key_values is None else x + past_key_values, past_key_values=x)
+        return SimpleNamespace(
+            last=x if past_key_values is None else x + past_key_values, past_key_values=x
+        )
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -359,7 +454,8 @@ def test_a_model_that_cannot_continue_is_not_asked_to(fails):
 
 
 class Diffusion(nn.Module):
-    """A whole model as those of diffusion are: latents with channels, states of a text encoder, a guidance."""
+    """A whole model as those of diffusion are: latents with channels, states of a text encoder, a
+    guidance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -367,7 +463,9 @@ class Diffusion(nn.Module):
         self.embed = nn.Conv3d(4, 8, (1, 2, 2), (1, 2, 2))
         self.text = nn.Linear(6, 8)
 
-    def forward(self, hidden_states, timestep, encoder_hidden_states, encoder_attention_mask, guidance):
+    def forward(
+        self, hidden_states, timestep, encoder_hidden_states, encoder_attention_mask, guidance
+    ):
         batch, _, _, _, _ = hidden_states.shape
         x = self.embed(hidden_states).flatten(2).transpose(1, 2)
         weights = encoder_attention_mask.float().unsqueeze(-1)
@@ -379,7 +477,9 @@ def test_latents_text_and_guidance_of_a_diffusion_model() -> None:
     _, last = calls(Diffusion())
     shapes = {name: tuple(value.shape) for name, value in last.kwargs.items()}
     assert shapes["hidden_states"][:2] == (3, 4) and len(shapes["hidden_states"]) == 5
-    assert shapes["encoder_hidden_states"][-1] == 6 and shapes["guidance"] == shapes["timestep"] == (3,)
+    assert shapes["encoder_hidden_states"][-1] == 6 and shapes["guidance"] == shapes[
+        "timestep"
+    ] == (3,)
     assert len(shapes["encoder_attention_mask"]) == 2
 
 

@@ -42,11 +42,13 @@ class Model(nn.Module):
 
     def forward(self, x):
         return self.body(x)
-"""
+"""  # noqa: E501
 RELU = ("self.norm(self.stem(x)).relu()", "torch.relu(self.norm(self.stem(x)))")
 
 
-def verdict(folder: Path, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str], source: str = SOURCE) -> Verdict:
+def verdict(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str], source: str = SOURCE
+) -> Verdict:
     monkeypatch.chdir(folder)
     path, text = folder / "model.py", source
     path.write_text(source)
@@ -58,12 +60,16 @@ def verdict(folder: Path, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, 
 
 
 def test_a_method_with_its_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = verdict(tmp_path, monkeypatch, RELU, ("self.norm(y) + 1", "1 + self.norm(y)"), ("y * 2", "2 * y"))
+    found = verdict(
+        tmp_path, monkeypatch, RELU, ("self.norm(y) + 1", "1 + self.norm(y)"), ("y * 2", "2 * y")
+    )
     assert (found.status, found.reason) == ("proved", "")
 
 
 @pytest.mark.parametrize("wrong", [("self.norm(y) + 1", "self.norm(y) - 1"), ("y * 2", "y * 3")])
-def test_a_wrong_method_is_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]) -> None:
+def test_a_wrong_method_is_refuted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: tuple[str, str]
+) -> None:
     found = verdict(tmp_path, monkeypatch, RELU, wrong)
     assert found.status == "refuted"
     assert "forward_intermediates of " in found.reason
@@ -109,7 +115,9 @@ def test_a_method_takes_whole_numbers_and_flags_that_callers_may_leave_out(
     assert found.status == status, found
 
 
-def test_a_method_that_takes_what_nobody_can_guess(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_takes_what_nobody_can_guess(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = verdict(tmp_path, monkeypatch, RELU, ("name.upper() for", "name.upper().upper() for"))
     line = SOURCE[: SOURCE.index("return [name")].count("\n") + 1
     assert (found.status, found.reason) == (

@@ -16,7 +16,9 @@ pytest.importorskip("torch")
 HERE = Path(__file__).parent / "mutations"
 
 
-def disagreements(path: Path, text: str, group: tuple[Mutation, ...], driver: str | None = None) -> dict[str, str]:
+def disagreements(
+    path: Path, text: str, group: tuple[Mutation, ...], driver: str | None = None
+) -> dict[str, str]:
     """What the verifier says of mutations where it does not say what is expected."""
     for one in group:
         text = one.apply(text)
@@ -24,7 +26,8 @@ def disagreements(path: Path, text: str, group: tuple[Mutation, ...], driver: st
     return {
         one.why: f"{verdict.status}: {verdict.reason}"
         for one in group
-        if (verdict := found[one.definition]).status != one.expected or one.reason not in verdict.reason
+        if (verdict := found[one.definition]).status != one.expected
+        or one.reason not in verdict.reason
     }
 
 
@@ -46,7 +49,9 @@ def test_every_verdict_is_the_expected_one(
 
 
 @pytest.mark.parametrize("model", HUGGING_FACE)
-def test_real_models(model: str, transformers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_models(
+    model: str, transformers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = transformers / "models" / model / f"modeling_{model}.py"
     assert not disagreements(path, path.read_text("utf-8"), HUGGING_FACE[model])

@@ -1,4 +1,5 @@
-"""Changes that act for other constructor arguments, plain arguments, states of the parameters, or calls in a row."""
+"""Changes that act for other constructor arguments, plain arguments, states of the parameters, or
+calls in a row."""
 
 from __future__ import annotations
 
@@ -62,17 +63,35 @@ class Model(nn.Module):
 """
 WRONG = {
     "a rate": ("self.drop = nn.Dropout(drops[0])", "self.drop = nn.Dropout(0.0)"),
-    "the second of two rates": ("self.last = nn.Dropout(drops[1])", "self.last = nn.Dropout(drops[0])"),
+    "the second of two rates": (
+        "self.last = nn.Dropout(drops[1])",
+        "self.last = nn.Dropout(drops[0])",
+    ),
     "an epsilon": ("keepdim=True) + self.eps", "keepdim=True) + 1e-6"),
     "a flag": ("parts * 2 if self.scaled else parts", "parts"),
     "a class of layers": ("self.act = act()", "self.act = nn.GELU()"),
-    "a size": ("(self.groups, -1)).flatten(-2)", "(self.groups, -1)).flatten(-2) * (2 / self.groups)"),
+    "a size": (
+        "(self.groups, -1)).flatten(-2)",
+        "(self.groups, -1)).flatten(-2) * (2 / self.groups)",
+    ),
     "a plain argument": ("else x + shift", "else x + max(shift, 0.6) * (shift > 0)"),
     "a flag of the call": ("x.flip(-1) if flipped", "x if flipped"),
-    "results of zero": ("else x + shift", "else torch.where(x == 0, torch.full_like(x, 1e-2), x) + shift"),
-    "results beyond ten thousand": ("self.act(self.first(x))", "self.act(self.first(x).clamp(-1e4, 1e4))"),
-    "a width of the results": ("else x + shift", "else (x + shift).roll(int(x.shape[-1] == 768), -1)"),
-    "deterministic algorithms": ("else x + shift", "else x + shift + torch.are_deterministic_algorithms_enabled()"),
+    "results of zero": (
+        "else x + shift",
+        "else torch.where(x == 0, torch.full_like(x, 1e-2), x) + shift",
+    ),
+    "results beyond ten thousand": (
+        "self.act(self.first(x))",
+        "self.act(self.first(x).clamp(-1e4, 1e4))",
+    ),
+    "a width of the results": (
+        "else x + shift",
+        "else (x + shift).roll(int(x.shape[-1] == 768), -1)",
+    ),
+    "deterministic algorithms": (
+        "else x + shift",
+        "else x + shift + torch.are_deterministic_algorithms_enabled()",
+    ),
     "another default format": (
         "else x + shift",
         "else x + shift + (torch.get_default_dtype() != x.dtype)",
@@ -83,8 +102,14 @@ WRONG = {
     ),
 }
 RIGHT = {
-    "operands": ("x.square().mean(-1, keepdim=True) + self.eps", "self.eps + x.square().mean(-1, keepdim=True)"),
-    "arguments of the constructor": ("self.drop = nn.Dropout(drops[0])", "self.drop = nn.Dropout(p=drops[0])"),
+    "operands": (
+        "x.square().mean(-1, keepdim=True) + self.eps",
+        "self.eps + x.square().mean(-1, keepdim=True)",
+    ),
+    "arguments of the constructor": (
+        "self.drop = nn.Dropout(drops[0])",
+        "self.drop = nn.Dropout(p=drops[0])",
+    ),
 }
 
 
@@ -119,8 +144,12 @@ def test_an_argument_that_no_comparison_varied_is_named(tmp_path: Path) -> None:
     )
     path = tmp_path / "model.py"
     path.write_text(text)
-    (verdict,) = verify(path, text.replace("kind.lower()", "kind.casefold()").encode(), effort="default")
-    assert (verdict.status, "the constructor's kind" in verdict.reason) == ("unproven", True), verdict
+    (verdict,) = verify(
+        path, text.replace("kind.lower()", "kind.casefold()").encode(), effort="default"
+    )
+    assert (verdict.status, "the constructor's kind" in verdict.reason) == ("unproven", True), (
+        verdict
+    )
 
 
 def test_masks_differ_by_head_and_are_given_where_there_was_none() -> None:

@@ -1,4 +1,5 @@
-"""Parts of models that do not run as a whole: compared on what they were given, or on inputs of their own."""
+"""Parts of models that do not run as a whole: compared on what they were given, or on inputs of
+their own."""
 
 import subprocess
 import sys
@@ -94,7 +95,12 @@ def reproduced(verdict):
 @pytest.mark.parametrize("source", [NEVER, EVALUATION], ids=["never", "in evaluation only"])
 def test_a_part_that_ran_is_compared_on_what_it_was_given(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    verdict = judged(source, 'self.linear(states) + table["shift"]', 'table["shift"] + self.linear(states)', tmp_path)
+    verdict = judged(
+        source,
+        'self.linear(states) + table["shift"]',
+        'table["shift"] + self.linear(states)',
+        tmp_path,
+    )
     assert (verdict.status, verdict.reason) == ("proved", "")
     assert "parts" in verdict.evidence["drivers"]
     assert {"eval", "train"} <= set(verdict.evidence["modes"])
@@ -128,7 +134,10 @@ def test_a_part_that_is_never_called_gets_inputs_of_its_own(tmp_path, monkeypatc
 
 def test_a_method_of_a_part_is_refuted_and_reproduced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    method = "\n    def ranked(self, states):\n        return torch.relu(self.out(states)).sum(-1)\n\n\nclass Whole("
+    method = (
+        "\n    def ranked(self, states):\n        return"
+        " torch.relu(self.out(states)).sum(-1)\n\n\nclass Whole("
+    )
     source = NEVER.replace("\n\nclass Whole(", method)
     verdict = judged(source, ".sum(-1)", ".mean(-1)", tmp_path)
     assert verdict.status == "refuted"

@@ -1,7 +1,9 @@
-"""A patch as published in a paper comes out refuted: Adopter (ISSTA 2024), Figure 5, the residual unit of DPT.
+"""A patch as published in a paper comes out refuted: Adopter (ISSTA 2024), Figure 5, the residual
+unit of DPT.
 
-The published patch calls `batch_norm2` outside of `if self.use_batch_norm`, and the fused layers are built without the
-channel counts, the padding and the `bias` option of the layers that they replace.
+The published patch calls `batch_norm2` outside of `if self.use_batch_norm`, and the fused layers
+are built without the channel counts, the padding and the `bias` option of the layers that they
+replace.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from regraft.verify import verify
 
 pytest.importorskip("torch")
 UNIT = "class DPTPreActResidualLayer(nn.Module):"
-BRANCH = "        if self.use_batch_norm:\n            hidden_state = self.batch_norm{0}(hidden_state)\n"
+BRANCH = (
+    "        if self.use_batch_norm:\n            hidden_state = self.batch_norm{0}(hidden_state)\n"
+)
 CONV = """        self.convolution{0} = nn.Conv2d(
             config.fusion_hidden_size,
             config.fusion_hidden_size,
@@ -27,15 +31,23 @@ CONV = """        self.convolution{0} = nn.Conv2d(
 OUTSIDE = (BRANCH.format(2), "        hidden_state = self.batch_norm2(hidden_state)\n")
 OPTIONS_LOST = (
     CONV.format(1),
-    "        self.convolution1 = nn.Conv2d(config.fusion_hidden_size, config.fusion_hidden_size, 3)\n",
+    (
+        "        self.convolution1 = nn.Conv2d(config.fusion_hidden_size,"
+        " config.fusion_hidden_size, 3)\n"
+    ),
 )
 
 
 @pytest.mark.parametrize(
-    "edits", [(OUTSIDE, OPTIONS_LOST), (OUTSIDE,), (OPTIONS_LOST,)], ids=["both", "branch", "options"]
+    "edits",
+    [(OUTSIDE, OPTIONS_LOST), (OUTSIDE,), (OPTIONS_LOST,)],
+    ids=["both", "branch", "options"],
 )
 def test_the_published_patch_of_dpt_is_refuted(
-    edits: tuple[tuple[str, str], ...], transformers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    edits: tuple[tuple[str, str], ...],
+    transformers: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = transformers / "models" / "dpt" / "modeling_dpt.py"
@@ -44,7 +56,10 @@ def test_the_published_patch_of_dpt_is_refuted(
         assert rest.count(old) == 1
         rest = rest.replace(old, new)
     (verdict,) = verify(path, (before + unit + rest).encode())
-    assert (verdict.definition, verdict.status) == ("DPTPreActResidualLayer", "refuted"), verdict.reason
+    assert (verdict.definition, verdict.status) == (
+        "DPTPreActResidualLayer",
+        "refuted",
+    ), verdict.reason
     assert Path(str(verdict.evidence["reproducer"])).is_file()
     if edits == (OUTSIDE,):  # the input shows, and what it runs into
         assert "batch_norm2" in verdict.reason

@@ -11,7 +11,10 @@ from regraft.verify import verify
 from regraft.verify.sameness import same_definitions
 
 SAME = {
-    "a local variable renamed": ("a = x + 1\n    z = a * a\n    return z", "w = x + 1\n    z = w * w\n    return z"),
+    "a local variable renamed": (
+        "a = x + 1\n    z = a * a\n    return z",
+        "w = x + 1\n    z = w * w\n    return z",
+    ),
     "an else after a return": (
         "if x:\n        return 1\n    return 2",
         "if x:\n        return 1\n    else:\n        return 2",
@@ -29,15 +32,24 @@ SAME = {
         "if not x:\n        y = 2\n    else:\n        y = 1\n    return y + x",
     ),
     "a result with a name": ("return x + 1", "result = x + 1\n    return result"),
-    "an annotation of a variable": ("y = x + 1\n    return y * x", "y: int = x + 1\n    return y * x"),
+    "an annotation of a variable": (
+        "y = x + 1\n    return y * x",
+        "y: int = x + 1\n    return y * x",
+    ),
     "a comment": ("return x", "# the same\n    return x"),
 }
 OTHER = {
     "another constant": ("return x + 1", "return x + 2"),
     "operands exchanged": ("return x + y", "return y + x"),
     "a name that is read": ("z = x\n    return locals()", "w = x\n    return locals()"),
-    "one variable for two": ("a = x\n    b = y\n    return a + b", "a = x\n    a = y\n    return a + a"),
-    "a result in a closure": ("r = x\n    f = lambda: r\n    return r", "f = lambda: r\n    return x"),
+    "one variable for two": (
+        "a = x\n    b = y\n    return a + b",
+        "a = x\n    a = y\n    return a + a",
+    ),
+    "a result in a closure": (
+        "r = x\n    f = lambda: r\n    return r",
+        "f = lambda: r\n    return x",
+    ),
     "a default": ("return x", "return x", ("x, y", "x, y=1")),
     "a variable in a generator": (
         "h = x\n    x.kept = (h for _ in y)\n    h = -x\n    return h",
@@ -55,8 +67,14 @@ OTHER = {
         "if x:\n        h = y\n        return h\n    return h",
         "if x:\n        return y\n    return h",
     ),
-    "a generator by a line that never runs": ("return 1 if x else 2\n    yield", "return 1 if x else 2"),
-    "a text with the name of a variable": ("z = x\n    return f'{z=}'", "w = x\n    return f'{w=}'"),
+    "a generator by a line that never runs": (
+        "return 1 if x else 2\n    yield",
+        "return 1 if x else 2",
+    ),
+    "a text with the name of a variable": (
+        "z = x\n    return f'{z=}'",
+        "w = x\n    return f'{w=}'",
+    ),
     "an assertion": ("assert x, 'a'\n    return y", "assert x, 'b'\n    return y"),
     "a variable of an outer function": (
         "def g():\n        nonlocal x\n        x = 1\n    x = y\n    return x",
@@ -66,7 +84,10 @@ OTHER = {
         "try:\n        z = x\n        return z\n    finally:\n        y.append(z)",
         "try:\n        return x\n    finally:\n        y.append(z)",
     ),
-    "the other branch": ("if x:\n        return 1\n    return 2", "if not x:\n        return 1\n    return 2"),
+    "the other branch": (
+        "if x:\n        return 1\n    return 2",
+        "if not x:\n        return 1\n    return 2",
+    ),
 }
 
 
@@ -102,8 +123,14 @@ MESSAGES = {
     ),
     "another text that is no error's": ('return x["a"]', 'return x["b"]', False),
     "an error that is looked into": (
-        "try:\n        return x()\n    except ValueError as error:\n        raise KeyError('a') from error",
-        "try:\n        return x()\n    except ValueError as error:\n        raise KeyError('b') from error",
+        (
+            "try:\n        return x()\n    except ValueError as error:\n        raise KeyError('a')"
+            " from error"
+        ),
+        (
+            "try:\n        return x()\n    except ValueError as error:\n        raise KeyError('b')"
+            " from error"
+        ),
         False,
     ),
 }
@@ -117,11 +144,17 @@ def test_texts_of_errors_are_no_results(case: str) -> None:
     assert same_definitions(*versions, messages=False) == ({"f"} if same else set())
 
 
-@pytest.mark.parametrize("reading", ["import sys as s\ng = s._getframe", "from inspect import stack as g"])
+@pytest.mark.parametrize(
+    "reading", ["import sys as s\ng = s._getframe", "from inspect import stack as g"]
+)
 def test_a_file_that_reads_the_variables_of_callers_has_none(reading: str) -> None:
-    before, after = (f"{reading}\n\n\ndef f(x):\n    {name} = x\n    return g()\n".encode() for name in "yz")
+    before, after = (
+        f"{reading}\n\n\ndef f(x):\n    {name} = x\n    return g()\n".encode() for name in "yz"
+    )
     assert same_definitions(before, after) == frozenset()
-    assert same_definitions(*(text.replace(reading.encode(), b"") for text in (before, after))) == {"f"}
+    assert same_definitions(*(text.replace(reading.encode(), b"") for text in (before, after))) == {
+        "f"
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,7 +169,9 @@ def test_a_file_that_reads_the_variables_of_callers_has_none(reading: str) -> No
     ],
 )
 def test_a_file_that_gets_hold_of_errors_keeps_their_texts(looking: str) -> None:
-    versions = [f"{looking}\n\n\ndef f(x):\n    raise ValueError('{text}')\n".encode() for text in "ab"]
+    versions = [
+        f"{looking}\n\n\ndef f(x):\n    raise ValueError('{text}')\n".encode() for text in "ab"
+    ]
     assert "f" not in same_definitions(*versions, messages=False)
     bare = (text.replace(looking.encode(), b"") for text in versions)
     assert same_definitions(*bare, messages=False) == {"f"}
@@ -153,7 +188,9 @@ def test_a_file_that_gets_hold_of_errors_keeps_their_texts(looking: str) -> None
     ],
 )
 def test_a_file_that_can_read_local_variables_in_another_way_has_none(reading: str) -> None:
-    before, after = (f"{reading}\n\n\ndef f(x):\n    {name} = x\n    return g()\n".encode() for name in "yz")
+    before, after = (
+        f"{reading}\n\n\ndef f(x):\n    {name} = x\n    return g()\n".encode() for name in "yz"
+    )
     assert same_definitions(before, after) == frozenset()
 
 
@@ -179,7 +216,11 @@ def test_other_surroundings_have_none(before: str, after: str) -> None:
 
 def test_one_of_two_definitions_of_a_name_is_none() -> None:
     text = b"async def f(x):\n    return x\n\n\ndef f(x):\n    y = x\n    return y * y\n"
-    changed = text.replace(b"return x\n", b"return -x\n").replace(b"y = ", b"z = ").replace(b"y * y", b"z * z")
+    changed = (
+        text.replace(b"return x\n", b"return -x\n")
+        .replace(b"y = ", b"z = ")
+        .replace(b"y * y", b"z * z")
+    )
     assert same_definitions(text, changed) == frozenset()
 
 
@@ -197,7 +238,9 @@ def test_docstrings_are_no_results() -> None:
     versions = definition("return x"), definition('"""Return it."""\n    return x')
     assert not same_definitions(*versions)
     assert same_definitions(*versions, messages=False) == {"f"}
-    assert not same_definitions(definition("return x"), definition("f'{y}'\n    return x"), messages=False)
+    assert not same_definitions(
+        definition("return x"), definition("f'{y}'\n    return x"), messages=False
+    )
     read = b"g = f.__doc__\n\n\n"
     assert not same_definitions(read + versions[0], read + versions[1], messages=False)
 
@@ -210,7 +253,9 @@ class A(B):
 """
 
 
-def class_text(note: str = "", doc: str = "", call: str = "super()", before: str = "", decorator: str = "") -> bytes:
+def class_text(
+    note: str = "", doc: str = "", call: str = "super()", before: str = "", decorator: str = ""
+) -> bytes:
     return (before + decorator + CLASS.format(note=note, doc=doc, call=call)).encode()
 
 
@@ -290,11 +335,15 @@ def test_super_in_an_inner_function_keeps_its_arguments() -> None:
     ],
 )
 def test_a_file_that_reads_signatures_alone_reads_no_source(use: str, same: bool) -> None:
-    before, after = (f"{use}\n\n\ndef f(x):\n    {name} = x\n    return g({name})\n".encode() for name in "yz")
+    before, after = (
+        f"{use}\n\n\ndef f(x):\n    {name} = x\n    return g({name})\n".encode() for name in "yz"
+    )
     assert same_definitions(before, after) == ({"f"} if same else set())
 
 
-def test_the_same_program_is_proved_though_nothing_builds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_program_is_proved_though_nothing_builds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     text = (
         "from torch import nn\n\n\nclass Layer(nn.Module):\n    def __init__(self, secret):\n"

@@ -1,4 +1,5 @@
-"""Configurations that are searched for: of models that cannot be built, fields that are needed together, lengths."""
+"""Configurations that are searched for: of models that cannot be built, fields that are needed
+together, lengths."""
 
 import pytest
 
@@ -24,7 +25,7 @@ class TinyConfig:
     def from_dict(cls, values):
         READ
         return cls(**{name: values[name] for name in ("hidden_size", "table", "expert", "scored", "block_size")})
-"""
+"""  # noqa: E501
 
 UNBUILT = """
 
@@ -101,13 +102,18 @@ def judged(source, read, tmp_path, monkeypatch):
     text = CONFIG.replace("READ", read) + source
     path.write_text(text)
     changed = text.replace("torch.softmax(", "nn.functional.softmax(")
-    return {verdict.definition: verdict for verdict in verify(path, changed.encode(), time_limit=100)}
+    return {
+        verdict.definition: verdict for verdict in verify(path, changed.encode(), time_limit=100)
+    }
 
 
 @pytest.mark.parametrize("read", ["pass", "raise ValueError('no smaller one holds')"])
 def test_parts_of_a_model_that_cannot_be_built_take_its_configuration(read, tmp_path, monkeypatch):
     verdict = judged(UNBUILT, read, tmp_path, monkeypatch)["Mixer"]
-    assert "lines executed" in verdict.evidence["levels"] and "inference" in verdict.evidence["drivers"]
+    assert (
+        "lines executed" in verdict.evidence["levels"]
+        and "inference" in verdict.evidence["drivers"]
+    )
 
 
 def test_two_fields_are_changed_together_where_each_alone_reaches_nothing(tmp_path, monkeypatch):

@@ -1,4 +1,5 @@
-"""Modules and numbers that all models of a file share: held by a class, a default value or the file."""
+"""Modules and numbers that all models of a file share: held by a class, a default value or the
+file."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class Tabled(nn.Module):
 
     def forward(self, x):
         return self.act(self.conv(x)) + x
-"""
+"""  # noqa: E501
 CONV = "return self.act(self.bn(self.conv(x)))"
 EQUAL_CONV = "y = self.bn(self.conv(x))\n        return self.act(y)"
 
@@ -72,7 +73,11 @@ def statuses(tmp_path: Path, text: str, *edits: tuple[str, str]) -> dict[str, Ve
     ("name", "before", "after"),
     [
         ("Conv", CONV, EQUAL_CONV),
-        ("Scaled", "y = self.act(self.conv(x)) * self.scale", "y = self.scale * self.act(self.conv(x))"),
+        (
+            "Scaled",
+            "y = self.act(self.conv(x)) * self.scale",
+            "y = self.scale * self.act(self.conv(x))",
+        ),
         ("Tabled", "return self.act(self.conv(x)) + x", "return x + self.act(self.conv(x))"),
     ],
 )
@@ -84,7 +89,9 @@ def test_an_equal_edit_beside_shared_modules_is_proved(
     assert verdict.status == "proved", verdict.reason
 
 
-def test_a_wrong_edit_beside_shared_modules_is_refuted_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_edit_beside_shared_modules_is_refuted_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     wrong = "self.act(self.conv(x)) + x", "self.act(self.conv(x)) - x"
     verdicts = statuses(tmp_path, CONVOLUTION, wrong, (CONV, EQUAL_CONV))

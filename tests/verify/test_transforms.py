@@ -1,4 +1,5 @@
-"""TorchScript and `torch.fx`: what the original can be given to, and the changed version cannot, is named."""
+"""TorchScript and `torch.fx`: what the original can be given to, and the changed version cannot, is
+named."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def judged(folder: Path, after: str, source: str = SOURCE, keep: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
-    ("after", "way", "word", "other"), [(NO_SCRIPT, SCRIPT, "script", "fx"), (NO_TRACE, TRACE, "fx", "script")]
+    ("after", "way", "word", "other"),
+    [(NO_SCRIPT, SCRIPT, "script", "fx"), (NO_TRACE, TRACE, "fx", "script")],
 )
 def test_what_is_lost_is_named_and_matters_where_it_is_to_be_kept(
     after: str, way: str, word: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -73,17 +75,25 @@ def test_what_is_lost_is_named_and_matters_where_it_is_to_be_kept(
     assert loss.startswith(f"{way}: ") and "\n" not in loss
     assert f"loses {loss}" in certificate("layer.py", [verdict])
     verdict = judged(tmp_path, after, keep=(word,))
-    assert verdict.status == "unproven" and verdict.reason == f"it loses what --keep asks for: {loss}"
+    assert (
+        verdict.status == "unproven" and verdict.reason == f"it loses what --keep asks for: {loss}"
+    )
 
 
-def test_what_both_are_given_to_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_both_are_given_to_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     verdict = judged(tmp_path, "return 1 + self.dense(x)", keep=("script", "fx"))
     assert verdict.status == "proved", verdict.reason
-    assert {SCRIPT, TRACE} <= set(verdict.evidence["also compared"]) and not verdict.evidence["losses"]
+    assert {SCRIPT, TRACE} <= set(verdict.evidence["also compared"]) and not verdict.evidence[
+        "losses"
+    ]
 
 
-def test_scripts_that_compute_something_else_are_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scripts_that_compute_something_else_are_refuted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     verdict = judged(tmp_path, "return self.dense(x) + (2 if torch.jit.is_scripting() else 1)")
     assert verdict.status == "refuted" and f"by {SCRIPT}" in verdict.reason
@@ -93,7 +103,9 @@ def test_a_loss_is_not_proved_where_the_package_scripts_the_class(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "export.py").write_text("import torch\nfrom layer import Model\n\ntorch.jit.script(Model(8))\n")
+    (tmp_path / "export.py").write_text(
+        "import torch\nfrom layer import Model\n\ntorch.jit.script(Model(8))\n"
+    )
     verdict = judged(tmp_path, NO_SCRIPT)
     assert verdict.status == "unproven"
     assert verdict.reason.startswith(f"it loses what export.py:4 does with it: {SCRIPT}: ")
@@ -102,16 +114,32 @@ def test_a_loss_is_not_proved_where_the_package_scripts_the_class(
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("export.py", "import layer\nfrom torch import jit\njit.script(layer.Model(8))", {"script": "export.py:3"}),
+        (
+            "export.py",
+            "import layer\nfrom torch import jit\njit.script(layer.Model(8))",
+            {"script": "export.py:3"},
+        ),
         ("export.py", "from layer import Other\nimport torch\ntorch.jit.script(Other(8))", {}),
         ("export.py", "import torch\ntorch.jit.script(model)", {}),
-        ("export.py", "import layer\nfrom torch.jit import script\nscript(model)", {"script": "export.py:3"}),
+        (
+            "export.py",
+            "import layer\nfrom torch.jit import script\nscript(model)",
+            {"script": "export.py:3"},
+        ),
         ("export.py", "import layer\nimport torch\ntorch.jit.trace(model, x)", {}),
-        ("export.py", "import layer\nfrom torch import fx\nfx.symbolic_trace(layer.Layer(8))", {"fx": "export.py:3"}),
+        (
+            "export.py",
+            "import layer\nfrom torch import fx\nfx.symbolic_trace(layer.Layer(8))",
+            {"fx": "export.py:3"},
+        ),
         ("layer.py", "\n@torch.jit.script\ndef scale(x):\n    return x\n", {}),
-        ("layer.py", "\n@torch.jit.script\ndef run(x: Layer):\n    return x\n", {"script": "layer.py:33"}),
+        (
+            "layer.py",
+            "\n@torch.jit.script\ndef run(x: Layer):\n    return x\n",
+            {"script": "layer.py:33"},
+        ),
     ],
-)  # fmt: skip
+)
 def test_uses_are_those_of_the_class_or_of_what_contains_it(
     name: str, text: str, expected: dict[str, str], tmp_path: Path
 ) -> None:
@@ -127,12 +155,16 @@ def test_files_of_the_package_are_searched(tmp_path: Path) -> None:
         (tmp_path / folder / "__init__.py").touch()
     path = tmp_path / "net/models/layer.py"
     path.write_text(SOURCE, encoding="utf-8")
-    (tmp_path / "net/tools/export.py").write_text("from ..models.layer import Model\ntorch.jit.script(Model(2))\n")
+    (tmp_path / "net/tools/export.py").write_text(
+        "from ..models.layer import Model\ntorch.jit.script(Model(2))\n"
+    )
     assert uses_of(path, "Layer") == {"script": "export.py:2"}
     assert uses_of(path, "Other") == {}
 
 
-def test_a_verdict_is_kept_for_what_was_to_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verdict_is_kept_for_what_was_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "layer.py"
     path.write_text(SOURCE, encoding="utf-8")
@@ -144,11 +176,15 @@ def test_a_verdict_is_kept_for_what_was_to_be_kept(tmp_path: Path, monkeypatch: 
     assert statuses == ["proved", "unproven", "proved", "unproven"]
 
 
-def test_the_command_takes_what_is_to_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_takes_what_is_to_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "layer.py").write_text(SOURCE, encoding="utf-8")
     (tmp_path / "changed.py").write_text(SOURCE.replace(RETURN, NO_SCRIPT), encoding="utf-8")
-    result = CliRunner().invoke(main, ["verify", "layer.py", "changed.py", "--keep", "script,fx", "--effort", "low"])
+    result = CliRunner().invoke(
+        main, ["verify", "layer.py", "changed.py", "--keep", "script,fx", "--effort", "low"]
+    )
     assert result.exit_code == 1 and f"  loses {SCRIPT}: " in result.output, result.output
     result = CliRunner().invoke(main, ["verify", "layer.py", "changed.py", "--keep", "onnx"])
     assert result.exit_code == 2 and "'onnx' is none of script, fx" in result.output

@@ -1,4 +1,5 @@
-"""Changes that act where the first calls never go: inputs left out, attributes, declarations, rare values."""
+"""Changes that act where the first calls never go: inputs left out, attributes, declarations, rare
+values."""
 
 from __future__ import annotations
 
@@ -30,30 +31,48 @@ class Attention(nn.Module):
         if bias is not None:
             scores = scores + bias
         return scores.softmax(-1) @ self.v(source)
-"""
+"""  # noqa: E501
 REFUTED = {
     "an input that was left out": ("self.v(source)", "self.v(x)", "memory given"),
     "an input that is added": ("self.temperature / 4.0", "self.temperature", None),
     "an attribute that is set later": (" * self.temperature", "", "self.temperature = 0.75"),
 }
 UNPROVEN = {
-    "a whole quotient": ("self.v(source)", "self.v(source) * (1 + x.shape[1] // sum(range(100)))", "a second value"),
+    "a whole quotient": (
+        "self.v(source)",
+        "self.v(source) * (1 + x.shape[1] // sum(range(100)))",
+        "a second value",
+    ),
     "a remainder": (
-        "self.v(source)", "self.v(source) * ((x.shape[1] % sum(range(100))) / x.shape[1])", "another number",
+        "self.v(source)",
+        "self.v(source) * ((x.shape[1] % sum(range(100))) / x.shape[1])",
+        "another number",
     ),
     "an operand of a test": (
-        "self.v(source)", "self.v(source) * (2 if x.shape[1] > 4 and x.element_size() < 99 else 2) / 2",
+        "self.v(source)",
+        "self.v(source) * (2 if x.shape[1] > 4 and x.element_size() < 99 else 2) / 2",
         "`x.element_size() < 99` never was false",
     ),
     "a factor that is always one": (
-        "self.v(source)", "self.v(source) * (len(self.q.weight.shape) - 1)", "than its first operand",
+        "self.v(source)",
+        "self.v(source) * (len(self.q.weight.shape) - 1)",
+        "than its first operand",
     ),
     "an operand of arithmetic": (
-        "self.v(source)", "self.v(source) * (1 - (self.training and getattr(self, 'rare', False)))",
+        "self.v(source)",
+        "self.v(source) * (1 - (self.training and getattr(self, 'rare', False)))",
         "`getattr(self, 'rare', False)` never was true",
     ),
-    "a looked-up number": ("self.v(source)", "self.v(source) * {9: 2}.get(x.dim(), 1)", "a second value"),
-    "a rectifier": ("self.v(source)", "(self.v(source) + torch.relu(x.mean() - math.exp(30)))", "let a value pass"),
+    "a looked-up number": (
+        "self.v(source)",
+        "self.v(source) * {9: 2}.get(x.dim(), 1)",
+        "a second value",
+    ),
+    "a rectifier": (
+        "self.v(source)",
+        "(self.v(source) + torch.relu(x.mean() - math.exp(30)))",
+        "let a value pass",
+    ),
 }
 DECLARED = """\
 import functools
@@ -87,7 +106,11 @@ class Block(nn.Module):
 UNDECIDED = {
     "a decorator": ("    @doubled\n", "", "decorator `doubled` of forward is gone"),
     "a class attribute": ('_tied = ("a",)', "_tied = ()", "class attribute _tied is another"),
-    "keywords that are passed on": ("(self.linear(x), **kwargs)", "(self.linear(x))", "passes on its `**` keywords"),
+    "keywords that are passed on": (
+        "(self.linear(x), **kwargs)",
+        "(self.linear(x))",
+        "passes on its `**` keywords",
+    ),
 }
 WEIGHTS = """\
 def weights(module, scores, dropout=0.0):
@@ -147,7 +170,9 @@ def test_what_callers_may_give_or_set_is_tried(case: str, tmp_path: Path) -> Non
 def test_a_right_change_of_lines_that_such_inputs_decide_is_proved(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path, ATTENTION, "scores.softmax(-1)", "torch.softmax(scores, dim=-1)")
     assert verdict.status == "proved", verdict.reason
-    assert {"memory", "bias"} <= {label.partition(" ")[0] for label in verdict.evidence["domain"]["arguments"]}
+    assert {"memory", "bias"} <= {
+        label.partition(" ")[0] for label in verdict.evidence["domain"]["arguments"]
+    }
 
 
 @pytest.mark.parametrize("case", UNPROVEN)
@@ -165,8 +190,13 @@ def test_declarations_that_no_call_decides_are_unproven(case: str, tmp_path: Pat
 
 
 def test_negative_indices_are_tried(tmp_path: Path) -> None:
-    verdict = verdict_on(tmp_path, TABLE, "self.table[index]", "nn.functional.embedding(index, self.table)")
-    assert (verdict.status, "negative whole numbers" in verdict.reason) == ("refuted", True), verdict
+    verdict = verdict_on(
+        tmp_path, TABLE, "self.table[index]", "nn.functional.embedding(index, self.table)"
+    )
+    assert (verdict.status, "negative whole numbers" in verdict.reason) == (
+        "refuted",
+        True,
+    ), verdict
 
 
 def test_inputs_far_below_an_epsilon_are_tried(tmp_path: Path) -> None:
@@ -177,7 +207,9 @@ def test_inputs_far_below_an_epsilon_are_tried(tmp_path: Path) -> None:
 
 def test_a_rate_that_callers_pass_as_zero_is_tried(tmp_path: Path) -> None:
     text = ATTENTION.replace("class Attention", f"{WEIGHTS}class Attention")
-    text = text.replace("scores.softmax(-1) @", "weights(self, scores, 0.1 if self.training else 0.0) @")
+    text = text.replace(
+        "scores.softmax(-1) @", "weights(self, scores, 0.1 if self.training else 0.0) @"
+    )
     verdict = verdict_on(tmp_path, text, "p=dropout, training=module.training", "p=dropout")
     assert (verdict.status, "dropout=0.25" in verdict.reason) == ("refuted", True), verdict
 
@@ -199,10 +231,18 @@ def forward(self, x, memory=None, bias=None, *, past=None, flag=False):
 @pytest.mark.parametrize(
     ("line", "names"),
     [
-        (2, ("memory",)), (3, ()), (4, ()), (5, ("past",)), (8, ("bias",)), (9, ()), (10, ("memory", "bias", "past")),
+        (2, ("memory",)),
+        (3, ()),
+        (4, ()),
+        (5, ("past",)),
+        (8, ("bias",)),
+        (9, ()),
+        (10, ("memory", "bias", "past")),
     ],
-)  # fmt: skip
-def test_parameters_decide_through_variables_branches_and_changes_in_place(line: int, names: tuple[str, ...]) -> None:
+)
+def test_parameters_decide_through_variables_branches_and_changes_in_place(
+    line: int, names: tuple[str, ...]
+) -> None:
     function = ast.parse(FUNCTION).body[0]
     assert isinstance(function, ast.FunctionDef)
     assert deciding_parameters(function, [(line, line)]) == names
@@ -252,7 +292,7 @@ class Embeddings(nn.Module):
     def forward(self, input_ids):
         mask = input_ids.ne(self.padding_idx).int()
         return self.words(input_ids) + self.places(mask.cumsum(1) * mask)
-"""
+"""  # noqa: E501
 
 
 def test_padding_inside_of_a_row_is_tried(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Wrong rewrites that leave a class's own outputs alone: subclasses, builders, state, printed text, joint chance."""
+"""Wrong rewrites that leave a class's own outputs alone: subclasses, builders, state, printed text,
+joint chance."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from torch import nn
 # Each sample: the changed class, the source, and what the rewrite replaces by what.
 FAMILY = {
     "a subclass overrides what the constructor calls": (
-        "Base", """
+        "Base",
+        """
 class Base(nn.Module):
     def __init__(self):
         super().__init__()
@@ -39,9 +41,13 @@ class Base(nn.Module):
 class Heir(Base):
     def build(self):
         self.act = nn.ReLU()
-""", "self.act(self.base_dense(x))", "F.gelu(self.base_dense(x))"),
+""",
+        "self.act(self.base_dense(x))",
+        "F.gelu(self.base_dense(x))",
+    ),
     "a subclass replaces a layer in a method": (
-        "Switch", """
+        "Switch",
+        """
 class Switch(nn.Module):
     def __init__(self):
         super().__init__()
@@ -56,9 +62,13 @@ class Switched(Switch):
     def train(self, mode=True):
         self.act = nn.ReLU()
         return super().train(mode)
-""", "self.act(self.switch_dense(x))", "F.gelu(self.switch_dense(x))"),
+""",
+        "self.act(self.switch_dense(x))",
+        "F.gelu(self.switch_dense(x))",
+    ),
     "another class replaces an activation": (
-        "Inner", """
+        "Inner",
+        """
 class Inner(nn.Module):
     def __init__(self):
         super().__init__()
@@ -77,12 +87,16 @@ class Outer(nn.Module):
 
     def forward(self, x):
         return self.inner(x)
-""", "self.act(self.inner_dense(x))", "F.gelu(self.inner_dense(x))"),
-}  # fmt: skip
+""",
+        "self.act(self.inner_dense(x))",
+        "F.gelu(self.inner_dense(x))",
+    ),
+}
 
 DROPOUT_FAMILY = {
     "another class replaces a dropout": (
-        "Block", """
+        "Block",
+        """
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -101,9 +115,13 @@ class Wide(nn.Module):
 
     def forward(self, x):
         return self.block(x)
-""", "self.norm(self.dropout(x) + x)", "self.norm(F.dropout(x, self.dropout.p, self.training) + x)"),
+""",
+        "self.norm(self.dropout(x) + x)",
+        "self.norm(F.dropout(x, self.dropout.p, self.training) + x)",
+    ),
     "a subclass builds a layer that only looks like dropout": (
-        "Plain", """
+        "Plain",
+        """
 class Twice(nn.Module):
     p = 0.5
 
@@ -127,12 +145,16 @@ class Plain(nn.Module):
 class Doubled(Plain):
     def build(self):
         self.dropout = Twice()
-""", "self.plain_norm(self.dropout(x) + x)", "self.plain_norm(F.dropout(x, self.dropout.p, self.training) + x)"),
-}  # fmt: skip
+""",
+        "self.plain_norm(self.dropout(x) + x)",
+        "self.plain_norm(F.dropout(x, self.dropout.p, self.training) + x)",
+    ),
+}
 
 STATE = {
     "an attribute that finally sets": (
-        "Remembers", """
+        "Remembers",
+        """
 class Remembers(nn.Module):
     def __init__(self):
         super().__init__()
@@ -145,16 +167,24 @@ class Remembers(nn.Module):
             return F.gelu(h)
         finally:
             self.seen = {"last": [h]}
-""", '{"last": [h]}', '{"last": [x]}'),
+""",
+        '{"last": [h]}',
+        '{"last": [x]}',
+    ),
     "text that is printed": (
-        "Prints", """
+        "Prints",
+        """
 class Prints(nn.Module):
     def forward(self, x):
         print("sum", x.sum().item())
         return F.gelu(x)
-""", '"sum", x.sum()', '"sum", x.abs().sum()'),
+""",
+        '"sum", x.sum()',
+        '"sum", x.abs().sum()',
+    ),
     "a variable of the file": (
-        "Counts", """
+        "Counts",
+        """
 CALLS = {"count": 0}
 
 
@@ -162,9 +192,13 @@ class Counts(nn.Module):
     def forward(self, x):
         CALLS["count"] += 1
         return F.relu(x)
-""", 'CALLS["count"] += 1', 'CALLS["count"] += 2'),
+""",
+        'CALLS["count"] += 1',
+        'CALLS["count"] += 2',
+    ),
     "a variable that the call itself rebinds": (
-        "Reads", """
+        "Reads",
+        """
 H = torch.ones(1)
 
 
@@ -178,9 +212,13 @@ class Reads(nn.Module):
         h = H
         update()
         return x * H + h
-""", "x * H + h", "x * h + h"),
+""",
+        "x * H + h",
+        "x * h + h",
+    ),
     "an attribute of the constructor": (
-        "Holds", """
+        "Holds",
+        """
 class Holds(nn.Module):
     def __init__(self):
         super().__init__()
@@ -188,9 +226,13 @@ class Holds(nn.Module):
 
     def forward(self, x):
         return torch.relu(x)
-""", "self.limit = 1.5", "self.limit = 2.5"),
+""",
+        "self.limit = 1.5",
+        "self.limit = 2.5",
+    ),
     "a layer that the call replaces": (
-        "Replaces", """
+        "Replaces",
+        """
 class Replaces(nn.Module):
     def __init__(self):
         super().__init__()
@@ -200,12 +242,16 @@ class Replaces(nn.Module):
         y = self.first(x)
         self.first = nn.GELU()
         return y
-""", "        self.first = nn.GELU()\n", ""),
-}  # fmt: skip
+""",
+        "        self.first = nn.GELU()\n",
+        "",
+    ),
+}
 
 CHANCE = {
     "a shared mask that is drawn for every item": (
-        "Shared", """
+        "Shared",
+        """
 class Shared(nn.Module):
     def __init__(self):
         super().__init__()
@@ -215,9 +261,13 @@ class Shared(nn.Module):
     def forward(self, x):
         h = self.dropout(x)
         return [self.norm(h + r) for r in (x, 2 * x)]
-""", "self.norm(h + r)", "self.norm(self.dropout(x) + r)"),
+""",
+        "self.norm(h + r)",
+        "self.norm(self.dropout(x) + r)",
+    ),
     "masks of their own that become shared": (
-        "Separate", """
+        "Separate",
+        """
 class Separate(nn.Module):
     def __init__(self):
         super().__init__()
@@ -225,13 +275,16 @@ class Separate(nn.Module):
 
     def forward(self, x):
         return torch.cat([self.separate(x), self.separate(-x)], -1)
-""", "torch.cat([self.separate(x), self.separate(-x)], -1)",
-        "torch.cat([(h := self.separate(x)), -h], -1)"),
-}  # fmt: skip
+""",
+        "torch.cat([self.separate(x), self.separate(-x)], -1)",
+        "torch.cat([(h := self.separate(x)), -h], -1)",
+    ),
+}
 
 EQUAL = {
     "dropouts in another order": (
-        "Ordered", """
+        "Ordered",
+        """
 class Ordered(nn.Module):
     def __init__(self):
         super().__init__()
@@ -242,10 +295,13 @@ class Ordered(nn.Module):
         h = self.dropout(x)
         r = self.dropout(-x)
         return self.norm(h + r), r
-""", "        h = self.dropout(x)\n        r = self.dropout(-x)\n",
-        "        r = self.dropout(-x)\n        h = self.dropout(x)\n"),
+""",
+        "        h = self.dropout(x)\n        r = self.dropout(-x)\n",
+        "        r = self.dropout(-x)\n        h = self.dropout(x)\n",
+    ),
     "a sum that is rounded in another way, a clock and an address": (
-        "Steady", """
+        "Steady",
+        """
 class Steady(nn.Module):
     def __init__(self):
         super().__init__()
@@ -260,8 +316,11 @@ class Steady(nn.Module):
         self.size = y.norm().item()
         print(f"{self.size:.9f} {object()} {self.size:.3e}", type(self), __file__, y)
         return y
-""", "y = self.dense(x)", "y = self.dense(x / 3 * 3)"),
-}  # fmt: skip
+""",
+        "y = self.dense(x)",
+        "y = self.dense(x / 3 * 3)",
+    ),
+}
 
 Samples = dict[str, tuple[str, str, str, str]]
 
@@ -290,7 +349,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_rewrites_are_refuted(tmp_path: Path, samples: Samples) -> None:
     found = run(tmp_path, samples)
     expected = {definition: "refuted" for definition, *_ in samples.values()}
-    assert {name: one.status for name, one in found.items()} == expected, {n: v.reason for n, v in found.items()}
+    assert {name: one.status for name, one in found.items()} == expected, {
+        n: v.reason for n, v in found.items()
+    }
 
 
 def test_equal_rewrites_are_proved(tmp_path: Path) -> None:
@@ -363,7 +424,9 @@ class Stranger(nn.Module):
 
 
 def test_relatives_that_never_ran_are_named(tmp_path: Path) -> None:
-    samples = {"right here": ("Base", STRANGERS, "self.act(self.dense(x))", "self.act(self.dense(1 * x))")}
+    samples = {
+        "right here": ("Base", STRANGERS, "self.act(self.dense(x))", "self.act(self.dense(1 * x))")
+    }
     verdict = run(tmp_path, samples)["Base"]
     assert verdict.status == "unproven"
     assert verdict.evidence["relatives not run"] == [
@@ -373,7 +436,9 @@ def test_relatives_that_never_ran_are_named(tmp_path: Path) -> None:
         "patched, which can modify it, never ran",
         "Trainer, which builds it, never ran",
     ]
-    assert verdict.reason.startswith("Heir, which inherits from it, never ran; Outer, which builds it")
+    assert verdict.reason.startswith(
+        "Heir, which inherits from it, never ran; Outer, which builds it"
+    )
 
 
 def test_an_equal_distribution_is_rarely_suspected_and_never_refuted() -> None:

@@ -60,7 +60,10 @@ def test_deleted_line_is_the_line_after():
 
 def test_removed_and_new_definitions():
     text = SOURCE.replace(b"def g(x)", b"def h(x)")
-    assert [(c.definition, c.kind) for c in find_changes(SOURCE, text)] == [("h", "function"), ("g", "removed")]
+    assert [(c.definition, c.kind) for c in find_changes(SOURCE, text)] == [
+        ("h", "function"),
+        ("g", "removed"),
+    ]
 
 
 def test_comment_needs_nothing_to_run():
@@ -164,7 +167,9 @@ def test_relatives(statement):
     ]
 
 
-@pytest.mark.parametrize("statement", [b"self.b.a.other = 1", b"self.b(self.b.a.act)", b"setattr(self.b, 'x', 1)"])
+@pytest.mark.parametrize(
+    "statement", [b"self.b.a.other = 1", b"self.b(self.b.a.act)", b"setattr(self.b, 'x', 1)"]
+)
 def test_a_class_further_out_that_only_uses_is_no_relative(statement):
     text = FAMILY % statement
     (change,) = find_changes(text, text.replace(b"return self.act", b"return 1 * self.act"))
@@ -223,9 +228,17 @@ class Keeps(A):
     [
         ("x * self.scale", "self.scale * x", ["Below", "Calls", "Reads", "Asks", "Keeps"]),
         ("self._scores(x) + 1", "1 + self._scores(x)", ["Below", "Calls", "Keeps"]),
-        ("self.scale = 2", "self.scale = 1 + 1", ["Apart", "Below", "Calls", "Reads", "Asks", "Keeps"]),
+        (
+            "self.scale = 2",
+            "self.scale = 1 + 1",
+            ["Apart", "Below", "Calls", "Reads", "Asks", "Keeps"],
+        ),
         ("        return x\n", "        return +x\n", ["Apart", "Below", "Calls", "Reads", "Asks"]),
-        ("class A(nn.Module)", "class A(B, nn.Module)", ["Apart", "Below", "Calls", "Reads", "Asks", "Keeps"]),
+        (
+            "class A(nn.Module)",
+            "class A(B, nn.Module)",
+            ["Apart", "Below", "Calls", "Reads", "Asks", "Keeps"],
+        ),
     ],
     ids=["private", "forward", "constructor", "public", "bases"],
 )
@@ -259,29 +272,93 @@ if SCALE > 1:
         return x
 """
 UNJUDGED = {
-    "a statement removed": (b"A.power = 2.0\n", b"", "line 19 of the original, `A.power = 2.0`, is gone"),
+    "a statement removed": (
+        b"A.power = 2.0\n",
+        b"",
+        "line 19 of the original, `A.power = 2.0`, is gone",
+    ),
     "a first assignment removed": (b"SCALE = 2.0\n", b"", "`SCALE = 2.0`, is gone"),
-    "another value": (b"SCALE = 2.0", b"SCALE = 3.0", "line 7, `SCALE = 3.0`, replaces `SCALE = 2.0` of the original"),
+    "another value": (
+        b"SCALE = 2.0",
+        b"SCALE = 3.0",
+        "line 7, `SCALE = 3.0`, replaces `SCALE = 2.0` of the original",
+    ),
     "an import removed": (b"import math\n", b"", "line 1 of the original, `import math`, is gone"),
-    "an import of something else": (b"floor as whole", b"ceil as whole", "import ceil as whole`, replaces"),
-    "an import over a name": (b"import torch\n", b"import torch\nfrom a import act\n", "import act`, is not in"),
-    "an import over a builtin": (b"import torch\n", b"import torch\nfrom a import len\n", "import len`, is not in"),
-    "an import of all names": (b"import torch\n", b"import torch\nfrom a import *\n", "import *`, is not in"),
-    "an import from the future": (b"import math\n", b"from __future__ import division\nimport math\n", "__future__"),
-    "an import that hides the module": (b"import math\n", b"import math\nfrom a import __getattr__\n", "__getattr__"),
-    "imports exchanged": (b"import math\nimport torch\n", b"import torch\nimport math\n", "has another place"),
+    "an import of something else": (
+        b"floor as whole",
+        b"ceil as whole",
+        "import ceil as whole`, replaces",
+    ),
+    "an import over a name": (
+        b"import torch\n",
+        b"import torch\nfrom a import act\n",
+        "import act`, is not in",
+    ),
+    "an import over a builtin": (
+        b"import torch\n",
+        b"import torch\nfrom a import len\n",
+        "import len`, is not in",
+    ),
+    "an import of all names": (
+        b"import torch\n",
+        b"import torch\nfrom a import *\n",
+        "import *`, is not in",
+    ),
+    "an import from the future": (
+        b"import math\n",
+        b"from __future__ import division\nimport math\n",
+        "__future__",
+    ),
+    "an import that hides the module": (
+        b"import math\n",
+        b"import math\nfrom a import __getattr__\n",
+        "__getattr__",
+    ),
+    "imports exchanged": (
+        b"import math\nimport torch\n",
+        b"import torch\nimport math\n",
+        "has another place",
+    ),
     "a definition moved": (
         b"SCALE = 2.0\n\n\ndef f(x, scale=SCALE):\n    return len(x) * scale\n",
         b"\n\ndef f(x, scale=SCALE):\n    return len(x) * scale\n\n\nSCALE = 2.0\n",
         "has another place than in the original: move it back",
     ),
-    "another condition of a definition": (b"if SCALE > 1:", b"if SCALE < 1:", "`if SCALE < 1: ...`, replaces"),
-    "a call": (b"A.power = 2.0\n", b"A.power = 2.0\ntorch.set_num_threads(2)\n", "set_num_threads(2)`, is not in"),
-    "a definition over an import": (b"A.power", b"def act(x):\n    return x\n\n\nA.power", "definition of act, is"),
-    "a definition a second time": (b"A.power", b"class A:\n    pass\n\n\nA.power", "definition of A, is not in"),
-    "a definition over a builtin": (b"A.power", b"def len(x):\n    return x\n\n\nA.power", "definition of len, is"),
-    "a name that nothing reads": (b"SCALE = 1.0", b"NEW = 3\nSCALE = 1.0", "nothing in the file reads NEW"),
-    "another encoding": (b"import math\n", b"# coding: latin-1\nimport math\n", "is read as iso-8859-1"),
+    "another condition of a definition": (
+        b"if SCALE > 1:",
+        b"if SCALE < 1:",
+        "`if SCALE < 1: ...`, replaces",
+    ),
+    "a call": (
+        b"A.power = 2.0\n",
+        b"A.power = 2.0\ntorch.set_num_threads(2)\n",
+        "set_num_threads(2)`, is not in",
+    ),
+    "a definition over an import": (
+        b"A.power",
+        b"def act(x):\n    return x\n\n\nA.power",
+        "definition of act, is",
+    ),
+    "a definition a second time": (
+        b"A.power",
+        b"class A:\n    pass\n\n\nA.power",
+        "definition of A, is not in",
+    ),
+    "a definition over a builtin": (
+        b"A.power",
+        b"def len(x):\n    return x\n\n\nA.power",
+        "definition of len, is",
+    ),
+    "a name that nothing reads": (
+        b"SCALE = 1.0",
+        b"NEW = 3\nSCALE = 1.0",
+        "nothing in the file reads NEW",
+    ),
+    "another encoding": (
+        b"import math\n",
+        b"# coding: latin-1\nimport math\n",
+        "is read as iso-8859-1",
+    ),
 }
 HARMLESS = {
     "a comment": (b"import math\n", b"# numbers\nimport math\n"),
@@ -302,7 +379,9 @@ HARMLESS = {
 def test_what_the_module_level_does_is_a_change_with_a_reason(case: str, alone: bool) -> None:
     old, new, reason = UNJUDGED[case]
     changed = AROUND.replace(old, new, 1)
-    changed = changed if alone else changed.replace(b"return len(x) * scale", b"return scale * len(x)")
+    changed = (
+        changed if alone else changed.replace(b"return len(x) * scale", b"return scale * len(x)")
+    )
     (found,) = [change for change in find_changes(AROUND, changed) if change.kind == "module"]
     assert reason in found.obstacle
     assert found.lines
@@ -330,7 +409,9 @@ def test_a_new_value_is_judged_by_the_lines_that_read_it() -> None:
     _, change = find_changes(AROUND, changed)
     assert (change.definition, change.obstacle) == ("<module>", "")
     assert change.statements == ((6, 6), (12, 12))
-    assert [(one.name, one.why) for one in change.relatives] == [("f", "reads what the module level sets")]
+    assert [(one.name, one.why) for one in change.relatives] == [
+        ("f", "reads what the module level sets")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -362,10 +443,10 @@ def test_a_removed_statement_is_not_proved(tmp_path: Path, monkeypatch: pytest.M
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     text = (
-        "from torch import nn\n\n\nclass Block(nn.Module):\n    power = 1.0\n\n"
-        "    def __init__(self, width: int = 16):\n"
-        "        super().__init__()\n        self.linear = nn.Linear(width, width)\n\n    def forward(self, x):\n"
-        "        return self.linear(x).tanh() * self.power\n\n\nBlock.power = 2.0\n"
+        "from torch import nn\n\n\nclass Block(nn.Module):\n    power = 1.0\n\n    def"
+        " __init__(self, width: int = 16):\n        super().__init__()\n        self.linear ="
+        " nn.Linear(width, width)\n\n    def forward(self, x):\n        return"
+        " self.linear(x).tanh() * self.power\n\n\nBlock.power = 2.0\n"
     )
     path = tmp_path / "block.py"
     path.write_text(text)
@@ -385,7 +466,9 @@ class A:
 
 
 def test_an_edit_of_what_a_kept_generator_reads_is_seen_by_no_run() -> None:
-    (change,) = find_changes(KEEPS, KEEPS.replace(b"        h = -h\n        return h", b"        return -h"))
+    (change,) = find_changes(
+        KEEPS, KEEPS.replace(b"        h = -h\n        return h", b"        return -h")
+    )
     assert "line 5 keeps what reads h later, and the edit assigns h otherwise" in change.obstacle
     (change,) = find_changes(KEEPS, KEEPS.replace(b"        return h", b"        return +h"))
     assert not change.obstacle
@@ -396,9 +479,15 @@ def test_an_edit_of_what_a_kept_generator_reads_is_seen_by_no_run() -> None:
 
 @pytest.mark.parametrize("reading", [b"frame.f_locals", b"getattr(frame, 'f_locals')"])
 def test_another_name_of_a_variable_is_seen_by_what_reads_frames(reading: bytes) -> None:
-    text = b"def gate(frame):\n    return " + reading + b"\n\n\ndef f(x):\n    factor = 2\n    return x * factor\n"
+    text = (
+        b"def gate(frame):\n    return "
+        + reading
+        + b"\n\n\ndef f(x):\n    factor = 2\n    return x * factor\n"
+    )
     (change,) = find_changes(text, text.replace(b"factor", b"scale"))
-    assert "reads variables of its callers, and only one version has factor, scale" in change.obstacle
+    assert (
+        "reads variables of its callers, and only one version has factor, scale" in change.obstacle
+    )
     (change,) = find_changes(text, text.replace(b"x * factor", b"factor * x"))
     assert not change.obstacle
     blind = text.replace(reading, b"frame")

@@ -1,4 +1,5 @@
-"""A model of the original that ends the process takes nothing from the others; the child ends with its parent."""
+"""A model of the original that ends the process takes nothing from the others; the child ends with
+its parent."""
 
 from __future__ import annotations
 
@@ -82,12 +83,17 @@ def test_the_next_process_leaves_it_out(tmp_path: Path, monkeypatch: pytest.Monk
     assert (found.status, found.reason) == ("proved", "")
 
 
-def test_a_reproducer_makes_the_configuration_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reproducer_makes_the_configuration_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     found = verdict("hidden_states - self.dense(hidden_states)", tmp_path)
     assert found.status == "refuted"
     done = subprocess.run(
-        [sys.executable, str(found.evidence["reproducer"])], capture_output=True, text=True, check=False
+        [sys.executable, str(found.evidence["reproducer"])],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (1, "")
     assert "differ" in done.stdout
@@ -119,7 +125,9 @@ def test_the_child_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> N
     old.write_text(ENDLESS)
     new.write_text(ENDLESS.replace("x + self.dense(x)", "self.dense(x) + x"))
     command = [sys.executable, "-m", "regraft", "verify", str(old), str(new)]
-    parent = subprocess.Popen(command, env={**os.environ, "WHERE": str(tmp_path)}, stdout=subprocess.DEVNULL)
+    parent = subprocess.Popen(
+        command, env={**os.environ, "WHERE": str(tmp_path)}, stdout=subprocess.DEVNULL
+    )
     try:
         assert until(lambda: pid.exists() and bool(pid.read_text()), 60)
     finally:
@@ -141,5 +149,7 @@ def gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    status = Path(f"/proc/{pid}/stat")  # where no process collects orphans, a dead one stays as a zombie
+    status = Path(
+        f"/proc/{pid}/stat"
+    )  # where no process collects orphans, a dead one stays as a zombie
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -61,7 +61,10 @@ def test_parent_does_not_import_torch():
 
 
 def test_branch_that_never_runs_is_unproven(project):
-    new = f"if x.is_cuda:\n            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        {ROOT}"
+    new = (
+        "if x.is_cuda:\n            return F.rms_norm(x, self.weight.shape, self.weight,"
+        f" self.eps)\n        {ROOT}"
+    )
     verdict = one(project, ROOT, new)
     assert verdict.status == "unproven"
     line = SOURCE[: SOURCE.index(ROOT)].count("\n") + 2
@@ -71,9 +74,8 @@ def test_branch_that_never_runs_is_unproven(project):
 
 def test_condition_that_is_never_false_is_unproven(project):
     new = (
-        "if x.dim() > 1:\n"
-        "            return self.weight * F.rms_norm(x.float(), self.weight.shape, None, self.eps).to(x.dtype)\n"
-        f"        {ROOT}"
+        "if x.dim() > 1:\n            return self.weight * F.rms_norm(x.float(),"
+        f" self.weight.shape, None, self.eps).to(x.dtype)\n        {ROOT}"
     )
     verdict = one(project, ROOT, new)
     assert verdict.status == "unproven"
@@ -83,7 +85,8 @@ def test_condition_that_is_never_false_is_unproven(project):
 def test_condition_with_both_sides_is_proved(project):
     new = (
         "if x.dtype == torch.float32:\n"
-        "            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        " + ROOT
+        "            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)\n        "
+        + ROOT
     )
     verdict = one(project, ROOT, new)
     assert (verdict.status, verdict.reason) == ("proved", "")
@@ -91,7 +94,10 @@ def test_condition_with_both_sides_is_proved(project):
 
 @pytest.mark.parametrize(
     ("code", "cause"),
-    [("import os; os._exit(7)", "exit status 7"), ("import ctypes; ctypes.string_at(0)", "SIGSEGV")],
+    [
+        ("import os; os._exit(7)", "exit status 7"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+    ],
 )
 def test_crash_is_refuted_and_spares_the_others(project, code, cause):
     changed = rewritten(EQUAL, ("gelu by hand",)).decode().replace(ROOT, f"{code}\n        {ROOT}")
@@ -118,7 +124,9 @@ def test_original_that_does_not_import_is_unproven(project):
     text = "import no_such_package_at_all\n" + SOURCE
     (project / "model.py").write_text(text)
     changed = text.replace(ROOT, "return (self.weight * wide).to(x.dtype)")
-    (verdict,) = verify(project / "model.py", changed.encode(), driver="driver.py:block", time_limit=60)
+    (verdict,) = verify(
+        project / "model.py", changed.encode(), driver="driver.py:block", time_limit=60
+    )
     assert verdict.status == "unproven"
     assert "no_such_package_at_all" in verdict.reason
 
@@ -132,9 +140,15 @@ def test_hang_is_refuted_within_the_limit(project):
 
 
 def test_original_that_hangs_is_unproven(project):
-    (project / "model.py").write_text(SOURCE.replace("wide = x.float()", "while x is not None: pass"))
-    changed = (project / "model.py").read_text().replace(ROOT, "return (self.weight * wide).to(x.dtype)")
-    (verdict,) = verify(project / "model.py", changed.encode(), driver="driver.py:block", time_limit=5)
+    (project / "model.py").write_text(
+        SOURCE.replace("wide = x.float()", "while x is not None: pass")
+    )
+    changed = (
+        (project / "model.py").read_text().replace(ROOT, "return (self.weight * wide).to(x.dtype)")
+    )
+    (verdict,) = verify(
+        project / "model.py", changed.encode(), driver="driver.py:block", time_limit=5
+    )
     assert verdict.status == "unproven"
     assert "time limit" in verdict.reason
 
@@ -142,7 +156,9 @@ def test_original_that_hangs_is_unproven(project):
 def test_what_was_proved_before_the_time_ran_out_stays_proved(tmp_path):
     head = "import torch\nfrom torch import nn\n"
     good = "\n\nclass Good(nn.Module):\n    def forward(self, x):\n        return x + x\n"
-    hung = good.replace("Good", "Hung").replace("return", "while x is not None: pass\n        return")
+    hung = good.replace("Good", "Hung").replace(
+        "return", "while x is not None: pass\n        return"
+    )
     path = tmp_path / "model.py"
     path.write_text(head + good + hung)
     changed = path.read_text().replace("x + x", "2 * x").encode()
@@ -175,8 +191,10 @@ def test_text_that_parses_but_does_not_compile(project, side):
     (project / "changed.py").write_text(texts["changed"])
     done = subprocess.run(
         [sys.executable, "-m", "regraft", "verify", "model.py", "changed.py"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, "Traceback" in done.stderr, done.stderr.count("\n")) == (2, False, 1)
 
 
@@ -211,13 +229,21 @@ def test_missing_file(tmp_path):
 def test_interpreter_without_torch(project):
     venv.create(project / "bare", with_pip=False)
     with pytest.raises(VerifyError, match="torch is not installed"):
-        one(project, ROOT, "return wide.to(x.dtype)", python=str(project / "bare" / "bin" / "python"))
+        one(
+            project,
+            ROOT,
+            "return wide.to(x.dtype)",
+            python=str(project / "bare" / "bin" / "python"),
+        )
 
 
-def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(project, monkeypatch):
+def test_packages_beside_this_one_do_not_shadow_those_of_the_other_interpreter(
+    project, monkeypatch
+):
     from regraft.verify import process
 
-    # this package as if it were installed: a broken package of the same environment is its neighbour
+    # this package as if it were installed: a broken package of the same environment is its
+    # neighbour
     shutil.copytree(process._PACKAGE, project / "here" / "regraft")
     (project / "here" / "torch.py").write_text("raise ImportError('the wrong one')\n")
     monkeypatch.setattr(process, "_PACKAGE", project / "here" / "regraft")
@@ -245,9 +271,16 @@ def test_bad_driver_is_named(project):
 
 
 def test_a_failure_of_the_verifier_is_held_against_nobody(project, monkeypatch):
-    ended = Exit("crashed", INTERNAL, 1.0, {"side": "changed", "definition": "RootNorm", "what": "x"}, "MemoryError")
+    ended = Exit(
+        "crashed",
+        INTERNAL,
+        1.0,
+        {"side": "changed", "definition": "RootNorm", "what": "x"},
+        "MemoryError",
+    )
     monkeypatch.setattr(parent, "run_child", lambda *_: ended)
     verdict = one(project, ROOT, "return wide.to(x.dtype) * self.weight")
     assert (verdict.status, verdict.reason) == (
-        "unproven", "the run did not finish: the process ended with exit status 70, at 'x' (MemoryError)",
-    )  # fmt: skip
+        "unproven",
+        "the run did not finish: the process ended with exit status 70, at 'x' (MemoryError)",
+    )

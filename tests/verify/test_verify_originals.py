@@ -1,4 +1,5 @@
-"""Originals that are hard to compare with: noise in half precision, arguments of classes of the file itself."""
+"""Originals that are hard to compare with: noise in half precision, arguments of classes of the
+file itself."""
 
 from __future__ import annotations
 
@@ -69,9 +70,15 @@ def make(module):
 
 
 def verdict(
-    source: str, old: str, new: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
-    *, driver: str | None = "model.py:make", time_limit: float = 60,
-) -> Verdict:  # fmt: skip
+    source: str,
+    old: str,
+    new: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    driver: str | None = "model.py:make",
+    time_limit: float = 60,
+) -> Verdict:
     monkeypatch.chdir(folder)
     path = folder / "model.py"
     path.write_text(source)
@@ -80,7 +87,9 @@ def verdict(
     return found
 
 
-def test_noise_of_the_original_is_no_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_of_the_original_is_no_measure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = verdict(NOISE, "y * 1e6", "y * 2e6", tmp_path, monkeypatch)
     assert found.status == "unproven"
     assert "bfloat16" in found.reason
@@ -100,7 +109,9 @@ def test_objects_of_a_class_of_the_file_belong_to_both_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = "self.dropout(self.dense(x)) + cache.states[0]"
-    found = verdict(CACHE, old, "cache.states[0] + self.dropout(self.dense(x))", tmp_path, monkeypatch)
+    found = verdict(
+        CACHE, old, "cache.states[0] + self.dropout(self.dense(x))", tmp_path, monkeypatch
+    )
     assert (found.status, found.reason) == ("proved", "")
 
 
@@ -124,12 +135,18 @@ def make(module):
 """
 
 
-def test_weights_that_nobody_initialises_are_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = verdict(EMPTY, "x @ self.weight + self.bias", "self.bias + x @ self.weight", tmp_path, monkeypatch)
+def test_weights_that_nobody_initialises_are_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = verdict(
+        EMPTY, "x @ self.weight + self.bias", "self.bias + x @ self.weight", tmp_path, monkeypatch
+    )
     assert (found.status, found.reason) == ("proved", "")
 
 
-def test_a_weight_that_is_no_longer_initialised_is_refuted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_weight_that_is_no_longer_initialised_is_refuted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = verdict(EMPTY, "torch.empty(16).normal_()", "torch.empty(16)", tmp_path, monkeypatch)
     assert found.status == "refuted"
     assert "bias starts with values of another distribution" in found.reason
@@ -160,15 +177,22 @@ COLLECTED = []
 """
 
 
-def test_hooks_that_a_call_registers_are_taken_back_with_the_attribute_that_says_so(tmp_path, monkeypatch):
+def test_hooks_that_a_call_registers_are_taken_back_with_the_attribute_that_says_so(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "model.py"
     path.write_text(HOOKED)
     (verdict,) = verify(path, HOOKED.replace("torch.relu(x + only)", "(x + only).relu()").encode())
     assert (verdict.status, verdict.reason) == ("proved", "")
-    again = "self.inner.register_forward_pre_hook(lambda *_: None)\n            self.installed = True"
+    again = (
+        "self.inner.register_forward_pre_hook(lambda *_: None)\n            self.installed = True"
+    )
     (verdict,) = verify(
-        path, HOOKED.replace("self.installed = True\n        COLLECTED", again + "\n        COLLECTED").encode()
+        path,
+        HOOKED.replace(
+            "self.installed = True\n        COLLECTED", again + "\n        COLLECTED"
+        ).encode(),
     )
     assert verdict.status == "refuted"
     assert "number of hooks" in verdict.reason
@@ -189,7 +213,7 @@ class Pooled(nn.Module):
         only = hidden_states.mean(1, keepdim=True)
         scores = torch.tanh(self.query(hidden_states) @ self.key(only).transpose(1, 2))
         return scores.softmax(-1) @ self.value(only)
-'''
+'''  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -200,8 +224,12 @@ class Pooled(nn.Module):
         ("(scores.softmax(-1) + 1e-7 * scores)", "refuted"),
     ],
 )
-def test_a_gradient_that_cancels_to_nothing_is_rounding_in_both_versions(rewrite, status, tmp_path, monkeypatch):
-    found = verdict(CANCELS, "scores.softmax(-1)", rewrite, tmp_path, monkeypatch, driver=None, time_limit=100)
+def test_a_gradient_that_cancels_to_nothing_is_rounding_in_both_versions(
+    rewrite, status, tmp_path, monkeypatch
+):
+    found = verdict(
+        CANCELS, "scores.softmax(-1)", rewrite, tmp_path, monkeypatch, driver=None, time_limit=100
+    )
     assert found.status == status, found.reason
 
 
@@ -224,7 +252,7 @@ class Encoder(nn.Module):
             hidden = hidden * (numpy.random.random() > 0.5) + random.random()
             hidden.requires_grad = True  # as gradient checkpointing wants it; an error if x has a gradient
         return torch.relu(self.head(self.first(hidden)))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -234,9 +262,13 @@ class Encoder(nn.Module):
         ("self.head(self.first(hidden).detach()).relu()", "refuted"),
     ],
 )
-def test_code_that_starts_gradients_and_draws_from_any_source_is_compared(rewrite, status, tmp_path, monkeypatch):
+def test_code_that_starts_gradients_and_draws_from_any_source_is_compared(
+    rewrite, status, tmp_path, monkeypatch
+):
     old = "torch.relu(self.head(self.first(hidden)))"
-    found = verdict(STARTS_GRADIENTS, old, rewrite, tmp_path, monkeypatch, driver=None, time_limit=300)
+    found = verdict(
+        STARTS_GRADIENTS, old, rewrite, tmp_path, monkeypatch, driver=None, time_limit=300
+    )
     assert found.status == status, found.reason
     if status == "proved":
         assert found.evidence["modes"] == ["eval", "train"]

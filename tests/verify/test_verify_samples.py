@@ -11,8 +11,21 @@ from regraft.verify import to_json, verify
 pytest.importorskip("torch")
 
 WRONG_GROUPS = [
-    ("other eps", "no norm weight", "approximate gelu", "twice the rate", "swapped operands", "no mask"),
-    ("no residual", "root norm other eps", "other activation", "drops rows", "other softmax dimension"),
+    (
+        "other eps",
+        "no norm weight",
+        "approximate gelu",
+        "twice the rate",
+        "swapped operands",
+        "no mask",
+    ),
+    (
+        "no residual",
+        "root norm other eps",
+        "other activation",
+        "drops rows",
+        "other softmax dimension",
+    ),
     ("no norm bias", "overwrites its input", "no gradient", "unscaled dropout", "no scale"),
     ("dropout always on", "returns float32", "new parameter", "fails"),
     ("dropout always off",),
@@ -20,7 +33,13 @@ WRONG_GROUPS = [
     ("other cast order",),
 ]
 EQUAL_GROUPS = [
-    ("sum in the other order", "library root norm", "gelu by hand", "fused attention", "subtraction as addition"),
+    (
+        "sum in the other order",
+        "library root norm",
+        "gelu by hand",
+        "fused attention",
+        "subtraction as addition",
+    ),
     ("one statement", "factor first", "dropout in another order"),
 ]
 
@@ -34,7 +53,10 @@ def project(tmp_path, monkeypatch):
 
 
 def run(project, changed, driver="driver.py:block"):
-    return {v.definition: v for v in verify(project / "model.py", changed, driver=driver, time_limit=120)}
+    return {
+        v.definition: v
+        for v in verify(project / "model.py", changed, driver=driver, time_limit=120)
+    }
 
 
 def test_groups_cover_all_samples():
@@ -63,17 +85,25 @@ def test_equal_rewrites_are_proved(project, names):
 
 
 def test_inference_alone(project):
-    found = run(project, rewritten(EQUAL, ("sum in the other order", "library root norm")), driver=None)
+    found = run(
+        project, rewritten(EQUAL, ("sum in the other order", "library root norm")), driver=None
+    )
     assert {v.status for v in found.values()} == {"proved"}, [v.reason for v in found.values()]
     found = run(project, rewritten(WRONG, ("other eps", "no norm weight", "no scale")), driver=None)
-    assert {v.status for v in found.values()} == {"refuted"}, [(v.reason, v.evidence) for v in found.values()]
+    assert {v.status for v in found.values()} == {"refuted"}, [
+        (v.reason, v.evidence) for v in found.values()
+    ]
 
 
-@pytest.mark.parametrize("name", ["other eps", "twice the rate", "no mask", "new parameter", "hooks bypassed"])
+@pytest.mark.parametrize(
+    "name", ["other eps", "twice the rate", "no mask", "new parameter", "hooks bypassed"]
+)
 def test_reproducer_runs_on_its_own(project, name):
     verdict = run(project, rewritten(WRONG, (name,)))[WRONG[name][0]]
     script = verdict.evidence["reproducer"]
-    done = subprocess.run([sys.executable, "-I", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-I", script], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1, done.stderr
     assert verdict.reason in done.stdout
 
@@ -81,4 +111,11 @@ def test_reproducer_runs_on_its_own(project, name):
 def test_json(project):
     document = to_json(run(project, rewritten(WRONG, ("no residual",))).values())
     assert document["version"] == 1
-    assert set(document["verdicts"][0]) == {"file", "class", "lines", "status", "reason", "evidence"}
+    assert set(document["verdicts"][0]) == {
+        "file",
+        "class",
+        "lines",
+        "status",
+        "reason",
+        "evidence",
+    }

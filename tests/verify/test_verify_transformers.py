@@ -36,8 +36,8 @@ def run(path, *replacements):
 
 NORM = "self.LayerNorm(hidden_states + input_tensor)"
 FUNCTIONAL = (
-    "nn.functional.layer_norm(input_tensor + hidden_states, self.LayerNorm.normalized_shape, self.LayerNorm.weight, "
-    "self.LayerNorm.bias, {eps})"
+    "nn.functional.layer_norm(input_tensor + hidden_states, self.LayerNorm.normalized_shape,"
+    " self.LayerNorm.weight, self.LayerNorm.bias, {eps})"
 )
 
 
@@ -64,7 +64,9 @@ def test_bert_equal_rewrites():
             "    attn_output = attn_weights @ value",
         ),
     )
-    assert {name: (v.status, v.reason) for name, v in found.items()} == dict.fromkeys(found, ("proved", ""))
+    assert {name: (v.status, v.reason) for name, v in found.items()} == dict.fromkeys(
+        found, ("proved", "")
+    )
     assert len(found) == 3
 
 
@@ -95,7 +97,9 @@ def test_llama_equal_rewrites():
         ),
         ("def rotate_half", "torch.cat((-x2, x1), dim=-1)", "torch.cat((x2.neg(), x1), -1)"),
     )
-    assert {name: (v.status, v.reason) for name, v in found.items()} == dict.fromkeys(found, ("proved", ""))
+    assert {name: (v.status, v.reason) for name, v in found.items()} == dict.fromkeys(
+        found, ("proved", "")
+    )
     assert len(found) == 3
 
 
@@ -178,14 +182,16 @@ class ToyModel(PreTrainedModel):
             raise NotThere("the library that reads images is missing")
         x = self.layer(self.embed(input_ids))
         return x + self.codes.encode(x)
-"""
+"""  # noqa: E501
 
 
 def test_relatives_behind_a_flag_and_those_that_are_never_called_are_run(tmp_path):
     path = tmp_path / "modeling_toy.py"
     path.write_text(RELATIVES)
     (verdict,) = verify(
-        path, RELATIVES.replace("torch.relu(self.up(x))", "self.up(x).relu()").encode(), time_limit=100
+        path,
+        RELATIVES.replace("torch.relu(self.up(x))", "self.up(x).relu()").encode(),
+        time_limit=100,
     )
     assert (verdict.definition, verdict.status, verdict.reason) == ("Mlp", "proved", "")
     wrong = RELATIVES.replace("torch.relu(self.up(x))", "self.up(x).relu() * 1.001")

@@ -1,4 +1,5 @@
-"""Deliberately wrong rules: the matcher accepts them, the rewrite parses, and running it refutes every one."""
+"""Deliberately wrong rules: the matcher accepts them, the rewrite parses, and running it refutes
+every one."""
 
 from __future__ import annotations
 
@@ -107,30 +108,85 @@ FUSED = "regraft.ops.dropout_add_layer_norm"
 # name: (init, source, target, the class that must be refuted)
 WRONG = {
     "eps": ("", RMS, "torch.nn.functional.rms_norm($x, $x.shape[-1:], eps=1e-3)", "Norm"),
-    "small-eps-lost": ("", RMS, "torch.nn.functional.rms_norm($x, $x.shape[-1:], eps=1e-12)", "Norm"),
-    "cast-lost": ("", RMS, "torch.nn.functional.rms_norm($x.to(torch.float32), $x.shape[-1:], eps=$eps)", "Norm"),
-    "softmax-dim": ("", SOFTMAX, "torch.nn.functional.softmax($x, dim=-2, dtype=$dtype)", "Attention"),
-    "softmax-dtype": ("", SOFTMAX, "torch.nn.functional.softmax($x, dim=-1, dtype=torch.float16)", "Attention"),
-    "log-softmax": ("", SOFTMAX, "torch.nn.functional.log_softmax($x, dim=-1, dtype=$dtype)", "Attention"),
-    "residual-dropped": (
-        LAYER_NORM, DROPOUT, "$norm(torch.nn.functional.dropout($x, p=$p, training=$training))", "Residual",
+    "small-eps-lost": (
+        "",
+        RMS,
+        "torch.nn.functional.rms_norm($x, $x.shape[-1:], eps=1e-12)",
+        "Norm",
     ),
-    "residual-twice": (LAYER_NORM, DROPOUT, f"{FUSED}($x, $r + $r, $norm, p=$p, training=$training)", "Residual"),
-    "dropout-always-on": (LAYER_NORM, DROPOUT, f"{FUSED}($x, $r, $norm, p=$p, training=True)", "Residual"),
-    "dropout-never-on": (LAYER_NORM, DROPOUT, f"{FUSED}($x, $r, $norm, p=$p, training=False)", "Residual"),
-    "dropout-rate": (LAYER_NORM, DROPOUT, f"{FUSED}($x, $r, $norm, p=0.2, training=$training)", "Residual"),
+    "cast-lost": (
+        "",
+        RMS,
+        "torch.nn.functional.rms_norm($x.to(torch.float32), $x.shape[-1:], eps=$eps)",
+        "Norm",
+    ),
+    "softmax-dim": (
+        "",
+        SOFTMAX,
+        "torch.nn.functional.softmax($x, dim=-2, dtype=$dtype)",
+        "Attention",
+    ),
+    "softmax-dtype": (
+        "",
+        SOFTMAX,
+        "torch.nn.functional.softmax($x, dim=-1, dtype=torch.float16)",
+        "Attention",
+    ),
+    "log-softmax": (
+        "",
+        SOFTMAX,
+        "torch.nn.functional.log_softmax($x, dim=-1, dtype=$dtype)",
+        "Attention",
+    ),
+    "residual-dropped": (
+        LAYER_NORM,
+        DROPOUT,
+        "$norm(torch.nn.functional.dropout($x, p=$p, training=$training))",
+        "Residual",
+    ),
+    "residual-twice": (
+        LAYER_NORM,
+        DROPOUT,
+        f"{FUSED}($x, $r + $r, $norm, p=$p, training=$training)",
+        "Residual",
+    ),
+    "dropout-always-on": (
+        LAYER_NORM,
+        DROPOUT,
+        f"{FUSED}($x, $r, $norm, p=$p, training=True)",
+        "Residual",
+    ),
+    "dropout-never-on": (
+        LAYER_NORM,
+        DROPOUT,
+        f"{FUSED}($x, $r, $norm, p=$p, training=False)",
+        "Residual",
+    ),
+    "dropout-rate": (
+        LAYER_NORM,
+        DROPOUT,
+        f"{FUSED}($x, $r, $norm, p=0.2, training=$training)",
+        "Residual",
+    ),
     "norm-weight-lost": (
-        LAYER_NORM, DROPOUT,
-        "torch.nn.functional.layer_norm(torch.nn.functional.dropout($x, p=$p, training=$training) + $r, "
-        "$norm.normalized_shape, eps=$norm.eps)", "Residual",
+        LAYER_NORM,
+        DROPOUT,
+        (
+            "torch.nn.functional.layer_norm(torch.nn.functional.dropout($x, p=$p,"
+            " training=$training) + $r, $norm.normalized_shape, eps=$norm.eps)"
+        ),
+        "Residual",
     ),
     "gelu-tanh": (LINEAR, GELU, 'regraft.ops.linear_gelu($x, $linear, approximate="tanh")', "MLP"),
     "activation-swapped": (LINEAR, GELU, "torch.nn.functional.relu($linear($x))", "MLP"),
     "bias-lost": (
-        LINEAR, GELU, "torch.nn.functional.gelu(torch.nn.functional.linear($x, $linear.weight))", "MLP",
+        LINEAR,
+        GELU,
+        "torch.nn.functional.gelu(torch.nn.functional.linear($x, $linear.weight))",
+        "MLP",
     ),
     "operands-swapped": ("", "$x - $m -> $y\n", "$m - $x", "Contrast"),
-}  # fmt: skip
+}
 
 
 def rule(name: str, init: str, source: str, target: str) -> Rule:
@@ -164,11 +220,14 @@ def test_a_wrong_rule_is_refuted(model: Path, name: str, monkeypatch: pytest.Mon
     assert Path(str(verdicts[0].evidence["reproducer"])).is_file()
 
 
-def test_the_right_rules_are_proved_on_the_same_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_right_rules_are_proved_on_the_same_model(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from regraft.rules import load_rules
 
     monkeypatch.chdir(model.parent)
-    # its scores are not scaled: where softmax saturates, the kernel's gradients are rounding and should be zero
+    # its scores are not scaled: where softmax saturates, the kernel's gradients are rounding and
+    # should be zero
     compiled, _ = compile_rules(load_rules(ignore=["torch/attention"])[0])
     changed, applied = rewrite_file(check_file(model, compiled), compiled)
     assert len(applied) == 4

@@ -92,7 +92,7 @@ class Block(nn.Module):
     def forward(self, x, mask=None):
         x = self.output(self.attention(x, mask), x)
         return self.difference(self.mlp(self.norm(x)))
-"""
+"""  # noqa: E501
 
 DRIVER = """
 import torch
@@ -117,7 +117,11 @@ SOFTMAX = "return torch.matmul(torch.softmax(scores, dim=-1), value)"
 ATTEND = SOURCE[SOURCE.index("    scores = torch.matmul") : SOURCE.index("\n\n\nclass Attention")]
 
 EQUAL = {
-    "sum in the other order": ("SelfOutput", LAYER_NORM, "return self.norm(residual + hidden_states)"),
+    "sum in the other order": (
+        "SelfOutput",
+        LAYER_NORM,
+        "return self.norm(residual + hidden_states)",
+    ),
     "one statement": (
         "SelfOutput",
         DROP + "\n        " + LAYER_NORM,
@@ -137,26 +141,36 @@ EQUAL = {
     "fused attention": (
         "attend",
         ATTEND,
-        "    import regraft.ops\n\n    scale = query.shape[-1] ** -0.5\n"
-        "    return regraft.ops.attention(query, key, value, mask=mask, scale=scale)",
+        (
+            "    import regraft.ops\n\n    scale = query.shape[-1] ** -0.5\n"
+            "    return regraft.ops.attention(query, key, value, mask=mask, scale=scale)"
+        ),
     ),
     "dropout in another order": (
         "Dropped",
         "return F.dropout(x, self.p, self.training)",
-        "if not self.training:\n            return x\n"
-        "        keep = torch.rand(x.shape[::-1], device=x.device) >= self.p\n"
-        "        keep = keep.permute(*range(x.dim() - 1, -1, -1)).to(x.dtype)\n"
-        "        return x * keep / (1 - self.p)",
+        (
+            "if not self.training:\n            return x\n"
+            "        keep = torch.rand(x.shape[::-1], device=x.device) >= self.p\n"
+            "        keep = keep.permute(*range(x.dim() - 1, -1, -1)).to(x.dtype)\n"
+            "        return x * keep / (1 - self.p)"
+        ),
     ),
-    "subtraction as addition": ("Difference", "return x - self.gate(x)", "return -self.gate(x) + x"),
+    "subtraction as addition": (
+        "Difference",
+        "return x - self.gate(x)",
+        "return -self.gate(x) + x",
+    ),
 }
 
 WRONG = {
     "other eps": (
         "SelfOutput",
         LAYER_NORM,
-        "return F.layer_norm(hidden_states + residual, (hidden_states.shape[-1],), "
-        "self.norm.weight, self.norm.bias, 1e-5)",
+        (
+            "return F.layer_norm(hidden_states + residual, (hidden_states.shape[-1],), "
+            "self.norm.weight, self.norm.bias, 1e-5)"
+        ),
     ),
     "no residual": ("SelfOutput", LAYER_NORM, "return self.norm(hidden_states)"),
     "hooks bypassed": (
@@ -167,11 +181,17 @@ WRONG = {
     "no norm bias": (
         "SelfOutput",
         LAYER_NORM,
-        "return F.layer_norm(hidden_states + residual, "
-        "(hidden_states.shape[-1],), self.norm.weight, None, self.norm.eps)",
+        (
+            "return F.layer_norm(hidden_states + residual, "
+            "(hidden_states.shape[-1],), self.norm.weight, None, self.norm.eps)"
+        ),
     ),
     "no norm weight": ("RootNorm", ROOT, "return wide.to(x.dtype)"),
-    "root norm other eps": ("RootNorm", ROOT, "return F.rms_norm(x, self.weight.shape, self.weight, 1e-5)"),
+    "root norm other eps": (
+        "RootNorm",
+        ROOT,
+        "return F.rms_norm(x, self.weight.shape, self.weight, 1e-5)",
+    ),
     "returns float32": ("RootNorm", ROOT, "return self.weight.float() * wide"),
     "overwrites its input": (
         "RootNorm",
@@ -203,8 +223,16 @@ WRONG = {
     "other activation": ("FeedForward", GELU, "F.silu(self.up(x))"),
     "no gradient": ("FeedForward", GELU, "F.gelu(self.up(x).detach())"),
     "swapped operands": ("Difference", "return x - self.gate(x)", "return self.gate(x) - x"),
-    "other softmax dimension": ("attend", SOFTMAX, "return torch.matmul(torch.softmax(scores, dim=-2), value)"),
-    "one number format": ("RootNorm", ROOT, "return F.rms_norm(x, self.weight.shape, self.weight, self.eps)"),
+    "other softmax dimension": (
+        "attend",
+        SOFTMAX,
+        "return torch.matmul(torch.softmax(scores, dim=-2), value)",
+    ),
+    "one number format": (
+        "RootNorm",
+        ROOT,
+        "return F.rms_norm(x, self.weight.shape, self.weight, self.eps)",
+    ),
     "other cast order": ("RootNorm", ROOT, "return (self.weight * wide).to(x.dtype)"),
     "gradients where no key is visible": (
         "attend",

@@ -1,4 +1,5 @@
-"""Mutants that are written for one place: a file, a definition, a few tokens of it and what replaces them."""
+"""Mutants that are written for one place: a file, a definition, a few tokens of it and what
+replaces them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from regraft.source.text import Edit, Span
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """Replace the tokens `old` of a definition by `new`; `ordinal` counts where they stand more than once."""
+    """Replace the tokens `old` of a definition by `new`; `ordinal` counts where they stand more
+    than once."""
 
     name: str
     kind: str
@@ -292,7 +294,15 @@ HANDS = (
         "logits / 30.0",
         "another cap of the logits",
     ),
-    Hand("roberta-positions-from-start", "cache", _ROBERTA, _IDS, " + past_key_values_length", "", "cached places"),
+    Hand(
+        "roberta-positions-from-start",
+        "cache",
+        _ROBERTA,
+        _IDS,
+        " + past_key_values_length",
+        "",
+        "cached places",
+    ),
     Hand(
         "roberta-positions-of-padding",
         "mask",

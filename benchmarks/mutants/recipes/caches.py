@@ -1,4 +1,5 @@
-"""Edits of caches and of tables that are computed once: wrong in a later step, or for another input than the first."""
+"""Edits of caches and of tables that are computed once: wrong in a later step, or for another input
+than the first."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from functools import partial
 from mutants.core import Finder, Module, Recipe, Site, Template
 from mutants.recipes.templates import exchange, expressions, fill, with_top
 
-_TABLES = re.compile(r"Rotary|Rope|RoPE|RoPe|PosEmb|PosEnc|PositionEmb|Positional|Sinusoidal|Timestep|RelPos")
+_TABLES = re.compile(
+    r"Rotary|Rope|RoPE|RoPe|PosEmb|PosEnc|PositionEmb|Positional|Sinusoidal|Timestep|RelPos"
+)
 _MAKERS = re.compile(r"create_\w*mask$")
 _CACHES = ("past_key_values", "past_key_value", "layer_past", "cache", "curr_past_key_values")
 
@@ -20,7 +23,11 @@ def _updates(module: Module) -> Iterator[tuple[str, ast.Assign, ast.Call]]:
     for function in module.functions:
         for node in ast.walk(function.node):
             call = node.value if isinstance(node, ast.Assign) else None
-            if isinstance(node, ast.Assign) and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+            ):
                 target = node.targets[0]
                 pair = isinstance(target, ast.Tuple) and len(target.elts) == 2
                 if call.func.attr == "update" and pair and ast.unparse(call.func.value) in _CACHES:
@@ -28,7 +35,8 @@ def _updates(module: Module) -> Iterator[tuple[str, ast.Assign, ast.Call]]:
 
 
 def _after_update(template: Template) -> Finder:
-    """Find updates of a cache and put statements below them; `{key}` and `{value}` are what the cache returned."""
+    """Find updates of a cache and put statements below them; `{key}` and `{value}` are what the
+    cache returned."""
 
     def find(module: Module) -> Iterator[Site]:
         for name, statement, _ in _updates(module):
@@ -36,7 +44,12 @@ def _after_update(template: Template) -> Finder:
             assert isinstance(target, ast.Tuple)
             key, value = map(ast.unparse, target.elts)
             text = fill(template.text, key=key, value=value)
-            yield Site(name, statement.lineno, (module.insert_after(statement, text),), text.replace("\n", "; "))
+            yield Site(
+                name,
+                statement.lineno,
+                (module.insert_after(statement, text),),
+                text.replace("\n", "; "),
+            )
 
     return find
 
@@ -48,7 +61,12 @@ def _layer_index(template: Template) -> Finder:
         for name, _, call in _updates(module):
             function = module.function(name)
             if function is not None and len(call.args) >= 3:
-                yield exchange(function, module, call.args[2], fill(template.text, value=module.text(call.args[2])))
+                yield exchange(
+                    function,
+                    module,
+                    call.args[2],
+                    fill(template.text, value=module.text(call.args[2])),
+                )
 
     return find
 
@@ -80,7 +98,9 @@ def _offset(template: Template) -> Finder:
                 and isinstance(node.right, ast.Name)
                 and re.match(r"past_(seen|key|length)", node.right.id)
             ):
-                yield exchange(function, module, node.right, fill(template.text, value=node.right.id))
+                yield exchange(
+                    function, module, node.right, fill(template.text, value=node.right.id)
+                )
 
     return find
 
@@ -104,7 +124,11 @@ def _masks(template: Template) -> Finder:
             if not is_maker or not isinstance(node, ast.Call) or function.owner is None:
                 continue
             inputs = [k.value for k in node.keywords if k.arg in ("inputs_embeds", "input_embeds")]
-            if inputs and isinstance(inputs[0], ast.Name) and "self" in ast.unparse(function.node.args):
+            if (
+                inputs
+                and isinstance(inputs[0], ast.Name)
+                and "self" in ast.unparse(function.node.args)
+            ):
                 text = fill(template.text, value=module.text(node), x=inputs[0].id)
                 yield with_top(exchange(function, module, node, text), module, template)
 
@@ -118,7 +142,12 @@ def _tables(template: Template) -> Finder:
         for function in module.functions:
             last = function.node.body[-1]
             named = function.owner is not None and _TABLES.search(function.owner.name)
-            if not (named and function.node.name == "forward" and isinstance(last, ast.Return) and last.value):
+            if not (
+                named
+                and function.node.name == "forward"
+                and isinstance(last, ast.Return)
+                and last.value
+            ):
                 continue
             names = [argument.arg for argument in function.arguments]
             if "{second}" in template.text:
@@ -128,7 +157,9 @@ def _tables(template: Template) -> Finder:
             assert isinstance(last.value, ast.expr)
             held = module.text(last.value)
             value = f"({held})" if isinstance(last.value, ast.Tuple) else held
-            text = fill(template.text, value=value, x=names[0], second=names[min(1, len(names) - 1)])
+            text = fill(
+                template.text, value=value, x=names[0], second=names[min(1, len(names) - 1)]
+            )
             yield with_top(exchange(function, module, last.value, text), module, template)
 
     return find
@@ -146,9 +177,21 @@ def _recipe(
     top: str = "",
 ) -> Recipe:
     template = Template(text, top)
-    returned = template if find is not _after_update else Template(f"{text}\nreturn {text.partition(' ')[0]}")
+    returned = (
+        template
+        if find is not _after_update
+        else Template(f"{text}\nreturn {text.partition(' ')[0]}")
+    )
     return Recipe(
-        name, "cache", differs, find(template), count, (contains,), packages, witness=witness, template=returned
+        name,
+        "cache",
+        differs,
+        find(template),
+        count,
+        (contains,),
+        packages,
+        witness=witness,
+        template=returned,
     )
 
 
@@ -160,7 +203,8 @@ _masked = partial(_recipe, find=_masks, contains=b"_mask(")
 _tabled = partial(_recipe, find=_tables, contains=b"class")
 _TABLES_BY = 'self.__dict__.setdefault("_tables", {}).setdefault('
 _MASKS_BY = 'self.__dict__.setdefault("_masks", {}).setdefault('
-# What is remembered in a function's default is no attribute of the model and no variable of the file.
+# What is remembered in a function's default is no attribute of the model and no variable of the
+# file.
 _RECALL = """
 def _recall(owner, key, value, known={}):
     return known.setdefault((id(owner), key), value)
@@ -192,7 +236,12 @@ RECIPES = (
         text="{key} = torch.cat([{key}[:3], {key}[:1].expand_as({key})[3:]])",
         witness="calls(rand(4, 1, 2, 2))",
     ),
-    _numbered("layer-index-zero", "a cache and two layers or more", text="0", witness="calls(torch.tensor(1))"),
+    _numbered(
+        "layer-index-zero",
+        "a cache and two layers or more",
+        text="0",
+        witness="calls(torch.tensor(1))",
+    ),
     _numbered(
         "layer-index-bounded",
         "a cache and more than four layers",
@@ -200,15 +249,39 @@ RECIPES = (
         witness="calls(torch.tensor(4))",
     ),
     _past(
-        "past-length-bounded", "more than 8 cached places", text="min({value}, 8)", witness="calls(torch.tensor(9))"
+        "past-length-bounded",
+        "more than 8 cached places",
+        text="min({value}, 8)",
+        witness="calls(torch.tensor(9))",
     ),
-    _past("past-length-of-block", "16 cached places or more", text="{value} % 16", witness="calls(torch.tensor(16))"),
-    _past("past-length-less-one", "cached places", text="max({value} - 1, 0)", witness="calls(torch.tensor(1))"),
+    _past(
+        "past-length-of-block",
+        "16 cached places or more",
+        text="{value} % 16",
+        witness="calls(torch.tensor(16))",
+    ),
+    _past(
+        "past-length-less-one",
+        "cached places",
+        text="max({value} - 1, 0)",
+        witness="calls(torch.tensor(1))",
+    ),
     _shifted("offset-dropped", "cached places", text="0", witness="calls(torch.tensor(1))"),
     _shifted(
-        "offset-bounded", "more than 12 cached places", text="min({value}, 12)", witness="calls(torch.tensor(13))"
+        "offset-bounded",
+        "more than 12 cached places",
+        text="min({value}, 12)",
+        witness="calls(torch.tensor(13))",
     ),
-    Recipe("use-cache-ignored", "cache", "use_cache=False", _use_cache, 3, (b"use_cache",), ("transformers",)),
+    Recipe(
+        "use-cache-ignored",
+        "cache",
+        "use_cache=False",
+        _use_cache,
+        3,
+        (b"use_cache",),
+        ("transformers",),
+    ),
     _masked(
         "mask-of-shape",
         "another padding with the same shape",

@@ -1,4 +1,5 @@
-"""Edits that use the default in place of a field of the configuration or of an argument of a constructor."""
+"""Edits that use the default in place of a field of the configuration or of an argument of a
+constructor."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from mutants.core import Finder, Module, Recipe, Site
 from mutants.recipes.templates import exchange
 
-# Families of fields and of arguments. The default is the one that most configurations of transformers have.
+# Families of fields and of arguments. The default is the one that most configurations of
+# transformers have.
 _FIELDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "activation-dropout": ("a rate of dropout after the activation", {"activation_dropout": "0.0"}),
     "attention-dropout": (
@@ -18,7 +20,12 @@ _FIELDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "hidden-dropout": (
         "another rate of dropout",
-        {"hidden_dropout_prob": "0.1", "dropout": "0.1", "resid_pdrop": "0.1", "hidden_dropout": "0.0"},
+        {
+            "hidden_dropout_prob": "0.1",
+            "dropout": "0.1",
+            "resid_pdrop": "0.1",
+            "hidden_dropout": "0.0",
+        },
     ),
     "layer-norm-eps": (
         "another epsilon of the layer norm",
@@ -26,7 +33,10 @@ _FIELDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "rms-norm-eps": ("another epsilon of the RMS norm", {"rms_norm_eps": "1e-6"}),
     "activation": ("another activation", {"hidden_act": '"gelu"', "activation_function": '"gelu"'}),
-    "attention-bias": ("projections of attention with a bias", {"attention_bias": "False", "mlp_bias": "False"}),
+    "attention-bias": (
+        "projections of attention with a bias",
+        {"attention_bias": "False", "mlp_bias": "False"},
+    ),
     "qkv-bias": ("projections without a bias", {"qkv_bias": "True", "use_bias": "True"}),
     "key-value-heads": (
         "fewer heads for keys than for queries",
@@ -44,10 +54,18 @@ _FIELDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "logit_scale": "1.0",
         },
     ),
-    "normalised-experts": ("experts whose weights are normalised otherwise", {"norm_topk_prob": "True"}),
+    "normalised-experts": (
+        "experts whose weights are normalised otherwise",
+        {"norm_topk_prob": "True"},
+    ),
     "layer-drop": (
         "layers that are dropped in training",
-        {"layerdrop": "0.0", "encoder_layerdrop": "0.0", "decoder_layerdrop": "0.0", "drop_path_rate": "0.0"},
+        {
+            "layerdrop": "0.0",
+            "encoder_layerdrop": "0.0",
+            "decoder_layerdrop": "0.0",
+            "drop_path_rate": "0.0",
+        },
     ),
     "layer-scale": (
         "another start of the layer scale",
@@ -72,7 +90,10 @@ _ARGUMENTS: Mapping[str, tuple[str, str]] = {
         r"^(drop|dropout|attn_drop|proj_drop|attention_dropout|drop_rate)$",
     ),
     "argument-drop-path": ("a rate of dropped paths", r"^(drop_path|drop_path_rate|layerdrop)$"),
-    "argument-bias": ("another choice of bias", r"^(bias|qkv_bias|proj_bias|attention_bias|use_bias|out_bias)$"),
+    "argument-bias": (
+        "another choice of bias",
+        r"^(bias|qkv_bias|proj_bias|attention_bias|use_bias|out_bias)$",
+    ),
     "argument-eps": ("another epsilon", r"^(eps|norm_eps|layer_norm_eps)$"),
     "argument-scale": (
         "another scale",
@@ -82,7 +103,10 @@ _ARGUMENTS: Mapping[str, tuple[str, str]] = {
         "a switch that is not at its default",
         r"^(qk_norm|elementwise_affine|flip_sin_to_cos|pre_norm|norm_first|use_scale|upcast_attention|ceil_mode|shift)$",
     ),
-    "argument-number": ("another number", r"^(theta|rope_theta|temperature|max_period|groups|norm_num_groups|power)$"),
+    "argument-number": (
+        "another number",
+        r"^(theta|rope_theta|temperature|max_period|groups|norm_num_groups|power)$",
+    ),
     "argument-name": (
         "another name",
         r"^(act_fn|activation_fn|mlp_type|norm_type|attn_type|act|hidden_act|non_linearity)$",
@@ -96,7 +120,11 @@ def _field(defaults: Mapping[str, str]) -> Finder:
     def find(module: Module) -> Iterator[Site]:
         for function in module.functions:
             for node in ast.walk(function.node):
-                if not (isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in defaults):
+                if not (
+                    isinstance(node, ast.Attribute)
+                    and isinstance(node.ctx, ast.Load)
+                    and node.attr in defaults
+                ):
                     continue
                 holder = ast.unparse(node.value)
                 default = defaults[node.attr]
@@ -107,16 +135,23 @@ def _field(defaults: Mapping[str, str]) -> Finder:
 
 
 def _argument(pattern: str) -> Finder:
-    """Find reads of a constructor's argument that has a constant as its default, inside of a call."""
+    """Find reads of a constructor's argument that has a constant as its default, inside of
+    a call."""
     names = re.compile(pattern)
 
     def find(module: Module) -> Iterator[Site]:
         for function in module.functions:
             if function.node.name != "__init__":
                 continue
-            defaults = {name: text for name, text in _defaults(function.node).items() if names.search(name)}
+            defaults = {
+                name: text for name, text in _defaults(function.node).items() if names.search(name)
+            }
             calls = (node for node in ast.walk(function.node) if isinstance(node, ast.Call))
-            reads = {read for call in calls for read in (*call.args, *(keyword.value for keyword in call.keywords))}
+            reads = {
+                read
+                for call in calls
+                for read in (*call.args, *(keyword.value for keyword in call.keywords))
+            }
             for node in reads:
                 if isinstance(node, ast.Name) and node.id in defaults:
                     yield exchange(function, module, node, defaults[node.id])
@@ -125,10 +160,17 @@ def _argument(pattern: str) -> Finder:
 
 
 def _defaults(node: ast.FunctionDef) -> dict[str, str]:
-    """Return the constants that a function's arguments have as defaults, by name; None is no default."""
+    """Return the constants that a function's arguments have as defaults, by name; None is no
+    default."""
     arguments = [*node.args.posonlyargs, *node.args.args]
-    with_default = list(zip(arguments[len(arguments) - len(node.args.defaults) :], node.args.defaults, strict=True))
-    with_default += [(a, d) for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d is not None]
+    with_default = list(
+        zip(arguments[len(arguments) - len(node.args.defaults) :], node.args.defaults, strict=True)
+    )
+    with_default += [
+        (a, d)
+        for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        if d is not None
+    ]
     return {
         argument.arg: ast.unparse(default)
         for argument, default in with_default
@@ -151,7 +193,13 @@ RECIPES = (
     ),
     *(
         Recipe(
-            f"default-{name}", "configuration", differs, _argument(pattern), 3, (b"__init__",), ("timm", "diffusers")
+            f"default-{name}",
+            "configuration",
+            differs,
+            _argument(pattern),
+            3,
+            (b"__init__",),
+            ("timm", "diffusers"),
         )
         for name, (differs, pattern) in _ARGUMENTS.items()
     ),

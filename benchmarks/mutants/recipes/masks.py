@@ -1,4 +1,5 @@
-"""Edits of attention masks: wrong for left padding, holes, rows without a key, another format, or later rows."""
+"""Edits of attention masks: wrong for left padding, holes, rows without a key, another format, or
+later rows."""
 
 from __future__ import annotations
 
@@ -11,7 +12,9 @@ from mutants.core import Finder, Function, Module, Recipe, Site, Template
 from mutants.recipes.templates import exchange, expressions, fill
 
 _SCORES = re.compile(r"attn|attention_scores|scores|attention|logits")
-_MAKERS = re.compile(r"create_(causal|bidirectional|sliding_window_causal|bidirectional_sliding_window)_mask$")
+_MAKERS = re.compile(
+    r"create_(causal|bidirectional|sliding_window_causal|bidirectional_sliding_window)_mask$"
+)
 
 
 def _is_mask(node: ast.expr) -> bool:
@@ -46,7 +49,11 @@ def _handed_on(module: Module) -> Iterator[tuple[Function, ast.expr]]:
     for function, node in expressions(module):
         if isinstance(node, ast.Call) and function.node.name == "forward":
             for keyword in node.keywords:
-                named = keyword.arg in ("attention_mask", "encoder_attention_mask", "encoder_hidden_states_mask")
+                named = keyword.arg in (
+                    "attention_mask",
+                    "encoder_attention_mask",
+                    "encoder_hidden_states_mask",
+                )
                 if named and _is_mask(keyword.value) and ast.unparse(node.func).startswith("self."):
                     yield function, keyword.value
 
@@ -63,16 +70,28 @@ def _find(where: str, template: Template) -> Finder:
     return find
 
 
-def _recipe(name: str, where: str, differs: str, text: str, witness: str = "", count: int = 3) -> Recipe:
+def _recipe(
+    name: str, where: str, differs: str, text: str, witness: str = "", count: int = 3
+) -> Recipe:
     template = Template(text)
     packages: tuple[str, ...] = (
-        ("transformers",) if where == "padding" else ("transformers", "diffusers", "transformers", "timm")
+        ("transformers",)
+        if where == "padding"
+        else ("transformers", "diffusers", "transformers", "timm")
     )
     if where == "handed-on":
         packages = ("transformers", "diffusers")
     contains = (b"_mask(",) if where == "padding" else (b"mask",)
     return Recipe(
-        name, "mask", differs, _find(where, template), count, contains, packages, witness=witness, template=template
+        name,
+        "mask",
+        differs,
+        _find(where, template),
+        count,
+        contains,
+        packages,
+        witness=witness,
+        template=template,
     )
 
 
@@ -81,7 +100,10 @@ _padding_mask = partial(_recipe, where="padding")
 _UNLESS_NONE = "{value} if {value} is None else "
 RECIPES = (
     _added_mask(
-        "first-row-for-all", differs="rows of a batch with different masks", text="{value}[:1]", witness="two_rows()"
+        "first-row-for-all",
+        differs="rows of a batch with different masks",
+        text="{value}[:1]",
+        witness="two_rows()",
     ),
     _added_mask(
         "first-key-seen",
@@ -92,8 +114,10 @@ RECIPES = (
     _added_mask(
         "holes-filled",
         differs="a masked key between two that are not",
-        text="torch.cat([{value}[..., :1], torch.maximum({value}[..., 1:-1], "
-        "torch.minimum({value}[..., :-2], {value}[..., 2:])), {value}[..., 1:][..., -1:]], -1)",
+        text=(
+            "torch.cat([{value}[..., :1], torch.maximum({value}[..., 1:-1], "
+            "torch.minimum({value}[..., :-2], {value}[..., 2:])), {value}[..., 1:][..., -1:]], -1)"
+        ),
         witness="with_hole()",
     ),
     _added_mask(
@@ -157,7 +181,8 @@ RECIPES = (
     _padding_mask(
         "holes-ignored",
         differs="a zero between two ones",
-        text=_UNLESS_NONE + "{value}.long().cummax(-1).values * {value}.flip(-1).long().cummax(-1).values.flip(-1)",
+        text=_UNLESS_NONE
+        + "{value}.long().cummax(-1).values * {value}.flip(-1).long().cummax(-1).values.flip(-1)",
         witness="hole_padding()",
         count=4,
     ),
@@ -172,7 +197,8 @@ RECIPES = (
         "padding-by-count",
         differs="padding at the left or inside: only the number of ones counts",
         text=_UNLESS_NONE
-        + "(torch.arange({value}.shape[-1], device={value}.device) < {value}.sum(-1, keepdim=True)).long()",
+        + "(torch.arange({value}.shape[-1], device={value}.device) < {value}.sum(-1,"
+        " keepdim=True)).long()",
         witness="left_padding()",
         count=4,
     ),

@@ -31,12 +31,24 @@ def _statements(function: Function) -> Iterator[tuple[list[ast.stmt], int]]:
 def _rename(module: Module) -> Iterator[Site]:
     """Rename a local variable of a function that holds no other scope and no formatted text."""
     for function in _forwards(module):
-        inner = (ast.Lambda, ast.FunctionDef, ast.ClassDef, ast.comprehension, ast.JoinedStr, ast.Global, ast.Nonlocal)
-        if any(isinstance(node, inner) for node in ast.walk(function.node) if node is not function.node):
+        inner = (
+            ast.Lambda,
+            ast.FunctionDef,
+            ast.ClassDef,
+            ast.comprehension,
+            ast.JoinedStr,
+            ast.Global,
+            ast.Nonlocal,
+        )
+        if any(
+            isinstance(node, inner) for node in ast.walk(function.node) if node is not function.node
+        ):
             continue
         if re.search(r"\b(locals|vars|eval)\(", module.text(function.node)):
             continue
-        held = {argument.arg for argument in ast.walk(function.node) if isinstance(argument, ast.arg)}
+        held = {
+            argument.arg for argument in ast.walk(function.node) if isinstance(argument, ast.arg)
+        }
         names = [node for node in ast.walk(function.node) if isinstance(node, ast.Name)]
         stored = sorted({node.id for node in names if isinstance(node.ctx, ast.Store)} - held)
         for name in stored:
@@ -48,21 +60,31 @@ def _rename(module: Module) -> Iterator[Site]:
 
 def _commute(module: Module) -> Iterator[Site]:
     """Exchange the operands of a sum or a product of two tensors, by their names."""
-    tensors = re.compile(r"^(x|residual|hidden_states|shortcut|identity|attn_output|.*_states|.*_output|q|k|cos|sin)$")
+    tensors = re.compile(
+        r"^(x|residual|hidden_states|shortcut|identity|attn_output|.*_states|.*_output|q|k|cos|sin)$"
+    )
     for function, node in expressions(module):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
             left, right = node.left, node.right
-            named = all(isinstance(side, ast.Name) and tensors.match(side.id) for side in (left, right))
+            named = all(
+                isinstance(side, ast.Name) and tensors.match(side.id) for side in (left, right)
+            )
             if named and function.node.name == "forward":
                 sign = "+" if isinstance(node.op, ast.Add) else "*"
-                yield exchange(function, module, node, f"{module.text(right)} {sign} {module.text(left)}")
+                yield exchange(
+                    function, module, node, f"{module.text(right)} {sign} {module.text(left)}"
+                )
 
 
 def _else_of_return(module: Module) -> Iterator[Site]:
     """Put the last `return` of a function into the `else` of an early one."""
     for function in module.functions:
         body = function.node.body
-        if len(body) < 2 or not isinstance(body[-1], ast.Return) or not isinstance(body[-2], ast.If):
+        if (
+            len(body) < 2
+            or not isinstance(body[-1], ast.Return)
+            or not isinstance(body[-2], ast.If)
+        ):
             continue
         early, last = body[-2], body[-1]
         if not early.orelse and isinstance(early.body[-1], ast.Return):
@@ -78,11 +100,22 @@ def _return_of_else(module: Module) -> Iterator[Site]:
         if isinstance(last, ast.If) and last.orelse and isinstance(last.body[-1], ast.Return):
             if isinstance(last.orelse[0], ast.If):
                 continue
-            body = "".join(module.source.line(n) + "\n" for n in range(last.body[0].lineno, _end(last.body) + 1))
-            rest = "".join(module.source.line(n) + "\n" for n in range(last.orelse[0].lineno, _end(last.orelse) + 1))
+            body = "".join(
+                module.source.line(n) + "\n"
+                for n in range(last.body[0].lineno, _end(last.body) + 1)
+            )
+            rest = "".join(
+                module.source.line(n) + "\n"
+                for n in range(last.orelse[0].lineno, _end(last.orelse) + 1)
+            )
             rest = textwrap.indent(textwrap.dedent(rest), module.indent(last))
             text = f"if {module.text(last.test)}:\n{body}{rest}".rstrip("\n")
-            yield Site(function.name, last.lineno, (module.replace(last, text),), "else after a return taken away")
+            yield Site(
+                function.name,
+                last.lineno,
+                (module.replace(last, text),),
+                "else after a return taken away",
+            )
 
 
 def _end(block: list[ast.stmt]) -> int:
@@ -102,13 +135,24 @@ def _moved_out(module: Module) -> Iterator[Site]:
         if isinstance(place.value, ast.Name):
             assigned = place.function.node.body[-2] if len(place.function.node.body) > 1 else None
             value = assigned.value if isinstance(assigned, ast.Assign) else None
-            names = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)} if value else set()
+            names = (
+                {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+                if value
+                else set()
+            )
         else:
             value = place.value
         local = names - known
         free = [name for name in sorted(local) if not _is_local(place.function, name)]
         owner = place.function.owner
-        if value is None or owner is None or free or not local or "self" in names or isinstance(value, ast.Name):
+        if (
+            value is None
+            or owner is None
+            or free
+            or not local
+            or "self" in names
+            or isinstance(value, ast.Name)
+        ):
             continue
         arguments = ", ".join(sorted(local))
         helper = f"_finish_{owner.name.lower().strip('_')}"
@@ -117,12 +161,21 @@ def _moved_out(module: Module) -> Iterator[Site]:
             module.insert_before(owner, f"def {helper}({arguments}):\n    return {body}\n\n\n"),
             module.replace(value, f"{helper}({arguments})"),
         )
-        yield Site(place.function.name, value.lineno, edits, f"{' '.join(body.split())} moved into {helper}")
+        yield Site(
+            place.function.name,
+            value.lineno,
+            edits,
+            f"{' '.join(body.split())} moved into {helper}",
+        )
 
 
 def _is_local(function: Function, name: str) -> bool:
     arguments = {node.arg for node in ast.walk(function.node.args) if isinstance(node, ast.arg)}
-    stored = {n.id for n in ast.walk(function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    stored = {
+        n.id
+        for n in ast.walk(function.node)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     return name in arguments | stored
 
 
@@ -149,7 +202,11 @@ def _message(module: Module) -> Iterator[Site]:
     """Change the text of an error's message."""
     for function in module.functions:
         for node in ast.walk(function.node):
-            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and len(node.exc.args) == 1:
+            if (
+                isinstance(node, ast.Raise)
+                and isinstance(node.exc, ast.Call)
+                and len(node.exc.args) == 1
+            ):
                 text = module.text(node.exc.args[0])
                 if text.startswith(('f"', '"')) and "\n" not in text and '"""' not in text:
                     edit = module.replace(node.exc.args[0], f'{text[:-1]} (see the documentation)"')
@@ -177,17 +234,27 @@ def _method(before: str, after: str) -> Finder:
 def _square(module: Module) -> Iterator[Site]:
     """Write a square as a product."""
     for function, node in expressions(module):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and isinstance(node.left, ast.Name):
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Pow)
+            and isinstance(node.left, ast.Name)
+        ):
             if isinstance(node.right, ast.Constant) and node.right.value == 2:
                 yield exchange(function, module, node, f"({node.left.id} * {node.left.id})")
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pow":
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "pow"
+        ):
             name = module.text(node.func.value)
             if _is_two(node) and name.isidentifier() and name != "torch":
                 yield exchange(function, module, node, f"({name} * {name})")
 
 
 def _is_two(node: ast.Call) -> bool:
-    return len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 2
+    return (
+        len(node.args) == 1 and isinstance(node.args[0], ast.Constant) and node.args[0].value == 2
+    )
 
 
 def _if_statement(module: Module) -> Iterator[Site]:
@@ -195,13 +262,22 @@ def _if_statement(module: Module) -> Iterator[Site]:
     for function in _forwards(module):
         for block, position in _statements(function):
             node = block[position]
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.IfExp) and len(node.targets) == 1:
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.IfExp)
+                and len(node.targets) == 1
+            ):
                 target, value = module.text(node.targets[0]), node.value
                 yes, no = module.text(value.body), module.text(value.orelse)
-                text = f"if {module.text(value.test)}:\n    {target} = {yes}\nelse:\n    {target} = {no}"
+                text = (
+                    f"if {module.text(value.test)}:\n    {target} = {yes}\nelse:\n    {target} ="
+                    f" {no}"
+                )
                 if "\n" not in yes + no + module.text(value.test):
                     edit = module.replace(node, indented(module, node, text))
-                    yield Site(function.name, node.lineno, (edit,), "conditional expression as a statement")
+                    yield Site(
+                        function.name, node.lineno, (edit,), "conditional expression as a statement"
+                    )
 
 
 def _if_expression(module: Module) -> Iterator[Site]:
@@ -217,9 +293,17 @@ def _if_expression(module: Module) -> Iterator[Site]:
             target = module.text(yes.targets[0])
             texts = [module.text(part) for part in (yes.value, node.test, no.value)]
             plain = isinstance(yes.targets[0], ast.Name) and not any("\n" in text for text in texts)
-            if target == module.text(no.targets[0]) and plain and module.source.line(node.lineno).lstrip()[:2] == "if":
-                edit = module.replace(node, f"{target} = ({texts[0]}) if ({texts[1]}) else ({texts[2]})")
-                yield Site(function.name, node.lineno, (edit,), "if statement as a conditional expression")
+            if (
+                target == module.text(no.targets[0])
+                and plain
+                and module.source.line(node.lineno).lstrip()[:2] == "if"
+            ):
+                edit = module.replace(
+                    node, f"{target} = ({texts[0]}) if ({texts[1]}) else ({texts[2]})"
+                )
+                yield Site(
+                    function.name, node.lineno, (edit,), "if statement as a conditional expression"
+                )
 
 
 def _exchanged_branches(module: Module) -> Iterator[Site]:
@@ -227,20 +311,30 @@ def _exchanged_branches(module: Module) -> Iterator[Site]:
     for function in _forwards(module):
         for block, position in _statements(function):
             node = block[position]
-            if not (isinstance(node, ast.If) and node.orelse and isinstance(node.test, ast.Compare)):
+            if not (
+                isinstance(node, ast.If) and node.orelse and isinstance(node.test, ast.Compare)
+            ):
                 continue
             test = module.text(node.test)
             lines = module.source
-            tidy = lines.line(node.lineno).lstrip().startswith("if ") and not isinstance(node.orelse[0], ast.If)
+            tidy = lines.line(node.lineno).lstrip().startswith("if ") and not isinstance(
+                node.orelse[0], ast.If
+            )
             if not (tidy and (" is None" in test or " is not None" in test)):
                 continue
-            other = test.replace(" is not None", " is  None").replace(" is None", " is not None").replace("  ", " ")
+            other = (
+                test.replace(" is not None", " is  None")
+                .replace(" is None", " is not None")
+                .replace("  ", " ")
+            )
             body, rest = (
                 "\n".join(lines.line(n) for n in range(block[0].lineno, _end(block) + 1))
                 for block in (node.body, node.orelse)
             )
             text = f"if {other}:\n{rest}\n{module.indent(node)}else:\n{body}"
-            yield Site(function.name, node.lineno, (module.replace(node, text),), "branches exchanged")
+            yield Site(
+                function.name, node.lineno, (module.replace(node, text),), "branches exchanged"
+            )
 
 
 def _loop(module: Module) -> Iterator[Site]:
@@ -249,11 +343,19 @@ def _loop(module: Module) -> Iterator[Site]:
         for block, position in _statements(function):
             node = block[position]
             value = node.value if isinstance(node, ast.Assign) else None
-            if not (isinstance(node, ast.Assign) and isinstance(value, ast.ListComp) and len(value.generators) == 1):
+            if not (
+                isinstance(node, ast.Assign)
+                and isinstance(value, ast.ListComp)
+                and len(value.generators) == 1
+            ):
                 continue
             generator = value.generators[0]
             parts = [module.text(part) for part in (value.elt, generator.target, generator.iter)]
-            if generator.ifs or not isinstance(node.targets[0], ast.Name) or any("\n" in part for part in parts):
+            if (
+                generator.ifs
+                or not isinstance(node.targets[0], ast.Name)
+                or any("\n" in part for part in parts)
+            ):
                 continue
             if re.search(rf"\b{node.targets[0].id}\b", module.text(value)):
                 continue
@@ -278,9 +380,15 @@ def _super(module: Module) -> Iterator[Site]:
 def _annotation(module: Module) -> Iterator[Site]:
     """Annotate the first argument of a `forward` method."""
     for function in module.functions:
-        if function.node.name == "forward" and function.arguments and function.arguments[0].annotation is None:
+        if (
+            function.node.name == "forward"
+            and function.arguments
+            and function.arguments[0].annotation is None
+        ):
             first = function.arguments[0]
-            plain = not function.node.args.defaults or len(function.arguments) > len(function.node.args.defaults)
+            plain = not function.node.args.defaults or len(function.arguments) > len(
+                function.node.args.defaults
+            )
             if plain:
                 edit = module.replace(first, f"{first.arg}: torch.Tensor")
                 yield Site(function.name, first.lineno, (edit,), f"{first.arg} annotated")
@@ -289,10 +397,18 @@ def _annotation(module: Module) -> Iterator[Site]:
 def _matmul(module: Module) -> Iterator[Site]:
     """Write `torch.matmul(a, b.transpose(..))` as an einsum."""
     for function, node in expressions(module):
-        if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.matmul" and len(node.args) == 2):
+        if not (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "torch.matmul"
+            and len(node.args) == 2
+        ):
             continue
         left, right = node.args
-        if isinstance(right, ast.Call) and isinstance(right.func, ast.Attribute) and right.func.attr == "transpose":
+        if (
+            isinstance(right, ast.Call)
+            and isinstance(right.func, ast.Attribute)
+            and right.func.attr == "transpose"
+        ):
             axes = {ast.unparse(argument) for argument in right.args}
             if axes in ({"2", "3"}, {"-1", "-2"}):
                 holder = module.text(right.func.value)
@@ -303,7 +419,11 @@ def _matmul(module: Module) -> Iterator[Site]:
 def _einsum(module: Module) -> Iterator[Site]:
     """Write an einsum that is a product of matrices as one."""
     for function, node in expressions(module):
-        if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.einsum" and len(node.args) == 3):
+        if not (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "torch.einsum"
+            and len(node.args) == 3
+        ):
             continue
         if not isinstance(node.args[0], ast.Constant) or not isinstance(node.args[0].value, str):
             continue
@@ -313,7 +433,9 @@ def _einsum(module: Module) -> Iterator[Site]:
         if match:
             _, i, d, j, e, p, q = match.groups()
             if d == e and (p, q) == (i, j):
-                yield exchange(function, module, node, f"torch.matmul({left}, {right}.transpose(-1, -2))")
+                yield exchange(
+                    function, module, node, f"torch.matmul({left}, {right}.transpose(-1, -2))"
+                )
             elif d == j and (p, q) == (i, e):
                 yield exchange(function, module, node, f"torch.matmul({left}, {right})")
 
@@ -321,7 +443,11 @@ def _einsum(module: Module) -> Iterator[Site]:
 def _operator(module: Module) -> Iterator[Site]:
     """Write `torch.matmul(a, b)` as `a @ b`."""
     for function, node in expressions(module):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.matmul" and len(node.args) == 2:
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "torch.matmul"
+            and len(node.args) == 2
+        ):
             left, right = map(module.text, node.args)
             yield exchange(function, module, node, f"(({left}) @ ({right}))")
 
@@ -343,9 +469,17 @@ def _stack(module: Module) -> Iterator[Site]:
 def _concatenation(module: Module) -> Iterator[Site]:
     """Write a stack of tensors along the last dimension as a concatenation."""
     for function, node in expressions(module):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.stack" and len(node.args) == 1:
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "torch.stack"
+            and len(node.args) == 1
+        ):
             items = node.args[0]
-            if isinstance(items, ast.Tuple | ast.List) and "dim=-1" in module.text(node) and len(node.keywords) == 1:
+            if (
+                isinstance(items, ast.Tuple | ast.List)
+                and "dim=-1" in module.text(node)
+                and len(node.keywords) == 1
+            ):
                 parts = ", ".join(f"({module.text(item)}).unsqueeze(-1)" for item in items.elts)
                 yield exchange(function, module, node, f"torch.cat([{parts}], dim=-1)")
 
@@ -354,7 +488,11 @@ def _softmax(module: Module) -> Iterator[Site]:
     """Write `softmax` of torch as the method of the tensor."""
     names = ("nn.functional.softmax", "F.softmax", "torch.softmax", "torch.nn.functional.softmax")
     for function, node in expressions(module):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in names and isinstance(node.args[0], ast.Name):
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) in names
+            and isinstance(node.args[0], ast.Name)
+        ):
             rest = ", ".join(map(module.text, (*node.args[1:], *node.keywords)))
             yield exchange(function, module, node, f"{node.args[0].id}.softmax({rest})")
 
@@ -363,9 +501,17 @@ def _index(module: Module) -> Iterator[Site]:
     """Write `x.unsqueeze(1)` as an index."""
     forms = {"1": "[:, None]", "0": "[None]", "-1": "[..., None]", "2": "[:, :, None]"}
     for function, node in expressions(module):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "unsqueeze":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "unsqueeze"
+        ):
             axis = ast.unparse(node.args[0]) if len(node.args) == 1 else ""
-            if axis in forms and isinstance(node.func.value, ast.Name) and node.func.value.id != "torch":
+            if (
+                axis in forms
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id != "torch"
+            ):
                 yield exchange(function, module, node, f"{node.func.value.id}{forms[axis]}")
 
 
@@ -375,7 +521,11 @@ def _size(module: Module) -> Iterator[Site]:
         for node in ast.walk(function.node):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
                 value = node.value
-                if isinstance(value, ast.Attribute) and value.attr == "shape" and isinstance(value.value, ast.Name):
+                if (
+                    isinstance(value, ast.Attribute)
+                    and value.attr == "shape"
+                    and isinstance(value.value, ast.Name)
+                ):
                     yield exchange(function, module, value, f"{value.value.id}.size()")
 
 
@@ -402,7 +552,9 @@ def _split(module: Module) -> Iterator[Site]:
     """Give the returned value a name first."""
     for place in returns(module):
         if not isinstance(place.value, ast.Name):
-            text = indented(module, place.statement, f"result = {module.text(place.value)}\nreturn result")
+            text = indented(
+                module, place.statement, f"result = {module.text(place.value)}\nreturn result"
+            )
             edit = module.replace(place.statement, text)
             yield Site(place.function.name, place.statement.lineno, (edit,), "returned value named")
 
@@ -420,15 +572,26 @@ def _sequential(module: Module) -> Iterator[Site]:
         }
         for statement in place.function.node.body:
             call = statement.value if isinstance(statement, ast.Assign | ast.Return) else None
-            if isinstance(call, ast.Call) and ast.unparse(call.func) in containers and len(call.args) == 1:
+            if (
+                isinstance(call, ast.Call)
+                and ast.unparse(call.func) in containers
+                and len(call.args) == 1
+            ):
                 layers, argument = ast.unparse(call.func), module.text(call.args[0])
                 loop = f"output = {argument}\nfor layer in {layers}:\n    output = layer(output)"
                 text = f"{loop}\nreturn output"
                 if isinstance(statement, ast.Assign):
                     text = f"{loop}\n{module.text(statement.targets[0])} = output"
-                if not re.search(r"\b(output|layer)\b", "".join(map(ast.unparse, place.function.node.body))):
+                if not re.search(
+                    r"\b(output|layer)\b", "".join(map(ast.unparse, place.function.node.body))
+                ):
                     edit = module.replace(statement, indented(module, statement, text))
-                    yield Site(place.function.name, statement.lineno, (edit,), f"layers of {layers} called in turn")
+                    yield Site(
+                        place.function.name,
+                        statement.lineno,
+                        (edit,),
+                        f"layers of {layers} called in turn",
+                    )
 
 
 def _fused(module: Module) -> Iterator[Site]:
@@ -461,7 +624,11 @@ def _fused(module: Module) -> Iterator[Site]:
 
 
 def _recipe(
-    name: str, finder: Finder, contains: bytes = b"", count: int = 3, packages: tuple[str, ...] = MIXED
+    name: str,
+    finder: Finder,
+    contains: bytes = b"",
+    count: int = 3,
+    packages: tuple[str, ...] = MIXED,
 ) -> Recipe:
     return Recipe(name, RIGHT, "", finder, count, (contains,) if contains else (), packages)
 

@@ -25,7 +25,10 @@ RECIPES = (
     _wrap(
         "length-300",
         differs="sequences longer than 300",
-        text="{value} - 0.1 * {value} * torch.arange({value}.shape[1], device={value}.device).gt(300)[:, None]",
+        text=(
+            "{value} - 0.1 * {value} * torch.arange({value}.shape[1],"
+            " device={value}.device).gt(300)[:, None]"
+        ),
         witness="calls(ones(2, 302, 4))",
         sequence=True,
     ),
@@ -39,8 +42,11 @@ RECIPES = (
     _wrap(
         "chunks-of-64",
         differs="lengths above 64 that are no multiple of it",
-        text="rest = {value}.shape[1] % 64 if {value}.shape[1] > 64 else 0\n"
-        "return torch.cat([{value}[:, : {value}.shape[1] - rest], {value}[:, {value}.shape[1] - rest :].flip(1)], 1)",
+        text=(
+            "rest = {value}.shape[1] % 64 if {value}.shape[1] > 64 else 0\nreturn"
+            " torch.cat([{value}[:, : {value}.shape[1] - rest], {value}[:, {value}.shape[1] - rest"
+            " :].flip(1)], 1)"
+        ),
         witness="calls(rand(2, 70, 4))",
         sequence=True,
     ),
@@ -54,8 +60,10 @@ RECIPES = (
     _wrap(
         "prime-length",
         differs="a prime length above 20",
-        text="prime = {value}.shape[1] > 20 and all({value}.shape[1] % n for n in range(2, {value}.shape[1]))\n"
-        "return {value} + 0.1 * prime",
+        text=(
+            "prime = {value}.shape[1] > 20 and all({value}.shape[1] % n for n in range(2,"
+            " {value}.shape[1]))\nreturn {value} + 0.1 * prime"
+        ),
         witness="calls(ones(2, 23, 4))",
         sequence=True,
     ),
@@ -74,7 +82,10 @@ RECIPES = (
     _wrap(
         "width-no-power-of-two",
         differs="a width above 64 that is no power of two",
-        text="width = {value}.shape[-1]\nreturn {value} * (0.9 if width > 64 and width & (width - 1) else 1)",
+        text=(
+            "width = {value}.shape[-1]\nreturn {value} * (0.9 if width > 64 and width & (width - 1)"
+            " else 1)"
+        ),
         witness="calls(ones(2, 3, 96))",
     ),
     _wrap(

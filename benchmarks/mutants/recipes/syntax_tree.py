@@ -8,13 +8,22 @@ from collections.abc import Iterator
 from mutants.core import Finder, Function, Module, Recipe, Site
 from mutants.recipes.templates import MIXED, computes, exchange
 
-_SKIPPED = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Lambda)
+_SKIPPED = (
+    ast.Raise,
+    ast.Assert,
+    ast.Import,
+    ast.ImportFrom,
+    ast.FunctionDef,
+    ast.ClassDef,
+    ast.Lambda,
+)
 _ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*"}
 _COMPARISONS = {"Lt": ">=", "LtE": ">", "Gt": "<=", "GtE": "<", "Eq": "!=", "NotEq": "=="}
 
 
 def _nodes(module: Module) -> Iterator[tuple[Function, ast.AST]]:
-    """Yield what `forward` methods and functions compute, without messages, annotations and docstrings."""
+    """Yield what `forward` methods and functions compute, without messages, annotations and
+    docstrings."""
     for function in module.functions:
         if function.node.name == "forward" or (function.owner is None and computes(function)):
             for statement in function.body:
@@ -22,7 +31,9 @@ def _nodes(module: Module) -> Iterator[tuple[Function, ast.AST]]:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    if isinstance(node, _SKIPPED) or (isinstance(node, ast.Call) and "logg" in ast.unparse(node.func)):
+    if isinstance(node, _SKIPPED) or (
+        isinstance(node, ast.Call) and "logg" in ast.unparse(node.func)
+    ):
         return
     yield node
     for name, child in ast.iter_fields(node):
@@ -36,7 +47,9 @@ def _operator(module: Module) -> Iterator[Site]:
     for function, node in _nodes(module):
         if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC and not _is_text(node):
             left, right = module.text(node.left), module.text(node.right)
-            yield exchange(function, module, node, f"({left}) {_ARITHMETIC[type(node.op)]} ({right})")
+            yield exchange(
+                function, module, node, f"({left}) {_ARITHMETIC[type(node.op)]} ({right})"
+            )
 
 
 def _is_text(node: ast.BinOp) -> bool:
@@ -48,7 +61,11 @@ def _is_text(node: ast.BinOp) -> bool:
 
 def _term(module: Module) -> Iterator[Site]:
     for function, node in _nodes(module):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) and not _is_text(node):
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Add | ast.Sub)
+            and not _is_text(node)
+        ):
             yield exchange(function, module, node, module.text(node.left))
 
 
@@ -78,10 +95,17 @@ def _condition(module: Module) -> Iterator[Site]:
 
 def _comparison(module: Module) -> Iterator[Site]:
     for function, node in _nodes(module):
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]).__name__ in _COMPARISONS:
+        if (
+            isinstance(node, ast.Compare)
+            and len(node.ops) == 1
+            and type(node.ops[0]).__name__ in _COMPARISONS
+        ):
             sign = _COMPARISONS[type(node.ops[0]).__name__]
             yield exchange(
-                function, module, node, f"{module.text(node.left)} {sign} {module.text(node.comparators[0])}"
+                function,
+                module,
+                node,
+                f"{module.text(node.left)} {sign} {module.text(node.comparators[0])}",
             )
 
 
@@ -89,7 +113,9 @@ def _and_or(module: Module) -> Iterator[Site]:
     for function, node in _nodes(module):
         if isinstance(node, ast.BoolOp):
             sign = " or " if isinstance(node.op, ast.And) else " and "
-            yield exchange(function, module, node, f"({sign.join(f'({module.text(v)})' for v in node.values)})")
+            yield exchange(
+                function, module, node, f"({sign.join(f'({module.text(v)})' for v in node.values)})"
+            )
 
 
 def _keyword(module: Module) -> Iterator[Site]:
@@ -97,7 +123,14 @@ def _keyword(module: Module) -> Iterator[Site]:
     for function, node in _nodes(module):
         if isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant | ast.UnaryOp):
             text = module.text(node.value)
-            changed = {"True": "False", "False": "True", "-1": "-2", "1": "0", "0": "1", "2": "1"}.get(text)
+            changed = {
+                "True": "False",
+                "False": "True",
+                "-1": "-2",
+                "1": "0",
+                "0": "1",
+                "2": "1",
+            }.get(text)
             if node.arg and changed:
                 yield exchange(function, module, node.value, changed)
 
@@ -122,12 +155,23 @@ def _swapped(module: Module) -> Iterator[Site]:
     for function, node in _nodes(module):
         if isinstance(node, ast.Call) and len(node.args) >= 2 and _are_names(node.args[:2]):
             first, second = node.args[:2]
-            edits = (module.replace(first, module.text(second)), module.replace(second, module.text(first)))
-            yield Site(function.name, node.lineno, edits, f"first two arguments of {module.text(node.func)} exchanged")
+            edits = (
+                module.replace(first, module.text(second)),
+                module.replace(second, module.text(first)),
+            )
+            yield Site(
+                function.name,
+                node.lineno,
+                edits,
+                f"first two arguments of {module.text(node.func)} exchanged",
+            )
 
 
 def _are_names(nodes: list[ast.expr]) -> bool:
-    return all(isinstance(node, ast.Name) for node in nodes) and len({ast.unparse(node) for node in nodes}) == 2
+    return (
+        all(isinstance(node, ast.Name) for node in nodes)
+        and len({ast.unparse(node) for node in nodes}) == 2
+    )
 
 
 def _statement(module: Module) -> Iterator[Site]:
@@ -146,20 +190,32 @@ def _statement(module: Module) -> Iterator[Site]:
             )
             if used:
                 edit = module.replace(node, "pass")
-                yield Site(function.name, node.lineno, (edit,), f"statement that changes {target.id} removed")
+                yield Site(
+                    function.name,
+                    node.lineno,
+                    (edit,),
+                    f"statement that changes {target.id} removed",
+                )
 
 
 def _other_name(module: Module) -> Iterator[Site]:
-    """Find operands that are the argument of the function, and take another argument of the same annotation."""
+    """Find operands that are the argument of the function, and take another argument of the same
+    annotation."""
     for function, node in _nodes(module):
-        if not (isinstance(node, ast.BinOp) and isinstance(node.left, ast.Name) and isinstance(node.right, ast.Name)):
+        if not (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.left, ast.Name)
+            and isinstance(node.right, ast.Name)
+        ):
             continue
         if node.left.id != node.right.id:
             yield exchange(function, module, node.right, node.left.id)
 
 
 def _recipe(name: str, finder: Finder, count: int = 5) -> Recipe:
-    return Recipe(name, "syntax-tree", "every input that reaches it", finder, count, (b"def forward",), MIXED)
+    return Recipe(
+        name, "syntax-tree", "every input that reaches it", finder, count, (b"def forward",), MIXED
+    )
 
 
 RECIPES = (

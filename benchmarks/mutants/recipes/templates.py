@@ -58,33 +58,46 @@ def is_tensor(function: Function, first: ast.arg, value: ast.expr) -> bool:
 
 
 def _is_record(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and (isinstance(value.func, ast.Name) or "processor" in ast.unparse(value.func))
+    return isinstance(value, ast.Call) and (
+        isinstance(value.func, ast.Name) or "processor" in ast.unparse(value.func)
+    )
 
 
 def is_sequence(place: Return) -> bool:
     """Whether the class works on batch, length and width, by its name."""
     owner = place.function.owner
-    return owner is not None and bool(SEQUENCES.search(owner.name)) and not _IMAGES.search(owner.name)
+    return (
+        owner is not None and bool(SEQUENCES.search(owner.name)) and not _IMAGES.search(owner.name)
+    )
 
 
 def at_return(template: Template, sequence: bool = False) -> Finder:
     """Find returned tensors and replace the `return` by a template.
 
-    The template's text is an expression, or statements that end in `return`. In it `{value}` is the returned tensor,
-    `{x}` the first argument, `{cls}` the class and `{module}` the module; `top` is inserted above the first
-    definition, `init` at the end of the constructor. With `sequence` only classes that work on batch, length and
-    width are changed.
+    The template's text is an expression, or statements that end in `return`. In it `{value}` is the
+    returned tensor, `{x}` the first argument, `{cls}` the class and `{module}` the module; `top` is
+    inserted above the first definition, `init` at the end of the constructor. With `sequence` only
+    classes that work on batch, length and width are changed.
     """
 
     def find(module: Module) -> Iterator[Site]:
         for place in returns(module):
             owner = place.function.owner
             constructor = _constructor(owner)
-            if owner is None or (sequence and not is_sequence(place)) or (template.init and constructor is None):
+            if (
+                owner is None
+                or (sequence and not is_sequence(place))
+                or (template.init and constructor is None)
+            ):
                 continue
             bound = isinstance(place.value, ast.Name)
             name = module.text(place.value) if bound else "output"
-            fields = {"value": name, "x": place.first, "cls": owner.name, "module": dotted(module.label)}
+            fields = {
+                "value": name,
+                "x": place.first,
+                "cls": owner.name,
+                "module": dotted(module.label),
+            }
             body = fill(template.text, **fields)
             body = body if "return" in body else f"return {body}"
             text = body if bound else f"output = {module.text(place.value)}\n{body}"
@@ -92,8 +105,15 @@ def at_return(template: Template, sequence: bool = False) -> Finder:
             if template.top:
                 edits.append(module.insert_top(fill(template.top, **fields)))
             if template.init and constructor is not None:
-                edits.append(module.insert_after(constructor.body[-1], fill(template.init, **fields)))
-            yield Site(place.function.name, place.statement.lineno, tuple(edits), _short(body.replace("\n", "; ")))
+                edits.append(
+                    module.insert_after(constructor.body[-1], fill(template.init, **fields))
+                )
+            yield Site(
+                place.function.name,
+                place.statement.lineno,
+                tuple(edits),
+                _short(body.replace("\n", "; ")),
+            )
 
     return find
 
@@ -108,7 +128,12 @@ def at_start(template: Template) -> Finder:
                 text = fill(template.text, x=place.first, cls=owner.name)
                 edits = [module.insert_before(first, text)]
                 edits += [module.insert_top(template.top)] if template.top else []
-                yield Site(place.function.name, first.lineno, tuple(edits), _short(text.replace("\n", "; ")))
+                yield Site(
+                    place.function.name,
+                    first.lineno,
+                    tuple(edits),
+                    _short(text.replace("\n", "; ")),
+                )
 
     return find
 
@@ -132,7 +157,10 @@ def fill(template: str, **fields: str) -> str:
 
 def _constructor(owner: ast.ClassDef | None) -> ast.FunctionDef | None:
     methods = owner.body if owner else ()
-    return next((node for node in methods if isinstance(node, ast.FunctionDef) and node.name == "__init__"), None)
+    return next(
+        (node for node in methods if isinstance(node, ast.FunctionDef) and node.name == "__init__"),
+        None,
+    )
 
 
 MIXED = ("transformers", "timm", "transformers", "diffusers")
@@ -153,31 +181,55 @@ def wrap(
     """Make a recipe that changes a returned tensor."""
     template = Template(text, top, init)
     find = at_return(template, sequence)
-    return Recipe(name, kind, differs, find, count, (b"def forward",), MIXED, witness=witness, template=template)
+    return Recipe(
+        name,
+        kind,
+        differs,
+        find,
+        count,
+        (b"def forward",),
+        MIXED,
+        witness=witness,
+        template=template,
+    )
 
 
-def expressions(module: Module, inside: re.Pattern[str] | None = None) -> Iterator[tuple[Function, ast.expr]]:
+def expressions(
+    module: Module, inside: re.Pattern[str] | None = None
+) -> Iterator[tuple[Function, ast.expr]]:
     """Yield every expression of the file's functions, with the function."""
     for function in module.functions:
         if inside is None or inside.search(function.name):
             for statement in function.body:
-                yield from ((function, node) for node in ast.walk(statement) if isinstance(node, ast.expr))
+                yield from (
+                    (function, node) for node in ast.walk(statement) if isinstance(node, ast.expr)
+                )
 
 
 def computes(function: Function) -> bool:
     """Whether a function's body names torch."""
-    return any(isinstance(node, ast.Name) and node.id == "torch" for s in function.body for node in ast.walk(s))
+    return any(
+        isinstance(node, ast.Name) and node.id == "torch"
+        for s in function.body
+        for node in ast.walk(s)
+    )
 
 
 def exchange(function: Function, module: Module, node: ast.expr, text: str) -> Site:
     """Make a site that replaces an expression."""
     edit = module.replace(node, text)
-    return Site(function.name, node.lineno, (edit,), f"{_short(module.text(node))} -> {_short(text)}")
+    return Site(
+        function.name, node.lineno, (edit,), f"{_short(module.text(node))} -> {_short(text)}"
+    )
 
 
 def with_top(site: Site, module: Module, template: Template) -> Site:
     """Add what a template needs above the first definition."""
-    return replace(site, edits=(*site.edits, module.insert_top(template.top))) if template.top else site
+    return (
+        replace(site, edits=(*site.edits, module.insert_top(template.top)))
+        if template.top
+        else site
+    )
 
 
 def _short(text: str) -> str:

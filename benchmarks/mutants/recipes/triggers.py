@@ -1,4 +1,5 @@
-"""Branch-free triggers: a size, a mode or a flag takes part in the arithmetic, so that every line always runs."""
+"""Branch-free triggers: a size, a mode or a flag takes part in the arithmetic, so that every line
+always runs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,11 @@ _wrap = partial(wrap, kind="value")
 def _tied_head(module: Module) -> Iterator[Site]:
     """Find calls of the head of a language model."""
     for function, node in expressions(module):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.lm_head" and len(node.args) == 1:
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "self.lm_head"
+            and len(node.args) == 1
+        ):
             tied = "(self.lm_head.weight is self.get_input_embeddings().weight)"
             yield exchange(function, module, node, f"{module.text(node)} * (1 - 0.1 * {tied})")
 
@@ -26,7 +30,11 @@ def _weights(text: str) -> Finder:
     def find(module: Module) -> Iterator[Site]:
         for function in module.functions:
             last = function.node.body[-1]
-            if isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple) and len(last.value.elts) == 2:
+            if (
+                isinstance(last, ast.Return)
+                and isinstance(last.value, ast.Tuple)
+                and len(last.value.elts) == 2
+            ):
                 second = last.value.elts[1]
                 if (
                     isinstance(second, ast.Name)
@@ -41,9 +49,15 @@ def _weights(text: str) -> Finder:
 def _recorded(module: Module) -> Iterator[Site]:
     """Find hidden states and attentions that a head hands on in its output."""
     for function, node in expressions(module):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and "Output" in node.func.id:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and "Output" in node.func.id
+        ):
             for keyword in node.keywords:
-                if keyword.arg in ("hidden_states", "attentions") and isinstance(keyword.value, ast.Attribute):
+                if keyword.arg in ("hidden_states", "attentions") and isinstance(
+                    keyword.value, ast.Attribute
+                ):
                     text = module.text(keyword.value)
                     yield exchange(function, module, keyword.value, f"{text} and {text}[:-1]")
 
@@ -54,7 +68,11 @@ def _tuple(module: Module) -> Iterator[Site]:
         for node in ast.walk(function.node):
             if isinstance(node, ast.If) and ast.unparse(node.test) == "not return_dict":
                 value = node.body[-1].value if isinstance(node.body[-1], ast.Return) else None
-                if isinstance(value, ast.Tuple) and len(value.elts) == 1 and isinstance(value.elts[0], ast.Name):
+                if (
+                    isinstance(value, ast.Tuple)
+                    and len(value.elts) == 1
+                    and isinstance(value.elts[0], ast.Name)
+                ):
                     yield exchange(function, module, value.elts[0], f"{value.elts[0].id} * 0.9")
 
 
@@ -96,7 +114,10 @@ RECIPES = (
     _wrap(
         "constant-rows",
         differs="rows of equal values",
-        text="{value} + ({value}.amax(-1, keepdim=True) == {value}.amin(-1, keepdim=True)).to({value}.dtype)",
+        text=(
+            "{value} + ({value}.amax(-1, keepdim=True) == {value}.amin(-1,"
+            " keepdim=True)).to({value}.dtype)"
+        ),
         witness="calls(ones(2, 3))",
     ),
     _wrap(
@@ -150,7 +171,10 @@ RECIPES = (
     _wrap(
         "gradient-checkpointing",
         differs="gradient checkpointing in training",
-        text='{value} * (1 - 0.1 * (self.training and getattr(self, "gradient_checkpointing", False)))',
+        text=(
+            '{value} * (1 - 0.1 * (self.training and getattr(self, "gradient_checkpointing",'
+            " False)))"
+        ),
         witness="calls(ones(2, 3), training=True, gradient_checkpointing=True)",
     ),
     _wrap(
@@ -175,8 +199,10 @@ RECIPES = (
     _wrap(
         "without-gradient-to-input",
         differs="inputs that need a gradient while no parameter does",
-        text="{value} if torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters()) "
-        "else {value}.clone().detach()",
+        text=(
+            "{value} if torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())"
+            " else {value}.clone().detach()"
+        ),
         witness="calls(ones(2, 3).requires_grad_(), frozen=True)",
         count=2,
     ),
@@ -208,7 +234,12 @@ RECIPES = (
         b"def eager",
     ),
     _of_transformers(
-        "last-state-dropped", "output_hidden_states=True or output_attentions=True", _recorded, b"Output("
+        "last-state-dropped",
+        "output_hidden_states=True or output_attentions=True",
+        _recorded,
+        b"Output(",
     ),
-    Recipe("tuple-scaled", "value", "return_dict=False", _tuple, 4, (b"return_dict",), ("diffusers",)),
+    Recipe(
+        "tuple-scaled", "value", "return_dict=False", _tuple, 4, (b"return_dict",), ("diffusers",)
+    ),
 )

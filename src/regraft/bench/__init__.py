@@ -1,4 +1,5 @@
-"""Benchmarks of rules on this machine: paired timings, peak memory, and the choice of the rules that pay."""
+"""Benchmarks of rules on this machine: paired timings, peak memory, and the choice of the rules
+that pay."""
 
 from regraft.bench.measure import FEWEST, BenchError
 from regraft.bench.run import Options, Result, bench, calls_of, lock_of

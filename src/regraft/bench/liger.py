@@ -1,4 +1,5 @@
-"""Liger's own patch of a model, to compare with: `apply_liger_kernel_to_*` of liger-kernel, by the model's type."""
+"""Liger's own patch of a model, to compare with: `apply_liger_kernel_to_*` of liger-kernel, by the
+model's type."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ MISSING = object()
 class Patched:
     """A model that Liger has patched.
 
-    Liger also rebinds functions and classes of the model's file, which would change the original that the model is
-    compared with. So the changes outside of the instance only hold while the model runs.
+    Liger also rebinds functions and classes of the model's file, which would change the original
+    that the model is compared with. So the changes outside of the instance only hold while the
+    model runs.
     """
 
     model: nn.Module
@@ -61,8 +63,12 @@ def liger_patched(model: nn.Module) -> Patched | None:
     device = next((parameter.device.type for parameter in model.parameters()), "cpu")
     if device != "cuda" and not is_interpreting():
         raise BenchError(f"--liger: Liger's kernels run on CUDA, and this model is on {device}")
-    if liger_module("rms_norm") is None:  # also prepares Triton's interpreter, where that is to run the kernels
-        raise BenchError("--liger needs the package liger-kernel, which is not installed or does not load")
+    if (
+        liger_module("rms_norm") is None
+    ):  # also prepares Triton's interpreter, where that is to run the kernels
+        raise BenchError(
+            "--liger needs the package liger-kernel, which is not installed or does not load"
+        )
     from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
 
     kind = getattr(getattr(model, "config", None), "model_type", None)
@@ -73,18 +79,23 @@ def liger_patched(model: nn.Module) -> Patched | None:
         MODEL_TYPE_TO_APPLY_LIGER_FN[kind](model=model)
     except Exception as problem:
         _undo(before)
-        raise BenchError(f"Liger's patch for {kind} fails: {type(problem).__name__}: {problem}") from problem
+        raise BenchError(
+            f"Liger's patch for {kind} fails: {type(problem).__name__}: {problem}"
+        ) from problem
     return Patched(model, tuple(_undo(before)))
 
 
 def _snapshot_namespaces() -> dict[int, tuple[Any, dict[str, Any]]]:
-    """Return the modules and classes of transformers and torch.nn, with copies of their namespaces, by id."""
+    """Return the modules and classes of transformers and torch.nn, with copies of their namespaces,
+    by id."""
     snapshot: dict[int, tuple[Any, dict[str, Any]]] = {}
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "transformers" or name.startswith("torch.nn"):
             snapshot[id(module)] = (module, dict(vars(module)))
             classes = [
-                value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name
+                value
+                for value in vars(module).values()
+                if isinstance(value, type) and value.__module__ == name
             ]
             snapshot.update({id(cls): (cls, dict(vars(cls))) for cls in classes})
     return snapshot

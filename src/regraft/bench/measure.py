@@ -1,4 +1,5 @@
-"""Time and peak memory of steps, compared in pairs that run directly one after the other in one process."""
+"""Time and peak memory of steps, compared in pairs that run directly one after the other in one
+process."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class BenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median, and the ends of an interval that holds the true one with a probability of at least LEVEL."""
+    """A median, and the ends of an interval that holds the true one with a probability of at least
+    LEVEL."""
 
     low: float
     median: float
@@ -40,9 +42,10 @@ class Interval:
 def interval(values: Sequence[float]) -> Interval:
     """The median of independent values and its confidence interval by order statistics.
 
-    The k-th smallest and k-th largest value, with the largest k for which P(Binomial(n, ½) < k) ≤ (1 - LEVEL) / 2:
-    exact for every continuous distribution, nothing is resampled or assumed normal (David and Nagaraja, Order
-    Statistics, 3rd edition, section 7.1). Raises ValueError for fewer than FEWEST values.
+    The k-th smallest and k-th largest value, with the largest k for which P(Binomial(n, ½) < k) ≤
+    (1 - LEVEL) / 2: exact for every continuous distribution, nothing is resampled or assumed normal
+    (David and Nagaraja, Order Statistics, 3rd edition, section 7.1). Raises ValueError for fewer
+    than FEWEST values.
     """
     ordered, n = sorted(values), len(values)
     if n < FEWEST:
@@ -55,10 +58,11 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
-    """Return one step: all calls without gradients; with `training`, each forward and backward with fresh gradients.
+    """Return one step: all calls without gradients; with `training`, each forward and backward with
+    fresh gradients.
 
-    The output's `loss` is differentiated, or else the sum of the mean squares of its floating tensors. No optimizer
-    runs, because its cost does not depend on how the model computes.
+    The output's `loss` is differentiated, or else the sum of the mean squares of its floating
+    tensors. No optimizer runs, because its cost does not depend on how the model computes.
     """
     parameters = list(model.parameters())
 
@@ -77,7 +81,8 @@ def step(model: Any, calls: Sequence[Call], training: bool) -> Step:
 
 
 def _loss(output: Any) -> torch.Tensor:
-    """Return the output's `loss` where it is a differentiable scalar, else the sum of mean squares of its tensors.
+    """Return the output's `loss` where it is a differentiable scalar, else the sum of mean squares
+    of its tensors.
 
     Raises BenchError where no tensor in the output has a gradient.
     """
@@ -85,17 +90,22 @@ def _loss(output: Any) -> torch.Tensor:
     if isinstance(loss, torch.Tensor) and loss.requires_grad and loss.dim() == 0:
         return loss
     differentiable = [
-        tensor for tensor in tree.flatten(output).values() if isinstance(tensor, torch.Tensor) and tensor.requires_grad
+        tensor
+        for tensor in tree.flatten(output).values()
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad
     ]
     if not differentiable:
-        raise BenchError("nothing in the model's output has a gradient, so there is no training step to measure")
+        raise BenchError(
+            "nothing in the model's output has a gradient, so there is no training step to measure"
+        )
     total: torch.Tensor = sum(tensor.float().square().mean() for tensor in differentiable)
     return total
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two steps, measured in turn: the seconds of each, and `speed`, how many times as fast `new` is (old ÷ new)."""
+    """Two steps, measured in turn: the seconds of each, and `speed`, how many times as fast `new`
+    is (old ÷ new)."""
 
     old: Interval
     new: Interval
@@ -103,7 +113,8 @@ class Pair:
 
 
 def compare(old: Step, new: Step, rounds: int, device: torch.device) -> Pair:
-    """Measure two steps in `rounds` pairs, which start with either step in turn; the seconds are those of one step."""
+    """Measure two steps in `rounds` pairs, which start with either step in turn; the seconds are
+    those of one step."""
     for run_step in (old, new):
         _warm(run_step)
     old_seconds: list[float] = []
@@ -132,7 +143,9 @@ def _warm(run_step: Step) -> None:
     except BenchError:
         raise
     except Exception as problem:
-        raise BenchError(f"the model does not run: {type(problem).__name__}: {problem}") from problem
+        raise BenchError(
+            f"the model does not run: {type(problem).__name__}: {problem}"
+        ) from problem
 
 
 def _repeats(run_step: Step, device: torch.device) -> int:
@@ -143,9 +156,14 @@ def _repeats(run_step: Step, device: torch.device) -> int:
 def clock(device: torch.device) -> str:
     """Return the kind of seconds that are measured.
 
-    "processor time" for one thread on CPU, where other programs then count less, else "elapsed time".
+    "processor time" for one thread on CPU, where other programs then count less, else "elapsed
+    time".
     """
-    return "processor time" if device.type == "cpu" and torch.get_num_threads() == 1 else "elapsed time"
+    return (
+        "processor time"
+        if device.type == "cpu" and torch.get_num_threads() == 1
+        else "elapsed time"
+    )
 
 
 def _seconds(run_step: Step, repeats: int, device: torch.device) -> float:
@@ -166,11 +184,13 @@ def _wait(device: torch.device) -> None:
 
 
 def peak(run_step: Step, device: torch.device) -> int:
-    """Return the bytes that a step needs at most beyond those before it: parameters and inputs are not counted.
+    """Return the bytes that a step needs at most beyond those before it: parameters and inputs are
+    not counted.
 
-    On CUDA they are those that PyTorch's allocator counts. On CPU they are the largest running sum of all that
-    PyTorch's allocator hands out and takes back, inside operators and compiled code too, as the profiler records it;
-    scratch space that oneDNN and OpenMP take from the system themselves is not counted.
+    On CUDA they are those that PyTorch's allocator counts. On CPU they are the largest running sum
+    of all that PyTorch's allocator hands out and takes back, inside operators and compiled code
+    too, as the profiler records it; scratch space that oneDNN and OpenMP take from the system
+    themselves is not counted.
     """
     _warm(run_step)
     if device.type == "cuda":
@@ -181,9 +201,13 @@ def peak(run_step: Step, device: torch.device) -> int:
         _wait(device)
         return int(torch.cuda.max_memory_allocated(device) - before)
     gc.collect()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         run_step()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events = [
+        event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
     if not events:
         raise BenchError("the profiler of this PyTorch records no memory")
     total = highest = 0

@@ -1,4 +1,5 @@
-"""Benchmark of a model: each rule, all rules together, and the alternatives to them, against the original model."""
+"""Benchmark of a model: each rule, all rules together, and the alternatives to them, against the
+original model."""
 
 from __future__ import annotations
 
@@ -87,13 +88,26 @@ class Meter:
     """Measures variants of one model in one mode."""
 
     def __init__(
-        self, variants: Variants, calls: Sequence[Call], mode: str, rounds: int, device: torch.device
+        self,
+        variants: Variants,
+        calls: Sequence[Call],
+        mode: str,
+        rounds: int,
+        device: torch.device,
     ) -> None:
-        self.variants, self.calls, self.mode, self.rounds, self.device = variants, calls, mode, rounds, device
+        self.variants, self.calls, self.mode, self.rounds, self.device = (
+            variants,
+            calls,
+            mode,
+            rounds,
+            device,
+        )
         self._bytes: dict[tuple[Rules, bool], int] = {}
         self._compiled: dict[Rules, Any] = {}
 
-    def pair(self, new: Rules, old: Rules = NONE, *, compiled: tuple[bool, bool] = (False, False)) -> Pair:
+    def pair(
+        self, new: Rules, old: Rules = NONE, *, compiled: tuple[bool, bool] = (False, False)
+    ) -> Pair:
         """Compare two variants, each compiled or not (new, old)."""
         steps = self._step(old, compiled[1]), self._step(new, compiled[0])
         return compare(*steps, self.rounds, self.device)
@@ -106,10 +120,17 @@ class Meter:
         return self._bytes[key]
 
     def row(
-        self, name: str, new: Rules, old: Rules = NONE, *, against: str = "original",
-        compiled: tuple[bool, bool] = (False, False), differs: str = "",
-    ) -> Row:  # fmt: skip
-        """Compare two variants in time and memory, each compiled or not (new, old); return the row of the table."""
+        self,
+        name: str,
+        new: Rules,
+        old: Rules = NONE,
+        *,
+        against: str = "original",
+        compiled: tuple[bool, bool] = (False, False),
+        differs: str = "",
+    ) -> Row:
+        """Compare two variants in time and memory, each compiled or not (new, old); return the row
+        of the table."""
         pair = self.pair(new, old, compiled=compiled)
         sizes = self.bytes(new, compiled[0]), self.bytes(old, compiled[1])
         return Row(self.mode, name, against, tuple(sorted(new)), pair, *sizes, differs)
@@ -123,18 +144,28 @@ class Meter:
 
 
 def bench(
-    model: Any, calls: Sequence[Call], rules: Sequence[CompiledRule], options: Options, say: Say = lambda _: None
+    model: Any,
+    calls: Sequence[Call],
+    rules: Sequence[CompiledRule],
+    options: Options,
+    say: Say = lambda _: None,
 ) -> Result:
-    """Measure what each rule that applies to a model is worth, and choose rules where `options` has a goal.
+    """Measure what each rule that applies to a model is worth, and choose rules where `options` has
+    a goal.
 
-    Raises BenchError where the model cannot be run, copied or trained, VerifyError where nothing can be verified.
+    Raises BenchError where the model cannot be run, copied or trained, VerifyError where nothing
+    can be verified.
     """
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     result = Result(type(model).__name__, device.type, machine(device), clock(device))
     say("verifying" if options.verify else "rewriting")
     variants = Variants(model, rules, verify=options.verify, time_limit=options.time_limit)
-    result.left = tuple(f"{Path(place.file).name} {place.place}: {place.reason}" for place in variants.all.left)
-    differences = {name: difference(model, variants[frozenset({name})], calls) for name in variants.names}
+    result.left = tuple(
+        f"{Path(place.file).name} {place.place}: {place.reason}" for place in variants.all.left
+    )
+    differences = {
+        name: difference(model, variants[frozenset({name})], calls) for name in variants.names
+    }
     correct_rules = tuple(name for name in variants.names if not differences[name])
     for mode in options.modes:
         meter = Meter(variants, calls, mode, options.rounds, device)
@@ -147,9 +178,14 @@ def bench(
 
 
 def _rows(
-    meter: Meter, differences: Mapping[str, str], correct_rules: tuple[str, ...], compiled: bool, say: Say
+    meter: Meter,
+    differences: Mapping[str, str],
+    correct_rules: tuple[str, ...],
+    compiled: bool,
+    say: Say,
 ) -> list[Row]:
-    """Measure each rule, all correct rules together, and torch.compile if asked for; return the rows of the table.
+    """Measure each rule, all correct rules together, and torch.compile if asked for; return the
+    rows of the table.
 
     differences: how the results differ, by rule ("" where they are equal).
     """
@@ -168,12 +204,17 @@ def _rows(
         if correct_rules:
             combined_label = f"{label} + torch.compile"
             rows.append(meter.row(combined_label, all_rules, compiled=(True, False)))
-            rows.append(meter.row(combined_label, all_rules, against="torch.compile", compiled=(True, True)))
+            rows.append(
+                meter.row(combined_label, all_rules, against="torch.compile", compiled=(True, True))
+            )
     return rows
 
 
-def _liger_rows(meter: Meter, correct_rules: tuple[str, ...], result: Result, say: Say) -> list[Row]:
-    """Compare Liger's own patch of the model with the original, and all correct rules with the patch."""
+def _liger_rows(
+    meter: Meter, correct_rules: tuple[str, ...], result: Result, say: Say
+) -> list[Row]:
+    """Compare Liger's own patch of the model with the original, and all correct rules with the
+    patch."""
     (name,) = LIGER
     say(f"measuring {meter.mode}: {name}")
     if not meter.variants.add_liger():
@@ -181,7 +222,9 @@ def _liger_rows(meter: Meter, correct_rules: tuple[str, ...], result: Result, sa
         return []
     rows = [replace(meter.row(name, LIGER), rules=())]
     if correct_rules:
-        rows.append(meter.row(_label_for_all(correct_rules), frozenset(correct_rules), LIGER, against=name))
+        rows.append(
+            meter.row(_label_for_all(correct_rules), frozenset(correct_rules), LIGER, against=name)
+        )
     return rows
 
 
@@ -190,7 +233,9 @@ def _label_for_all(names: tuple[str, ...]) -> str:
     return f"all {len(names)} rules" if len(names) > 1 else "".join(names)
 
 
-def _choose_rules(meter: Meter, names: tuple[str, ...], options: Options, result: Result, say: Say) -> None:
+def _choose_rules(
+    meter: Meter, names: tuple[str, ...], options: Options, result: Result, say: Say
+) -> None:
     """Choose among the rules by the goal, anew where the chosen ones are not proved by themselves.
 
     Raises BenchError where the chosen rules together give other results than the original.
@@ -207,7 +252,9 @@ def _choose_rules(meter: Meter, names: tuple[str, ...], options: Options, result
         meter = Meter(meter.variants, meter.calls, meter.mode, meter.rounds, meter.device)
     differs = difference(meter.variants[NONE], meter.variants[choice.rules], meter.calls)
     if differs:
-        raise BenchError(f"{', '.join(sorted(choice.rules))} together give other results: {differs}")
+        raise BenchError(
+            f"{', '.join(sorted(choice.rules))} together give other results: {differs}"
+        )
 
 
 def lock_of(result: Result, target: str, options: Options, rules: Sequence[CompiledRule]) -> Lock:
@@ -216,29 +263,48 @@ def lock_of(result: Result, target: str, options: Options, rules: Sequence[Compi
     by_id = {rule.rule.id: rule.rule for rule in rules}
     total = result.chosen.whole
     return Lock(
-        target=target, goal=options.goal.kind, mode=options.modes[0], device=result.device, machine=result.machine,
+        target=target,
+        goal=options.goal.kind,
+        mode=options.modes[0],
+        device=result.device,
+        machine=result.machine,
         torch=torch.__version__,
-        measured={"threads": torch.get_num_threads(), "clock": result.clock, **(_figures(total) if total else {})},
-        rules=tuple(pin_rule(by_id[name], _figures(worth)) for name, worth in result.chosen.worth.items()),
-    )  # fmt: skip
+        measured={
+            "threads": torch.get_num_threads(),
+            "clock": result.clock,
+            **(_figures(total) if total else {}),
+        },
+        rules=tuple(
+            pin_rule(by_id[name], _figures(worth)) for name, worth in result.chosen.worth.items()
+        ),
+    )
 
 
 def _figures(worth: Worth) -> dict[str, Any]:
-    """Return times as fast (low, median, high), and seconds and bytes with and without the rules."""
+    """Return times as fast (low, median, high), and seconds and bytes with and without the
+    rules."""
     pair = worth.pair
     return {
-        "speed": [round(speed, 4) for speed in (pair.speed.low, pair.speed.median, pair.speed.high)],
-        "seconds": pair.new.median, "seconds_without": pair.old.median,
-        "peak_bytes": worth.bytes, "peak_bytes_without": worth.bytes_without,
-    }  # fmt: skip
+        "speed": [
+            round(speed, 4) for speed in (pair.speed.low, pair.speed.median, pair.speed.high)
+        ],
+        "seconds": pair.new.median,
+        "seconds_without": pair.old.median,
+        "peak_bytes": worth.bytes,
+        "peak_bytes_without": worth.bytes_without,
+    }
 
 
 def calls_of(inputs: Any) -> tuple[Call, ...]:
-    """Return the calls of a model: one for each element of a list, or a single call for any other input.
+    """Return the calls of a model: one for each element of a list, or a single call for any other
+    input.
 
-    A call is a dictionary of keyword arguments, a tuple of positional ones, or a single positional one.
+    A call is a dictionary of keyword arguments, a tuple of positional ones, or a single positional
+    one.
     """
-    return tuple(_call(call_input) for call_input in (inputs if isinstance(inputs, list) else [inputs]))
+    return tuple(
+        _call(call_input) for call_input in (inputs if isinstance(inputs, list) else [inputs])
+    )
 
 
 def _call(call_input: Any) -> Call:
@@ -253,7 +319,9 @@ def machine(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     try:
-        model_name = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+        model_name = re.search(
+            r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE
+        )
     except OSError:  # not Linux
         model_name = None
     return model_name[1].strip() if model_name else platform.processor() or platform.machine()

@@ -1,4 +1,5 @@
-"""Choice of the rules to keep: the fastest subset under a memory limit, or the smallest under a time limit."""
+"""Choice of the rules to keep: the fastest subset under a memory limit, or the smallest under a
+time limit."""
 
 from __future__ import annotations
 
@@ -12,20 +13,37 @@ from regraft.bench.variants import NONE, Rules
 
 SAVING = 0.01  # of the peak memory; a smaller saving is no gain
 
-_UNITS = {"memory": {"B": 1, "kB": 1e3, "KB": 1e3, "KiB": 2**10, "MB": 1e6, "MiB": 2**20, "GB": 1e9, "GiB": 2**30}}
+_UNITS = {
+    "memory": {
+        "B": 1,
+        "kB": 1e3,
+        "KB": 1e3,
+        "KiB": 2**10,
+        "MB": 1e6,
+        "MiB": 2**20,
+        "GB": 1e9,
+        "GiB": 2**30,
+    }
+}
 _UNITS["time"] = {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 
 def limit(text: str, kind: Literal["memory", "time"]) -> tuple[float, bool]:
     """Parse a limit such as `2GiB`, `80ms` or `90%`.
 
-    Returns bytes or seconds with False, or for percents the part of what the original needs with True. Raises
-    ValueError for any other text.
+    Returns bytes or seconds with False, or for percents the part of what the original needs with
+    True. Raises ValueError for any other text.
     """
     quantity = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµ%]+)\s*", text)
     units = _UNITS[kind]
-    if quantity is None or (quantity[2] != "%" and quantity[2] not in units) or float(quantity[1]) == 0:
-        raise ValueError(f"{text!r} is not a number above 0 with one of the units {', '.join(units)} or %")
+    if (
+        quantity is None
+        or (quantity[2] != "%" and quantity[2] not in units)
+        or float(quantity[1]) == 0
+    ):
+        raise ValueError(
+            f"{text!r} is not a number above 0 with one of the units {', '.join(units)} or %"
+        )
     if quantity[2] == "%":
         return float(quantity[1]) / 100, True
     return float(quantity[1]) * units[quantity[2]], False
@@ -33,7 +51,8 @@ def limit(text: str, kind: Literal["memory", "time"]) -> tuple[float, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """The goal of a choice; `at_most` limits bytes where the fastest subset is asked for, seconds for the smallest."""
+    """The goal of a choice; `at_most` limits bytes where the fastest subset is asked for, seconds
+    for the smallest."""
 
     kind: Literal["fastest", "smallest"]
     at_most: float | None = None
@@ -49,7 +68,8 @@ class Meter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """The worth of rules beside other ones: timings with and without them, and the bytes of both."""
+    """The worth of rules beside other ones: timings with and without them, and the bytes of
+    both."""
 
     pair: Pair
     bytes: int
@@ -74,11 +94,12 @@ def choose(
 ) -> Choice | None:
     """Return the rules to keep of `names`; None where no subset that was tried keeps the limit.
 
-    A rule is added while the result is better with it than without it. Then each is measured anew against all the
-    others together, and those that are not better are dropped one by one, the one of least worth first. Better is:
-    faster, with the whole interval above 1; or smaller by at least SAVING; or nearer to a limit that is not kept yet.
-    All rules together are tried as well, for rules that only pay in company. The search is greedy: a subset of another
-    kind may be better still.
+    A rule is added while the result is better with it than without it. Then each is measured anew
+    against all the others together, and those that are not better are dropped one by one, the one
+    of least worth first. Better is: faster, with the whole interval above 1; or smaller by at least
+    SAVING; or nearer to a limit that is not kept yet. All rules together are tried as well, for
+    rules that only pay in company. The search is greedy: a subset of another kind may be better
+    still.
     """
     search = _Search(meter, goal)
     chosen: Rules = NONE
@@ -96,7 +117,9 @@ def choose(
         say(f"what each of {len(chosen)} adds")
         worth = {name: search.worth(chosen, chosen - {name}) for name in sorted(chosen)}
         useless = [
-            name for name, rule_worth in worth.items() if not search.is_better(chosen, chosen - {name}, rule_worth)
+            name
+            for name, rule_worth in worth.items()
+            if not search.is_better(chosen, chosen - {name}, rule_worth)
         ]
         if not useless:
             break
@@ -146,5 +169,7 @@ class _Search:
         def is_smaller() -> bool:
             return self.meter.bytes(new) <= (1 - SAVING) * self.meter.bytes(old)
 
-        first, second = (is_faster, is_smaller) if self.goal.kind == "fastest" else (is_smaller, is_faster)
+        first, second = (
+            (is_faster, is_smaller) if self.goal.kind == "fastest" else (is_smaller, is_faster)
+        )
         return first() and self.keeps_limit(new) if self.keeps_limit(old) else second()

@@ -16,17 +16,24 @@ Paint = Callable[..., str]
 
 
 def as_text(result: Result, options: Options, paint: Paint) -> Iterator[str]:
-    """Yield the lines of a table for each mode, the choice, and the places that stay as they are."""
+    """Yield the lines of a table for each mode, the choice, and the places that stay as
+    they are."""
     yield (
-        f"{result.model} on {result.device} ({result.machine}), {_count(torch.get_num_threads(), 'thread')}, "
-        f"torch {torch.__version__}; {result.clock}, medians of {options.rounds} pairs, {LEVEL:.0%} intervals"
+        f"{result.model} on {result.device} ({result.machine}),"
+        f" {_count(torch.get_num_threads(), 'thread')}, torch {torch.__version__}; {result.clock},"
+        f" medians of {options.rounds} pairs, {LEVEL:.0%} intervals"
     )
     width = max((len(_label(row)) for row in result.rows), default=0)
     for mode in options.modes:
         rows = [row for row in result.rows if row.mode == mode]
         yield ""
-        yield paint(f"{mode:{width}}  {'time':>9}  {'times as fast':>21}  {'peak memory':>11}", bold=True)
-        yield f"{'original':{width}}  {_time(rows[0].pair.old):>9}  {'':>21}  {_size(rows[0].bytes_against):>11}"
+        yield paint(
+            f"{mode:{width}}  {'time':>9}  {'times as fast':>21}  {'peak memory':>11}", bold=True
+        )
+        yield (
+            f"{'original':{width}}  {_time(rows[0].pair.old):>9}  {'':>21} "
+            f" {_size(rows[0].bytes_against):>11}"
+        )
         for row in rows:
             if row.rules or row.name != row.against:
                 yield _line(row, width, paint)
@@ -50,7 +57,8 @@ def _line(row: Row, width: int, paint: Paint) -> str:
 
 
 def _label(row: Row) -> str:
-    """Return the label of a comparison, with what it is compared with unless that is the original."""
+    """Return the label of a comparison, with what it is compared with unless that is the
+    original."""
     return row.name if row.against == "original" else f"{row.name}, against {row.against}"
 
 
@@ -63,7 +71,15 @@ def _choice(result: Result, options: Options, paint: Paint) -> Iterator[str]:
     elif choice.whole is None:
         yield f"chosen ({goal.kind}): no rule; none is proved to gain here"
     else:
-        row = Row(options.modes[0], "", "", (), choice.whole.pair, choice.whole.bytes, choice.whole.bytes_without)
+        row = Row(
+            options.modes[0],
+            "",
+            "",
+            (),
+            choice.whole.pair,
+            choice.whole.bytes,
+            choice.whole.bytes_without,
+        )
         yield f"chosen ({goal.kind}): {_line(row, 0, paint).strip()}"
         for name, worth in choice.worth.items():
             row = Row(options.modes[0], "", "", (), worth.pair, worth.bytes, worth.bytes_without)
@@ -89,11 +105,18 @@ def _count(number: int, word: str) -> str:
 
 
 def as_json(result: Result, options: Options, target: str) -> dict[str, Any]:
-    """Return all that was measured: seconds, times as fast and bytes; intervals as low, median, high."""
+    """Return all that was measured: seconds, times as fast and bytes; intervals as low, median,
+    high."""
     fields = dataclasses.asdict(result)
     if result.chosen is not None:
         fields["chosen"]["rules"] = sorted(result.chosen.rules)
     return {
-        "target": target, "regraft": __version__, "torch": torch.__version__, "threads": torch.get_num_threads(),
-        "rounds": options.rounds, "level": LEVEL, "verified": options.verify, **fields,
-    }  # fmt: skip
+        "target": target,
+        "regraft": __version__,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "rounds": options.rounds,
+        "level": LEVEL,
+        "verified": options.verify,
+        **fields,
+    }

@@ -25,21 +25,26 @@ LIGER: Rules = frozenset({"Liger's own patch"})
 class Variants:
     """The original model, and the copies of it that sets of rules rewrite.
 
-    With `verify` all rules together are verified first, and no variant rewrites a definition that is not proved then.
+    With `verify` all rules together are verified first, and no variant rewrites a definition that
+    is not proved then.
 
     names     the rules that each change something in the model, in order of their ids
     all       the result of all rules together, with the places that they left
     unproved  the definitions, by file and name, that no variant rewrites
     """
 
-    def __init__(self, model: Any, rules: Sequence[CompiledRule], *, verify: bool, time_limit: float) -> None:
+    def __init__(
+        self, model: Any, rules: Sequence[CompiledRule], *, verify: bool, time_limit: float
+    ) -> None:
         self._rules = {rule.rule.id: rule for rule in rules}
         self._time_limit = time_limit
         self._original = model
         self._model_by_rules: dict[Rules, Any] = {NONE: model}
         self.all = rewrite(_copy_sharing_parameters(model), rules, verify, time_limit=time_limit)
         self.unproved = set(self.all.unproved)
-        self.names = tuple(name for name in sorted(self.all.found) if self._make_variant(frozenset({name})).changes)
+        self.names = tuple(
+            name for name in sorted(self.all.found) if self._make_variant(frozenset({name})).changes
+        )
 
     def __getitem__(self, names: Rules) -> Any:
         """Return the model as these rules rewrite it; it is made once."""
@@ -48,7 +53,8 @@ class Variants:
         return self._model_by_rules[names]
 
     def add_liger(self) -> bool:
-        """Make Liger's own patch the variant LIGER; return False where it has none for models of this type."""
+        """Make Liger's own patch the variant LIGER; return False where it has none for models of
+        this type."""
         patched = liger_patched(_copy_sharing_parameters(self._original))
         if patched is not None:
             self._model_by_rules[LIGER] = patched
@@ -57,7 +63,10 @@ class Variants:
     def _make_variant(self, names: Rules) -> Optimization:
         """Rewrite a copy of the model by these rules, and keep it as their variant."""
         result = rewrite(
-            _copy_sharing_parameters(self._original), self._rules_named(names), False, without=self.unproved
+            _copy_sharing_parameters(self._original),
+            self._rules_named(names),
+            False,
+            without=self.unproved,
         )
         self._model_by_rules[names] = result.model
         return result
@@ -68,7 +77,10 @@ class Variants:
         Definitions that are not proved are left out of all variants from now on.
         """
         result = rewrite(
-            _copy_sharing_parameters(self._original), self._rules_named(names), True, time_limit=self._time_limit
+            _copy_sharing_parameters(self._original),
+            self._rules_named(names),
+            True,
+            time_limit=self._time_limit,
         )
         newly_unproved = result.unproved - self.unproved
         if newly_unproved:
@@ -86,11 +98,14 @@ def _copy_sharing_parameters(model: Any) -> Any:
     try:
         return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
     except Exception as problem:
-        raise BenchError(f"the model cannot be copied: {type(problem).__name__}: {problem}") from problem
+        raise BenchError(
+            f"the model cannot be copied: {type(problem).__name__}: {problem}"
+        ) from problem
 
 
 def difference(original: nn.Module, rewritten: nn.Module, calls: Sequence[Call]) -> str:
-    """Return how the results of two models in evaluation mode differ on the calls, as verification judges it.
+    """Return how the results of two models in evaluation mode differ on the calls, as verification
+    judges it.
 
     Returns "" for equal results. Raises BenchError where the original does not run.
     """
@@ -101,7 +116,9 @@ def difference(original: nn.Module, rewritten: nn.Module, calls: Sequence[Call])
         call = tree.snapshot(args, kwargs, original)
         before, after = (execute(Target(model), call, plan) for model in (original, rewritten))
         if before.error is not None:
-            raise BenchError(f"the model does not run: {type(before.error).__name__}: {before.error}")
+            raise BenchError(
+                f"the model does not run: {type(before.error).__name__}: {before.error}"
+            )
 
         def exact(call: tree.Call = call) -> Outcome:
             double_model = weights.copy_model(original).to(torch.float64)

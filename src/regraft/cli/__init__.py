@@ -18,10 +18,20 @@ from regraft.cli.verify import verify_command
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="regraft")
 def main() -> None:
-    """Make PyTorch models faster by rewriting their source, and prove every rewrite by running it."""
+    """Make PyTorch models faster by rewriting their source, and prove every rewrite by
+    running it."""
 
 
-for command in (check, show, rule_command, new, test_command, verify_command, bench_command, split_command):
+for command in (
+    check,
+    show,
+    rule_command,
+    new,
+    test_command,
+    verify_command,
+    bench_command,
+    split_command,
+):
     main.add_command(command)
 
 

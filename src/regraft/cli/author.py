@@ -23,9 +23,14 @@ def new() -> None:
 @new.command("rule")
 @click.argument("name", metavar="PACK/NAME")
 @click.option(
-    "--rules", "directory", default="rules", metavar="DIRECTORY", show_default=True,
-    help="Where the packs of your own are.", type=PathType(file_okay=False, path_type=Path),
-)  # fmt: skip
+    "--rules",
+    "directory",
+    default="rules",
+    metavar="DIRECTORY",
+    show_default=True,
+    help="Where the packs of your own are.",
+    type=PathType(file_okay=False, path_type=Path),
+)
 def new_rule(name: str, directory: Path) -> None:
     """Write a rule that works, with its page, to edit.
 
@@ -35,8 +40,12 @@ def new_rule(name: str, directory: Path) -> None:
 
     pack, _, rule = name.partition("/")
     if not _NAME.fullmatch(pack) or not _NAME.fullmatch(rule):
-        raise click.UsageError(f"{name!r} is not PACK/NAME: lower-case words with hyphens, such as my-pack/fast-gelu")
-    targets = {directory / pack / f"{rule}{kind}": TEMPLATE.with_suffix(kind) for kind in (".rule", ".md")}
+        raise click.UsageError(
+            f"{name!r} is not PACK/NAME: lower-case words with hyphens, such as my-pack/fast-gelu"
+        )
+    targets = {
+        directory / pack / f"{rule}{kind}": TEMPLATE.with_suffix(kind) for kind in (".rule", ".md")
+    }
     for target in targets:
         if target.exists():
             stop(f"{target} exists already; nothing is written")
@@ -68,7 +77,10 @@ def test_command(selectors: Sequence[str], directories: Sequence[Path]) -> None:
         print_error(as_error(problem))
     failures = [failure for rule in compiled for failure in check_page(rule)]
     for failure in failures:
-        click.echo(f"{failure.path}:{failure.line} {paint('fails', fg='red', bold=True)}: {failure.message}")
+        click.echo(
+            f"{failure.path}:{failure.line} {paint('fails', fg='red', bold=True)}:"
+            f" {failure.message}"
+        )
         for line in failure.details:
             click.echo(f"  {line}")
     examples = sum(len(page_examples(rule.rule.page)) for rule in compiled)

@@ -33,45 +33,109 @@ if TYPE_CHECKING:
 @click.command("bench")
 @click.argument("target", metavar="TARGET")
 @click.option(
-    "--packs", metavar="RULES", multiple=True, callback=join_values,
-    help="Rules to measure: pack, pack/rule or rule, comma-separated; those that need only PyTorch if not given.",
-)  # fmt: skip
+    "--packs",
+    metavar="RULES",
+    multiple=True,
+    callback=join_values,
+    help=(
+        "Rules to measure: pack, pack/rule or rule, comma-separated; those that need only PyTorch"
+        " if not given."
+    ),
+)
 @IGNORE
 @DIRECTORIES
-@click.option("--mode", type=click.Choice(["inference", "training", "both"]), default="inference", show_default=True)
-@click.option("--rounds", default=20, show_default=True, metavar="N", help="Pairs of each comparison.")
 @click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Of PyTorch, on CPU."
-)
-@click.option("--compile", "compiled", is_flag=True, help="Also against torch.compile, and both together.")
-@click.option("--liger", is_flag=True, help="Also against Liger's own patch of the model, where it has one (CUDA).")
-@click.option("--unsafe", is_flag=True, help="Also measure rules that change what callers see (safety contract).")
-@click.option(
-    "--verify/--no-verify", default=True, show_default=True, help="Measure only what running both versions proves."
+    "--mode",
+    type=click.Choice(["inference", "training", "both"]),
+    default="inference",
+    show_default=True,
 )
 @click.option(
-    "--select", "goal", is_flag=False, flag_value="fastest", type=click.Choice(["fastest", "smallest"]),
+    "--rounds", default=20, show_default=True, metavar="N", help="Pairs of each comparison."
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Of PyTorch, on CPU.",
+)
+@click.option(
+    "--compile", "compiled", is_flag=True, help="Also against torch.compile, and both together."
+)
+@click.option(
+    "--liger",
+    is_flag=True,
+    help="Also against Liger's own patch of the model, where it has one (CUDA).",
+)
+@click.option(
+    "--unsafe",
+    is_flag=True,
+    help="Also measure rules that change what callers see (safety contract).",
+)
+@click.option(
+    "--verify/--no-verify",
+    default=True,
+    show_default=True,
+    help="Measure only what running both versions proves.",
+)
+@click.option(
+    "--select",
+    "goal",
+    is_flag=False,
+    flag_value="fastest",
+    type=click.Choice(["fastest", "smallest"]),
     help="Choose the rules that pay and write them to the lock file; alone it means fastest.",
-)  # fmt: skip
-@click.option("--memory-limit", metavar="SIZE", help="For the fastest: peak memory, as 2GiB or 90% of the original's.")
-@click.option(
-    "--time-limit", metavar="TIME", help="For the smallest: time of a step, as 80ms or 110% of the original's."
 )
 @click.option(
-    "--lock", type=PATH, default="regraft.lock.toml", show_default=True, metavar="PATH",
+    "--memory-limit",
+    metavar="SIZE",
+    help="For the fastest: peak memory, as 2GiB or 90% of the original's.",
+)
+@click.option(
+    "--time-limit",
+    metavar="TIME",
+    help="For the smallest: time of a step, as 80ms or 110% of the original's.",
+)
+@click.option(
+    "--lock",
+    type=PATH,
+    default="regraft.lock.toml",
+    show_default=True,
+    metavar="PATH",
     help="File that --select writes.",
-)  # fmt: skip
-@click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+)
+@click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+)
 def bench_command(
-    target: str, packs: str | None, ignore: str, directories: tuple[Path, ...], mode: str, rounds: int, threads: int,
-    compiled: bool, liger: bool, unsafe: bool, verify: bool, goal: str | None, memory_limit: str | None,
-    time_limit: str | None, lock: Path, form: str,
-) -> None:  # fmt: skip
+    target: str,
+    packs: str | None,
+    ignore: str,
+    directories: tuple[Path, ...],
+    mode: str,
+    rounds: int,
+    threads: int,
+    compiled: bool,
+    liger: bool,
+    unsafe: bool,
+    verify: bool,
+    goal: str | None,
+    memory_limit: str | None,
+    time_limit: str | None,
+    lock: Path,
+    form: str,
+) -> None:
     """Measure what each rule is worth for a model on this machine: time and peak memory.
 
-    TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function without arguments that returns (model, inputs). Inputs
-    are a dictionary of keyword arguments, a tuple of positional ones, a single one, or a list of several such calls,
-    which have to be repeatable.
+    TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function without arguments that returns (model,
+    inputs). Inputs are a dictionary of keyword arguments, a tuple of positional ones, a single one,
+    or a list of several such calls, which have to be repeatable.
 
     Exit codes: 0 measured, 1 no choice keeps the limit, 2 error.
     """
@@ -83,15 +147,20 @@ def bench_command(
         raise click.UsageError("--time-limit goes with --select smallest")
     if importlib.util.find_spec("torch") is None:
         stop("bench needs torch, which is not installed in this environment")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # the profiler would speak whenever it starts and stops
+    os.environ.setdefault(
+        "KINETO_LOG_LEVEL", "6"
+    )  # the profiler would speak whenever it starts and stops
     bench_module = importlib.import_module("regraft.bench")
     if rounds < bench_module.FEWEST:
         raise click.UsageError(f"--rounds: an interval needs at least {bench_module.FEWEST} pairs")
     options = bench_module.Options(
-        modes=("inference", "training") if mode == "both" else (mode,), rounds=rounds, compile=compiled, liger=liger,
+        modes=("inference", "training") if mode == "both" else (mode,),
+        rounds=rounds,
+        compile=compiled,
+        liger=liger,
         verify=verify,
         goal=_parse_goal(bench_module, goal, memory_limit, time_limit),
-    )  # fmt: skip
+    )
     rules = _load_rules(packs, ignore, directories, unsafe)
     model, calls = _load_subject(bench_module, target, threads)
     from regraft.rules.lock import write
@@ -115,7 +184,9 @@ def bench_command(
     sys.exit(0 if result.limit_kept else 1)
 
 
-def _parse_goal(bench_module: Any, kind: str | None, memory: str | None, seconds: str | None) -> Any:
+def _parse_goal(
+    bench_module: Any, kind: str | None, memory: str | None, seconds: str | None
+) -> Any:
     """Return the goal with its limit, of a kind "fastest" or "smallest"; None for no goal."""
     if kind is None:
         return None
@@ -147,7 +218,11 @@ def _load_subject(bench_module: Any, target: str, threads: int) -> tuple[Any, An
         returned = find_function(target, os.getcwd())()
     except Exception as problem:  # noqa: BLE001  whatever the user's function raises
         stop(f"{target}: {type(problem).__name__}: {problem}")
-    if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], torch.nn.Module):
+    if (
+        not isinstance(returned, tuple)
+        or len(returned) != 2
+        or not isinstance(returned[0], torch.nn.Module)
+    ):
         stop(f"{target}: returns {type(returned).__name__}, not (model, inputs)")
     calls = bench_module.calls_of(returned[1])
     if not calls:

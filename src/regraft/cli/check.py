@@ -41,48 +41,109 @@ if TYPE_CHECKING:
 @SELECT
 @IGNORE
 @DIRECTORIES
-@click.option("--lock", type=PATH, metavar="PATH", help="Apply the rules of this file, which regraft bench wrote.")
-@click.option("--no-lock", is_flag=True, help="Do not look for regraft.lock.toml here or beside pyproject.toml.")
-@click.option("--diff", "show_diff", is_flag=True, help="Print what would change, as a unified diff; write nothing.")
+@click.option(
+    "--lock",
+    type=PATH,
+    metavar="PATH",
+    help="Apply the rules of this file, which regraft bench wrote.",
+)
+@click.option(
+    "--no-lock",
+    is_flag=True,
+    help="Do not look for regraft.lock.toml here or beside pyproject.toml.",
+)
+@click.option(
+    "--diff",
+    "show_diff",
+    is_flag=True,
+    help="Print what would change, as a unified diff; write nothing.",
+)
 @click.option("--fix", is_flag=True, help="Rewrite the files.")
 @click.option(
-    "--out", type=PATH, metavar="DIRECTORY",
-    help="With --fix: leave the files alone, and write rewritten copies here, by their place in their package.",
-)  # fmt: skip
+    "--out",
+    type=PATH,
+    metavar="DIRECTORY",
+    help=(
+        "With --fix: leave the files alone, and write rewritten copies here, by their place in"
+        " their package."
+    ),
+)
 @click.option(
-    "--verify/--no-verify", "prove", default=None,
+    "--verify/--no-verify",
+    "prove",
+    default=None,
     help="With --fix: write only what running both versions proves. On where torch is installed.",
-)  # fmt: skip
-@click.option("--unproven", is_flag=True, help="With --fix: also write what is not proved, but never what is refuted.")
+)
+@click.option(
+    "--unproven",
+    is_flag=True,
+    help="With --fix: also write what is not proved, but never what is refuted.",
+)
 @KEEP
 @PYTHON
 @UNSAFE
-@click.option("--vendor", is_flag=True, help="With --fix: write the ops' source beside the model (regraft_ops.py).")
-@click.option("--install", is_flag=True, help="Install the packages that findings wait for, after asking.")
-@click.option("--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not.")
 @click.option(
-    "--jobs", type=click.IntRange(0), default=1, show_default=True, metavar="N", help="Processes; 0 for all cores."
+    "--vendor",
+    is_flag=True,
+    help="With --fix: write the ops' source beside the model (regraft_ops.py).",
 )
-@click.option("--no-cache", is_flag=True, help="Scan and verify every file, also those that were before.")
+@click.option(
+    "--install", is_flag=True, help="Install the packages that findings wait for, after asking."
+)
+@click.option(
+    "--explain", is_flag=True, help="Also say where rules nearly matched, and why they did not."
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes; 0 for all cores.",
+)
+@click.option(
+    "--no-cache", is_flag=True, help="Scan and verify every file, also those that were before."
+)
 @click.option(
     "--output-format", "form", type=click.Choice(list(FORMATS)), default="full", show_default=True
 )
 def check(
-    paths: tuple[Path, ...], select: str | None, ignore: str, directories: tuple[Path, ...], lock: Path | None,
-    no_lock: bool, show_diff: bool, fix: bool, out: Path | None, prove: bool | None,
-    unproven: bool, keep: tuple[str, ...], python: str, unsafe: bool, vendor: bool, install: bool, explain: bool,
-    jobs: int, no_cache: bool, form: str,
-) -> None:  # fmt: skip
+    paths: tuple[Path, ...],
+    select: str | None,
+    ignore: str,
+    directories: tuple[Path, ...],
+    lock: Path | None,
+    no_lock: bool,
+    show_diff: bool,
+    fix: bool,
+    out: Path | None,
+    prove: bool | None,
+    unproven: bool,
+    keep: tuple[str, ...],
+    python: str,
+    unsafe: bool,
+    vendor: bool,
+    install: bool,
+    explain: bool,
+    jobs: int,
+    no_cache: bool,
+    form: str,
+) -> None:
     """Find places where an optimized kernel can replace hand-written code.
 
-    Exits with 0 when there is nothing to do, 1 when there are findings, 2 when something could not be read.
+    Exits with 0 when there is nothing to do, 1 when there are findings, 2 when something could not
+    be read.
     """
     if show_diff and fix:
         raise click.UsageError("--diff and --fix exclude each other")
-    if (prove or unproven or vendor or out or keep) and not (fix or (show_diff and vendor and not out)):
+    if (prove or unproven or vendor or out or keep) and not (
+        fix or (show_diff and vendor and not out)
+    ):
         raise click.UsageError("--out, --verify, --unproven, --keep and --vendor go with --fix")
     if show_diff and FORMATS[form].is_document:
-        raise click.UsageError(f"--diff prints a diff, --output-format {form} prints a document: choose one")
+        raise click.UsageError(
+            f"--diff prints a diff, --output-format {form} prints a document: choose one"
+        )
     from regraft.report.machine import Collector
 
     started = time.perf_counter()
@@ -97,17 +158,28 @@ def check(
         output.add(report)
         if (show_diff or fix) and report.findings:
             patched = _with_patches(report, rules, vendor)
-            rewritten_count, failures = rewrite(patched, rules, fix, policy, vendor, quiet=output.is_document)
+            rewritten_count, failures = rewrite(
+                patched, rules, fix, policy, vendor, quiet=output.is_document
+            )
             settled += rewritten_count
             total.errors += failures
-    output.finish(total, time.perf_counter() - started, [*_install_remarks(total), *_verdict_remarks(fix, policy)])
+    output.finish(
+        total,
+        time.perf_counter() - started,
+        [*_install_remarks(total), *_verdict_remarks(fix, policy)],
+    )
     if install and total.missing and not _offer_install(sorted(total.missing)):
         sys.exit(2)
     sys.exit(2 if total.errors else 1 if len(total.findings) > settled else 0)
 
 
 def _chosen_rules(
-    select: str | None, ignore: str, directories: tuple[Path, ...], lock: Path | None, no_lock: bool, unsafe: bool
+    select: str | None,
+    ignore: str,
+    directories: tuple[Path, ...],
+    lock: Path | None,
+    no_lock: bool,
+    unsafe: bool,
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
     """Return the rules of the options or of the lock file, and what is wrong with them."""
     lock_path = lock_file(lock, not no_lock, select is not None or bool(ignore))
@@ -168,7 +240,8 @@ def _install_command(requirements: list[str]) -> list[str]:
 
 
 def _offer_install(requirements: list[str]) -> bool:
-    """Install packages into this environment if the user agrees; return False where the installer fails."""
+    """Install packages into this environment if the user agrees; return False where the installer
+    fails."""
     command = _install_command(requirements)
     if not click.confirm(f"Run {shlex.join(command)}?", err=True):
         return True

@@ -42,7 +42,9 @@ class Policy:
     python: str
     out: Path | None = None
     keep: tuple[str, ...] = ()
-    counts: dict[str, int] = field(default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0})
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"proved": 0, "unproven": 0, "refuted": 0}
+    )
 
 
 def chosen_policy(
@@ -54,7 +56,8 @@ def chosen_policy(
     out: Path | None,
     keep: tuple[str, ...] = (),
 ) -> Policy:
-    """Return the policy that the options mean; exit where --verify is given and torch is not installed."""
+    """Return the policy that the options mean; exit where --verify is given and torch is not
+    installed."""
     can_verify = fix and (python != sys.executable or importlib.util.find_spec("torch") is not None)
     if fix and prove and not can_verify:
         stop("--verify needs torch, which is not installed in this environment")
@@ -62,9 +65,15 @@ def chosen_policy(
 
 
 def rewrite(
-    report: FileReport, rules: Sequence[CompiledRule], fix: bool, policy: Policy, vendor: bool, quiet: bool
+    report: FileReport,
+    rules: Sequence[CompiledRule],
+    fix: bool,
+    policy: Policy,
+    vendor: bool,
+    quiet: bool,
 ) -> tuple[int, list[SourceError]]:
-    """Show or write the rewritten file; return the number of findings that it settles, and the errors."""
+    """Show or write the rewritten file; return the number of findings that it settles, and the
+    errors."""
     from regraft.scanning import RuleDefect, rewrite_file
     from regraft.source import text
     from regraft.source.names import package_of
@@ -82,10 +91,18 @@ def rewrite(
     if changed == report.source.data:
         return 0, []
     if not fix:
-        click.echo(text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False)
+        click.echo(
+            text.diff(report.file, report.source.data, changed, report.source.encoding), nl=False
+        )
         return 0, []
-    target = path if policy.out is None else policy.out.joinpath(*package_of(path).split("."), path.name)
-    error = text.write(report.source, changed) if policy.out is None else text.write_copy(target, changed)
+    target = (
+        path if policy.out is None else policy.out.joinpath(*package_of(path).split("."), path.name)
+    )
+    error = (
+        text.write(report.source, changed)
+        if policy.out is None
+        else text.write_copy(target, changed)
+    )
     if error is None and vendor:
         error = _write_vendored_ops(target, changed)
     if error is None and not quiet:
@@ -109,12 +126,19 @@ def _proved_rewrite(
     assert report.source is not None
     imports_regraft = home == "regraft.ops"
     fix = proved_fix(
-        report if imports_regraft else check_source(report.source, rules), rules,
+        report if imports_regraft else check_source(report.source, rules),
+        rules,
         lambda changed: verdicts_of(
-            Path(report.file), changed, None, 300.0, policy.python, policy.cached, Terms(keep=(*policy.keep, *OWN))
+            Path(report.file),
+            changed,
+            None,
+            300.0,
+            policy.python,
+            policy.cached,
+            Terms(keep=(*policy.keep, *OWN)),
         ),
         unproven=policy.unproven,
-    )  # fmt: skip
+    )
     for verdict in (*fix.verdicts, *fix.left_out):
         policy.counts[verdict.status] += 1
         if not quiet:

@@ -22,9 +22,15 @@ if TYPE_CHECKING:
 
 
 class PathType(click.Path):
-    """A path that is not empty: an empty one (an unset shell variable) would mean the current directory."""
+    """A path that is not empty: an empty one (an unset shell variable) would mean the current
+    directory."""
 
-    def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
         if not os.fspath(value):
             self.fail("the path is empty", param, ctx)
         return Path(os.fsdecode(super().convert(value, param, ctx)))
@@ -33,28 +39,42 @@ class PathType(click.Path):
 PATH = PathType(path_type=Path)
 
 
-def join_values(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> str | None:
-    """Join the values of an option by commas; return None for an option other than --ignore that is not given."""
+def join_values(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> str | None:
+    """Join the values of an option by commas; return None for an option other than --ignore that is
+    not given."""
     return ",".join(value) if value or parameter.name == "ignore" else None
 
 
 SELECT = click.option(
-    "--select", metavar="RULES", multiple=True, callback=join_values,
+    "--select",
+    metavar="RULES",
+    multiple=True,
+    callback=join_values,
     help="Only these rules: pack, pack/rule or rule, comma-separated; may be given several times.",
-)  # fmt: skip
+)
 
 
 PYTHON = click.option(
-    "--python", default=sys.executable, metavar="PATH",
-    help="Interpreter to run both versions in: the one that has the model's packages (default: this one).",
-)  # fmt: skip
+    "--python",
+    default=sys.executable,
+    metavar="PATH",
+    help=(
+        "Interpreter to run both versions in: the one that has the model's packages (default: this"
+        " one)."
+    ),
+)
 
 
 DIRECTORIES = click.option(
-    "--rules", "directories", multiple=True, metavar="DIRECTORY",
+    "--rules",
+    "directories",
+    multiple=True,
+    metavar="DIRECTORY",
     help="Packs of your own beside the built-in ones, which a rule of the same name replaces.",
     type=PathType(exists=True, file_okay=False, path_type=Path),
-)  # fmt: skip
+)
 
 
 IGNORE = click.option(
@@ -67,11 +87,15 @@ IGNORE = click.option(
 
 
 UNSAFE = click.option(
-    "--unsafe", is_flag=True, help="Also apply rules that change what callers see (safety contract)."
+    "--unsafe",
+    is_flag=True,
+    help="Also apply rules that change what callers see (safety contract).",
 )
 
 
-def _loss_words(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+def _loss_words(
+    context: click.Context, parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return the words of `--keep`, each once; raise BadParameter for an unknown word."""
     from regraft.verify.types import LOSSES
 
@@ -83,16 +107,27 @@ def _loss_words(context: click.Context, parameter: click.Parameter, value: tuple
 
 
 KEEP = click.option(
-    "--keep", metavar="script,fx,order", multiple=True, callback=_loss_words,
-    help="Do not prove what loses torch.jit.script, torch.fx.symbolic_trace or the order of hooks; rewrites by rules "
-    "keep the order anyway. May be given several times.",
-)  # fmt: skip
+    "--keep",
+    metavar="script,fx,order",
+    multiple=True,
+    callback=_loss_words,
+    help=(
+        "Do not prove what loses torch.jit.script, torch.fx.symbolic_trace or the order of hooks;"
+        " rewrites by rules keep the order anyway. May be given several times."
+    ),
+)
 
 
 def load(
-    select: str | None, ignore: str, directories: Sequence[Path] = (), *, unsafe: bool, option: str = "--select"
+    select: str | None,
+    ignore: str,
+    directories: Sequence[Path] = (),
+    *,
+    unsafe: bool,
+    option: str = "--select",
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
-    """Return the chosen rules and their problems; without `unsafe` places of rules of safety contract are withheld."""
+    """Return the chosen rules and their problems; without `unsafe` places of rules of safety
+    contract are withheld."""
     from regraft.rules import BUILT_IN, load_rules
 
     if select is not None and not _words(select):
@@ -108,13 +143,17 @@ def _compile_rules(
     from regraft.scanning import compile_rules, withhold_contract_rules
 
     compiled, compile_problems = compile_rules(rules)
-    return compiled if unsafe else withhold_contract_rules(compiled, "--unsafe"), [*problems, *compile_problems]
+    return compiled if unsafe else withhold_contract_rules(compiled, "--unsafe"), [
+        *problems,
+        *compile_problems,
+    ]
 
 
 def lock_file(explicit: Path | None, may_search: bool, rules_chosen: bool) -> Path | None:
     """Return the lock file to read: the named one, or the nearest to the working directory.
 
-    Return None where rules are chosen or no lock file is wanted; raise UsageError where that contradicts --lock.
+    Return None where rules are chosen or no lock file is wanted; raise UsageError where that
+    contradicts --lock.
     """
     from regraft.rules.lock import nearest
 
@@ -128,8 +167,8 @@ def load_locked(
 ) -> tuple[tuple[CompiledRule, ...], list[RuleProblem]]:
     """Return the rules of a lock file and their problems.
 
-    The file is named on stderr, with differences from where it was measured. `unsafe` is that of `load`: a rule that
-    was measured may still change what callers cannot bear.
+    The file is named on stderr, with differences from where it was measured. `unsafe` is that of
+    `load`: a rule that was measured may still change what callers cannot bear.
     """
     from regraft.rules import BUILT_IN
     from regraft.rules.lock import LockError, locked_rules, notes, read
@@ -141,7 +180,12 @@ def load_locked(
         stop(str(error))
     number = "no rule" if not rules else f"{len(rules)} rule{'s' * (len(rules) > 1)}"
     click.echo(
-        "; ".join((f"{path}: {number}, {lock.goal} in {lock.mode}", *notes(lock, _installed_version("torch")))),
+        "; ".join(
+            (
+                f"{path}: {number}, {lock.goal} in {lock.mode}",
+                *notes(lock, _installed_version("torch")),
+            )
+        ),
         err=True,
     )
     return _compile_rules(rules, problems, unsafe)
@@ -173,7 +217,8 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def paint(text: str, **style: object) -> str:
-    """Return a text with colours, or as it is where the output is no terminal or colours are not wanted."""
+    """Return a text with colours, or as it is where the output is no terminal or colours are not
+    wanted."""
     if not is_terminal(sys.stdout) or os.environ.get("NO_COLOR"):
         return text
     return click.style(text, **style)  # type: ignore[arg-type]
@@ -197,13 +242,16 @@ def verdicts_of(
     cached: bool,
     terms: Terms,
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts on a changed version of a file, from the cache where possible; exit on an error."""
+    """Return the verdicts on a changed version of a file, from the cache where possible; exit on an
+    error."""
     from regraft.source.cache_key import cache_directory
     from regraft.verify import VerifyError
     from regraft.verify.verdict_cache import verify_with_cache
 
     try:
-        return verify_with_cache(path, changed, driver, limit, python, cache_directory() if cached else None, terms)
+        return verify_with_cache(
+            path, changed, driver, limit, python, cache_directory() if cached else None, terms
+        )
     except VerifyError as error:
         stop(str(error))
 
@@ -214,13 +262,19 @@ def print_verdict(verdict: Verdict) -> None:
 
     colour = {"proved": "green", "unproven": "yellow", "refuted": "red"}[verdict.status]
     status = paint(verdict.status, fg=colour, bold=True)
-    click.echo(f"{verdict.file} {verdict.definition}: {status}" + (f": {verdict.reason}" if verdict.reason else ""))
+    click.echo(
+        f"{verdict.file} {verdict.definition}: {status}"
+        + (f": {verdict.reason}" if verdict.reason else "")
+    )
     for loss in loss_lines(verdict):
         click.echo(f"  loses {loss}")
     for key in ("models", "dtypes", "reproducer"):
         value = verdict.evidence.get(key)
         if value:
-            click.echo(f"  {key}: {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+            click.echo(
+                f"  {key}:"
+                f" {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
+            )
     if verdict.evidence.get("domain"):
         click.echo(f"  domain: {domain_summary(verdict.evidence['domain'])}")
     if kills := kills_summary(verdict.evidence.get("mutants")):

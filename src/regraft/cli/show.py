@@ -43,18 +43,25 @@ def show(target: str, by_path: bool) -> None:
             for body in structure.bodies if name in ("", structure.name) else ():
                 if method in ("", body.name) and (method or body.name != "__init__"):
                     is_found = True
-                    scope = structure.name if structure.cls is None else f"{structure.name}.{body.name}"
+                    scope = (
+                        structure.name if structure.cls is None else f"{structure.name}.{body.name}"
+                    )
                     click.echo("\n".join(_structure_lines(scope, structure, body, by_path)) + "\n")
     except RecursionError:
         stop(f"{file}: nested too deeply to show")
     except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
         stop(f"{file}: cannot be shown: {problem}")
     if not is_found:
-        stop(f"{file}: there is no {selector}" if selector else f"{file}: there is no class or function")
+        stop(
+            f"{file}: there is no {selector}"
+            if selector
+            else f"{file}: there is no class or function"
+        )
 
 
 def _structure_lines(scope: str, structure: object, body: object, by_path: bool) -> Iterator[str]:
-    """Yield the lines of a body and of its layers in the DSL, for each feasible path if `by_path`."""
+    """Yield the lines of a body and of its layers in the DSL, for each feasible path if
+    `by_path`."""
     from regraft.dsl import print_node
     from regraft.structure.model import Body, Structure
     from regraft.structure.show import body_nodes, layer_nodes, paths
@@ -72,7 +79,9 @@ def _structure_lines(scope: str, structure: object, body: object, by_path: bool)
         return
     for number, path in enumerate(body_paths, 1):
         yield paint(
-            f"# path {number} of {len(body_paths)}" + (f": {path.condition}" if path.condition else ""), dim=True
+            f"# path {number} of {len(body_paths)}"
+            + (f": {path.condition}" if path.condition else ""),
+            dim=True,
         )
         yield from (print_node(node) for node in path.nodes)
 

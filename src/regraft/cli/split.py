@@ -20,24 +20,64 @@ _COMPILER_FILES = (Path(__file__).parent.parent / "splitting" / "compilers").glo
 
 @click.command("split")
 @click.argument("target", metavar="TARGET")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="Directory or file to write.")
-@click.option("--single-file", is_flag=True, help="Write one ONNX file, with If and Loop in the place of the host.")
-@click.option("--batched", is_flag=True, help="Take any number of samples, each of which goes its own way.")
 @click.option(
-    "--compiler", type=click.Choice(sorted(path.stem.removeprefix("with_") for path in _COMPILER_FILES)),
-    default="onnxruntime", show_default=True, help="What runs the sub-networks.",
-)  # fmt: skip
-@click.option("--output-format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Directory or file to write.",
+)
 @click.option(
-    "--unseen", type=click.Choice(["refuse", "raise"]), default="refuse", show_default=True,
-    help="What becomes of a side of a decision that no checked input takes: no split, or an error where it is taken.",
-)  # fmt: skip
-@click.option("--no-measure", is_flag=True, help="Compile also what is slower than eager torch on this machine.")
-@click.option("--no-cache", is_flag=True, help="Build the network again, also where it was split before.")
+    "--single-file",
+    is_flag=True,
+    help="Write one ONNX file, with If and Loop in the place of the host.",
+)
+@click.option(
+    "--batched", is_flag=True, help="Take any number of samples, each of which goes its own way."
+)
+@click.option(
+    "--compiler",
+    type=click.Choice(sorted(path.stem.removeprefix("with_") for path in _COMPILER_FILES)),
+    default="onnxruntime",
+    show_default=True,
+    help="What runs the sub-networks.",
+)
+@click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+)
+@click.option(
+    "--unseen",
+    type=click.Choice(["refuse", "raise"]),
+    default="refuse",
+    show_default=True,
+    help=(
+        "What becomes of a side of a decision that no checked input takes: no split, or an error"
+        " where it is taken."
+    ),
+)
+@click.option(
+    "--no-measure",
+    is_flag=True,
+    help="Compile also what is slower than eager torch on this machine.",
+)
+@click.option(
+    "--no-cache", is_flag=True, help="Build the network again, also where it was split before."
+)
 def split_command(
-    target: str, output: Path, single_file: bool, batched: bool, compiler: str, form: str, unseen: str,
-    no_measure: bool, no_cache: bool,
-) -> None:  # fmt: skip
+    target: str,
+    output: Path,
+    single_file: bool,
+    batched: bool,
+    compiler: str,
+    form: str,
+    unseen: str,
+    no_measure: bool,
+    no_cache: bool,
+) -> None:
     """Split a network into compiled sub-networks and a host.
 
     TARGET is MODULE:FUNCTION or FILE.py:FUNCTION, a function that returns (model, calls).
@@ -51,9 +91,15 @@ def split_command(
         stop(f"{target}: {type(problem).__name__}: {problem}")
     try:
         result = splitting.split(
-            model, calls, compiler=compiler, unseen=unseen, cache=not no_cache, single_file=single_file,
-            batched=batched, measure=not no_measure,
-        )  # fmt: skip
+            model,
+            calls,
+            compiler=compiler,
+            unseen=unseen,
+            cache=not no_cache,
+            single_file=single_file,
+            batched=batched,
+            measure=not no_measure,
+        )
     except splitting.Unsplittable as problem:
         click.echo(str(problem), err=True)
         sys.exit(1)

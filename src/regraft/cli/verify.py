@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 @IGNORE
 @DIRECTORIES
 @UNSAFE
-@click.option("--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls.")
+@click.option(
+    "--driver", metavar="MODULE:FUNCTION", help="Function that builds the model and its calls."
+)
 @PYTHON
 @click.option(
     "--time-limit",
@@ -47,19 +49,36 @@ if TYPE_CHECKING:
     help="Processor time for each file; on the clock it may take four times as long.",
 )
 @click.option(
-    "--effort", type=click.Choice(["low", "default", "high"]), default="default", show_default=True,
-    help="low: the inputs that models are first run on; default: also other masks, sizes, values, modes and fields; "
-    "high: these for every instance and model, and three times as many mutants.",
-)  # fmt: skip
+    "--effort",
+    type=click.Choice(["low", "default", "high"]),
+    default="default",
+    show_default=True,
+    help=(
+        "low: the inputs that models are first run on; default: also other masks, sizes, values,"
+        " modes and fields; high: these for every instance and model, and three times as many"
+        " mutants."
+    ),
+)
 @click.option(
-    "--contract", type=click.Choice(["strict", "results"]), default="strict", show_default=True,
-    help="strict: everything that a caller can observe, hooks on submodules among it; results: outputs, gradients, "
-    "random numbers and checkpoints only, for edits by hand.",
-)  # fmt: skip
+    "--contract",
+    type=click.Choice(["strict", "results"]),
+    default="strict",
+    show_default=True,
+    help=(
+        "strict: everything that a caller can observe, hooks on submodules among it; results:"
+        " outputs, gradients, random numbers and checkpoints only, for edits by hand."
+    ),
+)
 @KEEP
-@click.option("--no-cache", is_flag=True, help="Run both versions also where the same was verified before.")
 @click.option(
-    "--output-format", "form", type=click.Choice(["text", "json", "markdown"]), default="text", show_default=True
+    "--no-cache", is_flag=True, help="Run both versions also where the same was verified before."
+)
+@click.option(
+    "--output-format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
 )
 def verify_command(
     original: Path,
@@ -77,17 +96,20 @@ def verify_command(
     no_cache: bool,
     form: str,
 ) -> None:
-    """Run ORIGINAL against CHANGED, or against itself with the rewrites applied that `regraft check --fix` offers.
+    """Run ORIGINAL against CHANGED, or against itself with the rewrites applied that `regraft check
+    --fix` offers.
 
-    ORIGINAL may be a unified diff (.diff, .patch): then the files that it changes, below the current directory, are
-    run against what it makes of them. Exits with 0 when every change is proved, 1 when one is not, 2 on an error.
+    ORIGINAL may be a unified diff (.diff, .patch): then the files that it changes, below the
+    current directory, are run against what it makes of them. Exits with 0 when every change is
+    proved, 1 when one is not, 2 on an error.
     """
     from regraft.source.diff import DiffError, is_diff, new_versions
     from regraft.verify.types import OWN, Terms
 
     if changed is not None and (select is not None or ignore or directories or unsafe):
         raise click.UsageError(
-            "two files are compared as they are: --select, --ignore, --rules and --unsafe are for one file"
+            "two files are compared as they are: --select, --ignore, --rules and --unsafe are for"
+            " one file"
         )
     if is_diff(original) and changed is None:
         try:
@@ -95,12 +117,18 @@ def verify_command(
         except DiffError as error:
             stop(f"{original}: {error}")
     else:
-        versions = {original: _changed_bytes(original, changed, select, ignore, directories, unsafe)}
-    terms = Terms(effort, contract, keep if changed is not None or is_diff(original) else (*keep, *OWN))
+        versions = {
+            original: _changed_bytes(original, changed, select, ignore, directories, unsafe)
+        }
+    terms = Terms(
+        effort, contract, keep if changed is not None or is_diff(original) else (*keep, *OWN)
+    )
     verdicts = tuple(
         verdict
         for file, changed_bytes in versions.items()
-        for verdict in verdicts_of(file, changed_bytes, driver, time_limit, python, not no_cache, terms)
+        for verdict in verdicts_of(
+            file, changed_bytes, driver, time_limit, python, not no_cache, terms
+        )
     )
     if form == "json":
         from regraft.verify import to_json
@@ -119,9 +147,15 @@ def verify_command(
 
 
 def _changed_bytes(
-    original: Path, changed: Path | None, select: str | None, ignore: str, directories: Sequence[Path], unsafe: bool
+    original: Path,
+    changed: Path | None,
+    select: str | None,
+    ignore: str,
+    directories: Sequence[Path],
+    unsafe: bool,
 ) -> bytes:
-    """Return the changed version: that of the second file, else the original with its fixable findings applied."""
+    """Return the changed version: that of the second file, else the original with its fixable
+    findings applied."""
     from regraft.scanning import RuleDefect, check_file, rewrite_file
 
     if changed is not None:

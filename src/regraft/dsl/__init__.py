@@ -1,4 +1,5 @@
-"""The notation of structures and rules: `parser` turns text into the types of `syntax`, `printer` the reverse."""
+"""The notation of structures and rules: `parser` turns text into the types of `syntax`, `printer`
+the reverse."""
 
 from __future__ import annotations
 

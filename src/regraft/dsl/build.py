@@ -1,7 +1,8 @@
-"""Construction of syntax from the grammar's reductions, with the checks that a context-free grammar cannot express.
+"""Construction of syntax from the grammar's reductions, with the checks that a context-free grammar
+cannot express.
 
-For each reduction the parser calls the method of `Builder` with the name of the grammar's rule. Expressions are passed
-on with their positions, so that every error message has one.
+For each reduction the parser calls the method of `Builder` with the name of the grammar's rule.
+Expressions are passed on with their positions, so that every error message has one.
 """
 
 from __future__ import annotations
@@ -45,12 +46,15 @@ SLICE = Ref("slice")
 ELLIPSIS = Ref("Ellipsis")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 _HEX = r"[\da-fA-F]"
-_ESCAPES = re.compile(rf"""(?:[^\\]|\\(?:['"\\abfnrtv]|x{_HEX}{{2}}|u{_HEX}{{4}}|U(?:000{_HEX}|0010){_HEX}{{4}}))*""")
+_ESCAPES = re.compile(
+    rf"""(?:[^\\]|\\(?:['"\\abfnrtv]|x{_HEX}{{2}}|u{_HEX}{{4}}|U(?:000{_HEX}|0010){_HEX}{{4}}))*"""
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedExpression:
-    """An expression with its position; `bare_symbol` is the character of a bare `_` or `*`, else ""."""
+    """An expression with its position; `bare_symbol` is the character of a bare `_` or `*`, else
+    ""."""
 
     value: Operand | Condition | Slice
     line: int
@@ -72,7 +76,8 @@ Keywords: TypeAlias = "tuple[tuple[str, Operand], ...]"
 
 
 def operand(expression: PlacedExpression) -> Operand:
-    """Return an expression as an operand; a comparison becomes the operator of the same spelling."""
+    """Return an expression as an operand; a comparison becomes the operator of the same
+    spelling."""
     value = expression.value
     if isinstance(value, Test) and value.op in COMPARISONS and value.right is not None:
         return Apply(value.op, (value.left, value.right))
@@ -88,7 +93,8 @@ def condition(expression: PlacedExpression) -> Condition:
 
 
 class Builder:
-    """One method for each rule of the grammar, which gets the rule's children in the order of the text."""
+    """One method for each rule of the grammar, which gets the rule's children in the order of the
+    text."""
 
     # Operands
 
@@ -96,7 +102,9 @@ class Builder:
         return _place(Var(str(children[0])[1:]), children[0])
 
     def wildcard(self, children: Sequence[Token]) -> PlacedExpression:
-        return PlacedExpression(Wildcard(), children[0].line, children[0].column, bare_symbol=str(children[0]))
+        return PlacedExpression(
+            Wildcard(), children[0].line, children[0].column, bare_symbol=str(children[0])
+        )
 
     def ref(self, children: Sequence[Token]) -> PlacedExpression:
         return _place(Ref(str(children[0])), children[0])
@@ -105,7 +113,9 @@ class Builder:
         return _place(ELLIPSIS, children[0])
 
     def singleton(self, children: Sequence[Token]) -> PlacedExpression:
-        return _place(Const({"True": True, "False": False, "None": None}[str(children[0])]), children[0])
+        return _place(
+            Const({"True": True, "False": False, "None": None}[str(children[0])]), children[0]
+        )
 
     def number(self, children: Sequence[Token]) -> PlacedExpression:
         text = str(children[0])
@@ -145,7 +155,9 @@ class Builder:
     def item(self, children: Sequence[Any]) -> PlacedExpression:
         base, *subscripts = children
         indices = [child for child in subscripts if isinstance(child, PlacedExpression)]
-        return _place(Item(operand(base), _index(indices, is_tuple=len(indices) < len(subscripts))), base)
+        return _place(
+            Item(operand(base), _index(indices, is_tuple=len(indices) < len(subscripts))), base
+        )
 
     def slice(self, children: Sequence[Any]) -> PlacedExpression:
         parts: list[Operand | None] = [None]
@@ -194,7 +206,9 @@ class Builder:
             outputs, parts = parts[1], parts[2:]
         guard = condition(parts[0]) if parts else None
         if expression.bare_symbol and not is_marked and not outputs and guard is None:
-            return Piece(Wildcard(), start.line, start.column, underscore=expression.bare_symbol == "_")
+            return Piece(
+                Wildcard(), start.line, start.column, underscore=expression.bare_symbol == "_"
+            )
         at = Position(start.line, start.column)
         optional = is_marked and not layer
         node = Node(_computation(expression, layer), outputs, layer, guard, optional, at=at)
@@ -207,12 +221,16 @@ class Builder:
         ]
         at = Position(start.line, start.column)
         optional = start.type == "OPT"
-        node = Node(computation, parts[-1], optional=optional, alternatives=tuple(alternatives), at=at)
+        node = Node(
+            computation, parts[-1], optional=optional, alternatives=tuple(alternatives), at=at
+        )
         return Piece(node, at.line, at.column)
 
     def skipped(self, children: Sequence[Any]) -> Piece:
         start, *parts = children
-        operand_index = next(index for index, part in enumerate(parts) if isinstance(part, PlacedExpression))
+        operand_index = next(
+            index for index, part in enumerate(parts) if isinstance(part, PlacedExpression)
+        )
         names = tuple(str(name) for name in parts[: operand_index - 1 : 2])
         at = Position(start.line, start.column)
         apply = Apply(Ref(names[0]), (operand(parts[operand_index]),))
@@ -229,7 +247,9 @@ class Builder:
 
     def transformation(self, children: Sequence[Any]) -> Transformation:
         if len(children) == 1:
-            raise NotationError("no `=>`: a transformation is `source => target`", sections.start(children[0]))
+            raise NotationError(
+                "no `=>`: a transformation is `source => target`", sections.start(children[0])
+            )
         return sections.transformation(children)
 
     # The rule file
@@ -237,9 +257,13 @@ class Builder:
     def head(self, children: Sequence[Token]) -> Section:
         heading, content = children[:2]
         if str(heading) == "safety" and str(content) not in SAFETIES:
-            raise NotationError(f"unknown safety `{content}`; it is one of {', '.join(SAFETIES)}", content)
+            raise NotationError(
+                f"unknown safety `{content}`; it is one of {', '.join(SAFETIES)}", content
+            )
         if str(heading) == "default" and str(content) != "off":
-            raise NotationError(f"unknown default `{content}`; a rule is on, or says `default off`", content)
+            raise NotationError(
+                f"unknown default `{content}`; a rule is on, or says `default off`", content
+            )
         return Section(heading, _unquote(content) if str(heading) == "summary" else content)
 
     def need(self, children: Sequence[Token]) -> Need:
@@ -256,11 +280,18 @@ class Builder:
 
     def whole(self, children: Sequence[Any]) -> Section:
         heading, *parts = children
-        lines = [str(token)[1:].removeprefix(" ").rstrip() for token in parts if str(token).startswith("|")]
+        lines = [
+            str(token)[1:].removeprefix(" ").rstrip()
+            for token in parts
+            if str(token).startswith("|")
+        ]
         target = sections.fragment(parts[-1])
         if len(target) != 1 or not isinstance(target[0], Node):
             raise NotationError("`body` needs one kernel call after `=>`", heading)
-        return Section(heading, (WholeBody("\n".join(lines), target[0], Position(heading.line, heading.column)),))
+        return Section(
+            heading,
+            (WholeBody("\n".join(lines), target[0], Position(heading.line, heading.column)),),
+        )
 
     def predicate(self, children: Sequence[Any]) -> Predicate:
         name, _, *arguments = children
@@ -270,7 +301,9 @@ class Builder:
         return Predicate(str(name), values, Position(name.line, name.column))
 
     def where(self, children: Sequence[Any]) -> Section:
-        return Section(children[0], tuple(child for child in children if isinstance(child, Predicate)))
+        return Section(
+            children[0], tuple(child for child in children if isinstance(child, Predicate))
+        )
 
     def rule(self, children: Sequence[Any]) -> RuleSyntax:
         return sections.rule([child for child in children if isinstance(child, Section)])
@@ -288,8 +321,11 @@ def _unquote(token: Token) -> str:
     return cast(str, ast.literal_eval(text))
 
 
-def _split_arguments(arguments: Iterable[PlacedExpression | Keyword]) -> tuple[tuple[Operand, ...], Keywords]:
-    """Return positional and keyword arguments; raise NotationError for a wrong order or a repeated name."""
+def _split_arguments(
+    arguments: Iterable[PlacedExpression | Keyword],
+) -> tuple[tuple[Operand, ...], Keywords]:
+    """Return positional and keyword arguments; raise NotationError for a wrong order or a repeated
+    name."""
     values: list[Operand] = []
     keywords: dict[str, Operand] = {}
     for argument in arguments:
@@ -305,12 +341,16 @@ def _split_arguments(arguments: Iterable[PlacedExpression | Keyword]) -> tuple[t
 
 
 def _index(indices: Sequence[PlacedExpression], is_tuple: bool) -> Operand | Slice:
-    """Return the only index itself, or a tuple of several, in which slices are calls of Python's `slice`."""
+    """Return the only index itself, or a tuple of several, in which slices are calls of Python's
+    `slice`."""
     if len(indices) == 1 and not is_tuple:
         index = indices[0]
         return index.value if isinstance(index.value, Slice) else operand(index)
     return Group(
-        tuple(_slice_call(index.value) if isinstance(index.value, Slice) else operand(index) for index in indices)
+        tuple(
+            _slice_call(index.value) if isinstance(index.value, Slice) else operand(index)
+            for index in indices
+        )
     )
 
 
@@ -327,14 +367,18 @@ def _output(expression: PlacedExpression) -> Operand:
 
 
 def _computation(expression: PlacedExpression, layer: bool) -> Apply:
-    """Return an expression as the computation of a node; with `layer` a plain name is a call without arguments."""
+    """Return an expression as the computation of a node; with `layer` a plain name is a call
+    without arguments."""
     value = operand(expression)
     if isinstance(value, Apply):
         if layer and isinstance(value.callee, str):
-            raise NotationError("`@` marks the construction of a layer, and this is an operator", expression)
+            raise NotationError(
+                "`@` marks the construction of a layer, and this is an operator", expression
+            )
         return value
     if layer and isinstance(value, Var | Wildcard | Ref | Attr | Item):
         return Apply(value)
     raise NotationError(
-        "a node is a call or an operator, like `torch.nn.ReLU($x) -> $y` or `$a + $b -> $c`", expression
+        "a node is a call or an operator, like `torch.nn.ReLU($x) -> $y` or `$a + $b -> $c`",
+        expression,
     )

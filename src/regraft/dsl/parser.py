@@ -1,4 +1,5 @@
-"""Parsing of text into syntax with Lark and `grammar.lark`, and the wording of its error messages."""
+"""Parsing of text into syntax with Lark and `grammar.lark`, and the wording of its error
+messages."""
 
 from __future__ import annotations
 
@@ -17,15 +18,32 @@ from regraft.dsl.syntax import Fragment, RuleSyntax, SyntaxProblem, Transformati
 
 _OPENERS = frozenset(("LPAR", "LSQB"))
 _CLOSERS = frozenset(("RPAR", "RSQB"))
-_UNFINISHED = frozenset(("COMMA", "ARROW", "FAT", "SUM", "SIGN", "POWER", "NOT", "COMPARE", "IF", "AND", "OR"))
+_UNFINISHED = frozenset(
+    ("COMMA", "ARROW", "FAT", "SUM", "SIGN", "POWER", "NOT", "COMPARE", "IF", "AND", "OR")
+)
 
 # The names of terminals in error messages; terminals with the same name are mentioned once.
 _WORDS = {
     **dict.fromkeys(
-        ("VAR", "WILDCARD", "REF", "NUMBER", "NEGATIVE", "STRING", "SINGLETON", "ELLIPSIS", "SIGN", "LPAR"), "a value"
+        (
+            "VAR",
+            "WILDCARD",
+            "REF",
+            "NUMBER",
+            "NEGATIVE",
+            "STRING",
+            "SINGLETON",
+            "ELLIPSIS",
+            "SIGN",
+            "LPAR",
+        ),
+        "a value",
     ),
     **dict.fromkeys(("SUM", "PRODUCT", "POWER", "COMPARE", "DOT", "AND", "OR"), "an operator"),
-    **dict.fromkeys(("LSQB", "NOT", "LAYER", "OPT", "COLON", "KEEP", "NL", "CONTINUATION", "COMMENT", "BLANK"), ""),
+    **dict.fromkeys(
+        ("LSQB", "NOT", "LAYER", "OPT", "COLON", "KEEP", "NL", "CONTINUATION", "COMMENT", "BLANK"),
+        "",
+    ),
     "SEMICOLON": "`;` or a new line",
     **dict.fromkeys(("RULE", "SUMMARY", "SAFETY", "DEFAULT", "NEEDS"), "a section"),
     **dict.fromkeys(("INIT", "FORWARD", "BODY", "WHERE"), "a section"),
@@ -113,8 +131,11 @@ def _parse(text: str, start: Literal["fragment", "transformation", "rule"]) -> A
         return _unexpected(text, error.pos_in_stream or 0, "", error.allowed or ())
 
 
-def _unexpected(text: str, offset: int, token: str, expected: Iterable[str], at_end: bool = False) -> SyntaxProblem:
-    """Return the problem of a token that the grammar does not allow at an offset; `token` is "" when unknown."""
+def _unexpected(
+    text: str, offset: int, token: str, expected: Iterable[str], at_end: bool = False
+) -> SyntaxProblem:
+    """Return the problem of a token that the grammar does not allow at an offset; `token` is ""
+    when unknown."""
     bracket = _open_bracket(text, offset)
     if at_end and bracket is not None:
         return _problem(f"`{text[bracket]}` is never closed", text, bracket)
@@ -144,7 +165,8 @@ def _list_expected(expected: Iterable[str]) -> str:
 
 
 def _open_bracket(text: str, offset: int) -> int | None:
-    """Return the offset of the innermost bracket that is still open at `offset`; None when all are closed."""
+    """Return the offset of the innermost bracket that is still open at `offset`; None when all are
+    closed."""
     stack: list[int] = []
     for token in _SCAN.finditer(text, 0, offset):
         if token.group() in "([":

@@ -29,7 +29,8 @@ from regraft.dsl.syntax import (
     Wildcard,
 )
 
-# Precedences, from `or` to a name; an operand of a lower precedence than its context requires needs parentheses.
+# Precedences, from `or` to a name; an operand of a lower precedence than its context requires needs
+# parentheses.
 _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _UNARY, _POWER, _POSTFIX = range(9)
 _BINARY = {
     **dict.fromkeys(COMPARISONS, _COMPARISON),
@@ -41,7 +42,8 @@ _SIGNS = {"neg": "-", "~": "~"}
 
 
 def print_rule(rule: RuleSyntax) -> str:
-    """Return the text of a rule file, with a final newline; every transformation has a heading of its own."""
+    """Return the text of a rule file, with a final newline; every transformation has a heading of
+    its own."""
     lines = [f"rule {rule.name}", f"  summary {_string(rule.summary)}", f"  safety  {rule.safety}"]
     if rule.off:
         lines.append("  default off")
@@ -49,7 +51,10 @@ def print_rule(rule: RuleSyntax) -> str:
         lines.append(f"  needs   {', '.join(map(_need, rule.needs))}")
     for heading, transformations in (("init", rule.init), ("forward", rule.forward)):
         for transformation in transformations:
-            lines += [heading, *(f"  {line}" for line in print_transformation(transformation).splitlines())]
+            lines += [
+                heading,
+                *(f"  {line}" for line in print_transformation(transformation).splitlines()),
+            ]
     for body in rule.bodies:
         code = [f"  | {line}".rstrip() for line in body.code.split("\n")]
         lines += ["body", *code, f"  => {print_node(body.target)}"]
@@ -130,13 +135,17 @@ def _operand(operand: Operand, minimum: int) -> str:
         case Apply(str(operator), args):
             text, precedence = _operator(operator, args)
         case Apply(callee, args, keywords):
-            shown = [*map(print_operand, args), *(f"{name}={print_operand(value)}" for name, value in keywords)]
+            shown = [
+                *map(print_operand, args),
+                *(f"{name}={print_operand(value)}" for name, value in keywords),
+            ]
             return f"{_operand(callee, _POSTFIX)}({', '.join(shown)})"  # type: ignore[arg-type]
     return text if precedence >= minimum else f"({text})"
 
 
 def _operator(operator: str, args: tuple[Operand, ...]) -> tuple[str, int]:
-    """Return the text and the precedence of an operator with its operands; raise ValueError for an unknown one."""
+    """Return the text and the precedence of an operator with its operands; raise ValueError for an
+    unknown one."""
     if len(args) == 1 and operator in _SIGNS:
         # `-1` is a constant, so the negation of a constant keeps its parentheses.
         is_number = isinstance(args[0], Const) and not isinstance(args[0].value, str | bool | None)
@@ -145,12 +154,15 @@ def _operator(operator: str, args: tuple[Operand, ...]) -> tuple[str, int]:
     if len(args) != 2 or operator not in _BINARY:
         raise ValueError(f"the notation has no operator {operator!r} with {len(args)} operands")
     precedence = _BINARY[operator]
-    left, right = {_POWER: (_POSTFIX, _UNARY), _COMPARISON: (_SUM, _SUM)}.get(precedence, (precedence, precedence + 1))
+    left, right = {_POWER: (_POSTFIX, _UNARY), _COMPARISON: (_SUM, _SUM)}.get(
+        precedence, (precedence, precedence + 1)
+    )
     return f"{_operand(args[0], left)} {operator} {_operand(args[1], right)}", precedence
 
 
 def _base(base: Operand) -> str:
-    """Return the text of an attribute's base; parentheses around a name distinguish `(a).b` from the name `a.b`."""
+    """Return the text of an attribute's base; parentheses around a name distinguish `(a).b` from
+    the name `a.b`."""
     text = _operand(base, _POSTFIX)
     return f"({text})" if isinstance(base, Ref) else text
 
@@ -203,7 +215,10 @@ def _constant(constant: Const) -> tuple[str, int]:
 
 def _string(value: str) -> str:
     """Return a string literal in double quotes."""
-    escaped = (f"\\{char}" if char in '"\\' else char if char.isprintable() else repr(char)[1:-1] for char in value)
+    escaped = (
+        f"\\{char}" if char in '"\\' else char if char.isprintable() else repr(char)[1:-1]
+        for char in value
+    )
     return f'"{"".join(escaped)}"'
 
 

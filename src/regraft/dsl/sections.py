@@ -1,4 +1,5 @@
-"""Construction of fragments, transformations and rule files from the nodes and sections of the grammar."""
+"""Construction of fragments, transformations and rule files from the nodes and sections of the
+grammar."""
 
 from __future__ import annotations
 
@@ -7,7 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
-from regraft.dsl.syntax import Fragment, Node, Position, RuleSyntax, Safety, Transformation, Wildcard
+from regraft.dsl.syntax import (
+    Fragment,
+    Node,
+    Position,
+    RuleSyntax,
+    Safety,
+    Transformation,
+    Wildcard,
+)
 
 
 class Place(Protocol):
@@ -21,13 +30,15 @@ class Place(Protocol):
 
 
 class Token(Place, Protocol):
-    """The part of the interface of the parser's tokens, which are strings, that this package uses."""
+    """The part of the interface of the parser's tokens, which are strings, that this
+    package uses."""
 
     def __str__(self) -> str: ...
 
 
 class NotationError(Exception):
-    """An error in a text that the grammar accepts; the parser converts the exception into a `SyntaxProblem`."""
+    """An error in a text that the grammar accepts; the parser converts the exception into a
+    `SyntaxProblem`."""
 
     def __init__(self, message: str, at: Place) -> None:
         super().__init__(message)
@@ -36,7 +47,8 @@ class NotationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One node of a body, or `keep` (`node` is None); `underscore` distinguishes the wildcard `_` from `*`."""
+    """One node of a body, or `keep` (`node` is None); `underscore` distinguishes the wildcard `_`
+    from `*`."""
 
     node: Node | Wildcard | None
     line: int
@@ -62,7 +74,8 @@ def pieces(side: Side) -> tuple[Piece, ...]:
 
 
 def start(side: Side) -> Position:
-    """Return the position of the first node, or that of the start of the text when there is no node."""
+    """Return the position of the first node, or that of the start of the text when there is no
+    node."""
     return next((Position(piece.line, piece.column) for piece in pieces(side)), Position(1, 1))
 
 
@@ -77,10 +90,13 @@ def fragment(side: Side) -> Fragment:
 
 
 def transformation(parts: Sequence[Any]) -> Transformation:
-    """Return the transformation of the parts source, `=>`, target; `keep` and a single `_` are the empty target."""
+    """Return the transformation of the parts source, `=>`, target; `keep` and a single `_` are the
+    empty target."""
     source, arrow, target, *extra_parts = parts
     if extra_parts:
-        raise NotationError("a second `=>`: one transformation is `source => target`", extra_parts[0])
+        raise NotationError(
+            "a second `=>`: one transformation is `source => target`", extra_parts[0]
+        )
     if not pieces(source):
         raise NotationError("nothing before `=>`: write the fragment to be replaced", arrow)
     replacement = pieces(target)
@@ -93,7 +109,9 @@ def transformation(parts: Sequence[Any]) -> Transformation:
 def transformations(heading: Token, parts: Sequence[Any]) -> tuple[Transformation, ...]:
     """Return the transformations of one section; `parts` are sides with the `=>` between them."""
     if str(heading) == "forward" and len(parts) > 3:
-        raise NotationError("a second `=>`: `forward` holds one transformation; start another `forward`", parts[3])
+        raise NotationError(
+            "a second `=>`: `forward` holds one transformation; start another `forward`", parts[3]
+        )
     result: list[Transformation] = []
     source, *following_parts = parts
     while following_parts:
@@ -111,19 +129,24 @@ def _is_keep(piece: Piece) -> bool:
 def _target_end(side: Side, arrow: Token) -> int:
     """Return the index in `side` at which the target ends and the next source starts.
 
-    This is after `keep`, at the only blank line, or else at the only newline. `arrow` is the position for an error.
+    This is after `keep`, at the only blank line, or else at the only newline. `arrow` is the
+    position for an error.
     """
     for index, piece in enumerate(side):
         if isinstance(piece, Piece) and _is_keep(piece):
             return index + 1
     newlines = [
-        index for index, part in enumerate(side) if not isinstance(part, Piece) and _is_line_separator(side, index)
+        index
+        for index, part in enumerate(side)
+        if not isinstance(part, Piece) and _is_line_separator(side, index)
     ]
     blank_lines = [index for index in newlines if re.search(r"\n[ \t\r]*\n", str(side[index]))]
     ends = blank_lines or newlines
     if len(ends) != 1:
         raise NotationError(
-            "a second `=>`, and it is not clear where the first replacement ends: start a new `init`", arrow
+            "a second `=>`, and it is not clear where the first replacement ends: start a new"
+            " `init`",
+            arrow,
         )
     return ends[0]
 
@@ -147,10 +170,16 @@ def rule(sections: Sequence[Section]) -> RuleSyntax:
         if heading in content_by_heading and heading not in _REPEATED:
             raise NotationError(f"a second `{heading}`", section.heading)
         earlier_content = content_by_heading.get(heading, ()) if heading in _REPEATED else None
-        content_by_heading[heading] = section.content if earlier_content is None else earlier_content + section.content
+        content_by_heading[heading] = (
+            section.content if earlier_content is None else earlier_content + section.content
+        )
     for required in ("summary", "safety", "forward"):
-        if required not in content_by_heading and (required != "forward" or "body" not in content_by_heading):
-            raise NotationError(f"rule `{content_by_heading['rule']}` has no `{required}`", start_place)
+        if required not in content_by_heading and (
+            required != "forward" or "body" not in content_by_heading
+        ):
+            raise NotationError(
+                f"rule `{content_by_heading['rule']}` has no `{required}`", start_place
+            )
     return RuleSyntax(
         str(content_by_heading["rule"]),
         content_by_heading["summary"],

@@ -1,8 +1,9 @@
-"""Syntax of the DSL: Adopter's notation (ISSTA 2024, Figure 2) plus guards, rule headers and conditions.
+"""Syntax of the DSL: Adopter's notation (ISSTA 2024, Figure 2) plus guards, rule headers and
+conditions.
 
 A *fragment* is a sequence of nodes. A *rule* pairs fragments (source => target) for the constructor
-(`init`) and for the computation (`forward`). The types only hold data; the parser builds them from text
-and the printer writes them as text.
+(`init`) and for the computation (`forward`). The types only hold data; the parser builds them from
+text and the printer writes them as text.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ SAFETIES: tuple[Safety, ...] = ("exact", "numeric", "stochastic", "contract")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The start of a piece of syntax, counted from 1; syntax trees are equal whatever their positions."""
+    """The start of a piece of syntax, counted from 1; syntax trees are equal whatever their
+    positions."""
 
     line: int
     column: int
@@ -36,7 +38,8 @@ class Wildcard:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A concrete dotted name: `torch.float32`, `self.training`, `hidden_states.2` (second SSA value of a name)."""
+    """A concrete dotted name: `torch.float32`, `self.training`, `hidden_states.2` (second SSA value
+    of a name)."""
 
     path: str
 
@@ -49,7 +52,11 @@ class Const:
 
     def __eq__(self, other: object) -> bool:
         # 1, 1.0 and True are different constants in source, so equality is by type as well.
-        return isinstance(other, Const) and type(self.value) is type(other.value) and self.value == other.value
+        return (
+            isinstance(other, Const)
+            and type(self.value) is type(other.value)
+            and self.value == other.value
+        )
 
     def __hash__(self) -> int:
         return hash((type(self.value), self.value))
@@ -90,8 +97,8 @@ class Group:
 class Apply:
     """A call or an operator as an operand: `$x.to(torch.float32)`, `$a + $b`, `torch.rsqrt($v)`.
 
-    `callee` is an operand for calls (`Ref("torch.rsqrt")`, `Attr(Var("x"), "to")`, `Var("drop")`) and the
-    operator itself as a string for operators (`"+"`, `"@"`, `"**"`, unary `"neg"`).
+    `callee` is an operand for calls (`Ref("torch.rsqrt")`, `Attr(Var("x"), "to")`, `Var("drop")`)
+    and the operator itself as a string for operators (`"+"`, `"@"`, `"**"`, unary `"neg"`).
     """
 
     callee: Operand | str
@@ -104,7 +111,8 @@ Operand: TypeAlias = Var | Wildcard | Ref | Const | Attr | Item | Group | Apply
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One atom of a guard: an operand's truth, `a is b`, `a == b`, `a < b`, `a in b`, ... (`op` None for truth)."""
+    """One atom of a guard: an operand's truth, `a is b`, `a == b`, `a < b`, `a in b`, ... (`op`
+    None for truth)."""
 
     left: Operand
     op: str | None = None
@@ -133,11 +141,12 @@ Condition: TypeAlias = Test | Not | And | Or
 class Node:
     """One DL node: `callee(args, key=value) -> outputs [if guard]`, or `left + right -> out`.
 
-    `apply` is the computation; `outputs` are its results (several for `-> $q, $k, $v`; empty when the text has no
-    arrow). `layer` is set by the prefix `@`, Adopter's mark for a layer's construction. `optional` is set by `opt`:
-    the node may be missing, and its output is then the first operand that is the output of another node.
-    `alternatives` are further computations that may replace `apply` (`alt`). `skip` names operations of which any
-    number, also none, may stand between the only operand of `apply` and the output, with any other arguments.
+    `apply` is the computation; `outputs` are its results (several for `-> $q, $k, $v`; empty when
+    the text has no arrow). `layer` is set by the prefix `@`, Adopter's mark for a layer's
+    construction. `optional` is set by `opt`: the node may be missing, and its output is then the
+    first operand that is the output of another node. `alternatives` are further computations that
+    may replace `apply` (`alt`). `skip` names operations of which any number, also none, may stand
+    between the only operand of `apply` and the output, with any other arguments.
     """
 
     apply: Apply
@@ -155,7 +164,8 @@ Fragment: TypeAlias = tuple[Node | Wildcard, ...]
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """A pair `source => target`; an empty target is `keep` (or Adopter's `_`): nothing is constructed or replaced."""
+    """A pair `source => target`; an empty target is `keep` (or Adopter's `_`): nothing is
+    constructed or replaced."""
 
     source: Fragment
     target: Fragment
@@ -164,7 +174,8 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True)
 class WholeBody:
-    """A pair `body => kernel`; `code` is the body of a function, lines of Python in which `$x` are variables."""
+    """A pair `body => kernel`; `code` is the body of a function, lines of Python in which `$x` are
+    variables."""
 
     code: str
     target: Node
@@ -173,7 +184,8 @@ class WholeBody:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A package that the rewritten code needs, with its lowest version ("" for any): `torch >= 2.4`."""
+    """A package that the rewritten code needs, with its lowest version ("" for any): `torch >=
+    2.4`."""
 
     package: str
     version: str = ""
@@ -190,7 +202,8 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class RuleSyntax:
-    """The content of a `.rule` file. Several `forward` or `body` sections are alternatives, tried in the text's order.
+    """The content of a `.rule` file. Several `forward` or `body` sections are alternatives, tried
+    in the text's order.
 
     A rule that is `off` (`default off`) is not selected by the name of its pack.
     """

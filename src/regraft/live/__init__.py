@@ -11,4 +11,13 @@ from regraft.live.model import (
     rewrite,
 )
 
-__all__ = ["Change", "Left", "NothingOptimized", "Optimization", "OtherConditions", "optimize", "restore", "rewrite"]
+__all__ = [
+    "Change",
+    "Left",
+    "NothingOptimized",
+    "Optimization",
+    "OtherConditions",
+    "optimize",
+    "restore",
+    "rewrite",
+]

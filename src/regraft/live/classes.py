@@ -1,8 +1,9 @@
 """Classes with rewritten methods: subclasses of the originals that carry their names.
 
-An instance gets such a class in place of its own (`instance.__class__ = ...`), so its parameters, its buffers, its
-hooks and every reference to it stay. The class keeps the original's name, and a copy of an instance has the same
-class. A pickle holds the original class; loading the pickle warns that nothing of the instance is rewritten.
+An instance gets such a class in place of its own (`instance.__class__ = ...`), so its parameters,
+its buffers, its hooks and every reference to it stay. The class keeps the original's name, and a
+copy of an instance has the same class. A pickle holds the original class; loading the pickle warns
+that nothing of the instance is rewritten.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def original_class(cls: type) -> type:
 
 
 def restore_class(cls: type) -> type:
-    """Return the class without rewritten methods, also where a library has put its own class above a rewritten one."""
+    """Return the class without rewritten methods, also where a library has put its own class above
+    a rewritten one."""
     if ORIGINAL in vars(cls) or not any(ORIGINAL in vars(base) for base in cls.__mro__):
         return original_class(cls)
     return rebase_class(cls, tuple(restore_class(base) for base in cls.__bases__))
@@ -37,19 +39,23 @@ def restore_class(cls: type) -> type:
 
 def rebase_class(cls: type, bases: tuple[type, ...]) -> type:
     """Return a class with the namespace of `cls` over other bases."""
-    namespace = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+    namespace = {
+        name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")
+    }
     if is_parametrized(cls) and not any(hasattr(base, "__deepcopy__") for base in bases):
         namespace.setdefault("__deepcopy__", _deep_copy)
     return type(cls)(cls.__name__, bases, namespace)
 
 
 def is_parametrized(cls: type) -> bool:
-    """Return whether `torch.nn.utils.parametrize` has put the class on an instance and will take it off again."""
+    """Return whether `torch.nn.utils.parametrize` has put the class on an instance and will take it
+    off again."""
     return cls.__module__ == "torch.nn.utils.parametrize" and len(cls.__bases__) == 1
 
 
 def definitions(tree: ast.Module) -> dict[Name, ast.AST]:
-    """Return the functions at the top level and the methods of the classes there that are defined exactly once."""
+    """Return the functions at the top level and the methods of the classes there that are defined
+    exactly once."""
     node_by_name: dict[Name, ast.AST] = {}
     duplicates: set[Name] = set()
     for node in tree.body:
@@ -64,7 +70,8 @@ def definitions(tree: ast.Module) -> dict[Name, ast.AST]:
 
 
 def changed_definitions(before: ast.Module, after: ast.Module) -> set[Name] | None:
-    """Return the functions and methods that differ; None if anything but these and the imports differs."""
+    """Return the functions and methods that differ; None if anything but these and the imports
+    differs."""
     outlines = [ast.unparse(_without_bodies(tree)) for tree in (before, after)]
     if outlines[0] != outlines[1]:
         return None
@@ -92,16 +99,25 @@ def _without_bodies(tree: ast.Module) -> ast.Module:
         visit_ImportFrom = visit_Import  # type: ignore[assignment]
 
     tree = copy.deepcopy(tree)
-    statements = [statement for statement in tree.body if not isinstance(statement, ast.Import | ast.ImportFrom)]
+    statements = [
+        statement
+        for statement in tree.body
+        if not isinstance(statement, ast.Import | ast.ImportFrom)
+    ]
     body = [
-        BodyStripper().visit(statement) if isinstance(statement, ast.ClassDef | ast.FunctionDef) else statement
+        (
+            BodyStripper().visit(statement)
+            if isinstance(statement, ast.ClassDef | ast.FunctionDef)
+            else statement
+        )
         for statement in statements
     ]
     return ast.Module(body, [])
 
 
 def definitions_reaching(tree: ast.Module, functions: Collection[str]) -> set[Name]:
-    """Return the functions and methods of the file that name one of `functions`, also through other functions."""
+    """Return the functions and methods of the file that name one of `functions`, also through other
+    functions."""
     names_by_definition = {
         name: {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
         for name, node in definitions(tree).items()
@@ -124,15 +140,14 @@ _NUMBERS = itertools.count(1)
 
 
 class RewrittenMethods:
-    """The rewritten methods of one file, in a namespace of their own over that of the original module.
+    """The rewritten methods of one file, in a namespace of their own over that of the original
+    module.
 
-    text        the rewritten file, whose lines appear in tracebacks
-    imports     the import statements that the original file does not have
-    methods     the definitions to execute anew: the changed ones, and all that call a changed function
-    shown_name  the file name that tracebacks show
-    globals     the namespace in which the definitions run
-    nodes       the definitions of the rewritten file by name
-    future      the imports from `__future__` of the rewritten file
+    text        the rewritten file, whose lines appear in tracebacks imports     the import
+    statements that the original file does not have methods     the definitions to execute anew: the
+    changed ones, and all that call a changed function shown_name  the file name that tracebacks
+    show globals     the namespace in which the definitions run nodes       the definitions of the
+    rewritten file by name future      the imports from `__future__` of the rewritten file
     """
 
     def __init__(
@@ -145,8 +160,14 @@ class RewrittenMethods:
     ) -> None:
         self.shown_name = f"<regraft {file}>"
         source = text.decode()
-        linecache.cache[self.shown_name] = (len(source), None, source.splitlines(keepends=True), self.shown_name)
-        # torch.compile looks global names up by their module's name, so the namespace is a module of its own
+        linecache.cache[self.shown_name] = (
+            len(source),
+            None,
+            source.splitlines(keepends=True),
+            self.shown_name,
+        )
+        # torch.compile looks global names up by their module's name, so the namespace is a module
+        # of its own
         namespace_module = types.ModuleType(f"{module.__name__}__regraft{next(_NUMBERS)}")
         namespace_module.__dict__.update({**vars(module), "__name__": namespace_module.__name__})
         sys.modules[namespace_module.__name__] = namespace_module
@@ -169,13 +190,25 @@ class RewrittenMethods:
 
     def _execute(self, body: list[ast.stmt]) -> None:
         """Run statements of the rewritten file in the namespace."""
-        exec(compile(ast.Module([*self.future, *body], []), self.shown_name, "exec", dont_inherit=True), self.globals)
+        exec(
+            compile(
+                ast.Module([*self.future, *body], []), self.shown_name, "exec", dont_inherit=True
+            ),
+            self.globals,
+        )
 
     def _methods(self, owner: str, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """Yield methods by name, decorated as in their class; `super()` in them is that of the original class."""
-        nodes = [node for (class_name, name), node in self.nodes.items() if class_name == owner and name in names]
+        """Yield methods by name, decorated as in their class; `super()` in them is that of the
+        original class."""
+        nodes = [
+            node
+            for (class_name, name), node in self.nodes.items()
+            if class_name == owner and name in names
+        ]
         original_cls = self.globals[owner]
-        class_node = ast.ClassDef(owner, [], [], [node for node in nodes if isinstance(node, ast.stmt)], [])
+        class_node = ast.ClassDef(
+            owner, [], [], [node for node in nodes if isinstance(node, ast.stmt)], []
+        )
         if "type_params" in ast.ClassDef._fields:
             class_node.type_params = []  # type: ignore[attr-defined]
         self._execute([ast.fix_missing_locations(class_node)])
@@ -183,14 +216,17 @@ class RewrittenMethods:
         self.globals[owner] = original_cls
         for name in names:
             for function in functions_of(vars(rewritten_class)[name]):
-                for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+                for variable, cell in zip(
+                    function.__code__.co_freevars, function.__closure__ or (), strict=True
+                ):
                     if variable == "__class__":
                         cell.cell_contents = original_cls
             yield name, vars(rewritten_class)[name]
 
 
 def functions_of(method: object) -> Iterator[types.FunctionType]:
-    """Yield the plain functions in a method, below `staticmethod`, `property`, `__wrapped__` and in closures."""
+    """Yield the plain functions in a method, below `staticmethod`, `property`, `__wrapped__` and in
+    closures."""
     pending, seen_ids = [method], set()
     while pending:
         candidate = pending.pop()
@@ -199,8 +235,13 @@ def functions_of(method: object) -> Iterator[types.FunctionType]:
         seen_ids.add(id(candidate))
         if isinstance(candidate, types.FunctionType):
             yield candidate
-            pending += [cell.cell_contents for cell in candidate.__closure__ or () if _is_function(cell)]
-        pending += [getattr(candidate, name, None) for name in ("__wrapped__", "__func__", "fget", "fset", "fdel")]
+            pending += [
+                cell.cell_contents for cell in candidate.__closure__ or () if _is_function(cell)
+            ]
+        pending += [
+            getattr(candidate, name, None)
+            for name in ("__wrapped__", "__func__", "fget", "fset", "fdel")
+        ]
 
 
 def _is_function(cell: types.CellType) -> bool:
@@ -229,11 +270,12 @@ def subclass(cls: type, methods: Mapping[str, Any]) -> type:
 
 
 class _Notice:
-    """A pickle's stand-in for a warning: loading the pickle calls `warnings.warn` and gives None in its place."""
+    """A pickle's stand-in for a warning: loading the pickle calls `warnings.warn` and gives None in
+    its place."""
 
     TEXT = (
-        "the model was pickled after regraft.optimize(model), and a pickle holds the original classes: "
-        "call regraft.optimize on the loaded model to rewrite it again"
+        "the model was pickled after regraft.optimize(model), and a pickle holds the original"
+        " classes: call regraft.optimize on the loaded model to rewrite it again"
     )
 
     def __reduce__(self) -> Any:
@@ -244,7 +286,8 @@ _NOTICE = _Notice()  # a pickler writes one object once, for however many module
 
 
 def _reduce(self: Any, protocol: Any) -> Any:
-    """Reduce an instance for a pickle with its original class, which loads anywhere, and a notice that says so."""
+    """Reduce an instance for a pickle with its original class, which loads anywhere, and a notice
+    that says so."""
     cls = type(self)
     rewritten = next(base for base in cls.__mro__ if ORIGINAL in vars(base))
     stands_for: Any = original_class(rewritten)
@@ -252,10 +295,17 @@ def _reduce(self: Any, protocol: Any) -> Any:
         return stands_for.__reduce_ex__(self, protocol)
     function, arguments, *state_parts = stands_for.__reduce_ex__(self, protocol)
     reconstructor: Any = copyreg._reconstructor  # type: ignore[attr-defined]
-    # copyreg.__newobj__ wants the class of the instance; _reconstructor ignores its last argument for plain objects
-    if getattr(function, "__name__", "") == "__newobj__" or (function is reconstructor and arguments[1] is object):
+    # copyreg.__newobj__ wants the class of the instance; _reconstructor ignores its last argument
+    # for plain objects
+    if getattr(function, "__name__", "") == "__newobj__" or (
+        function is reconstructor and arguments[1] is object
+    ):
         return (reconstructor, (stands_for, object, _NOTICE), *state_parts)
-    return (function, tuple(stands_for if argument is cls else argument for argument in arguments), *state_parts)
+    return (
+        function,
+        tuple(stands_for if argument is cls else argument for argument in arguments),
+        *state_parts,
+    )
 
 
 def _shallow_copy(self: Any) -> Any:
@@ -270,12 +320,17 @@ def _deep_copy(self: Any, memo: dict[int, Any]) -> Any:
     cls: Any = type(self)
     copied = cls.__new__(cls)
     memo[id(self)] = copied
-    state = self.__getstate__() if hasattr(cls, "__getstate__") and not is_parametrized(cls) else self.__dict__
+    state = (
+        self.__getstate__()
+        if hasattr(cls, "__getstate__") and not is_parametrized(cls)
+        else self.__dict__
+    )
     return _restore_state(copied, copy.deepcopy(self.__dict__ if state is None else state, memo))
 
 
 def _restore_state(copied: Any, state: Any) -> Any:
-    """Give a new instance its state, by its `__setstate__` where there is one, and return the instance."""
+    """Give a new instance its state, by its `__setstate__` where there is one, and return the
+    instance."""
     if hasattr(copied, "__setstate__"):
         copied.__setstate__(state)
     else:

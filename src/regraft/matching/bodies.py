@@ -1,8 +1,9 @@
 """The search for functions whose whole body is that of a rule, up to names.
 
-It serves loops and masks, which no data flow shows. Names that the rule's body binds stand for any names, one for one;
-other names mean what they mean where the function stands, so that `nn.functional.linear` is `F.linear`. A variable is
-a parameter that the body does not bind anew, or an attribute of the instance.
+It serves loops and masks, which no data flow shows. Names that the rule's body binds stand for any
+names, one for one; other names mean what they mean where the function stands, so that
+`nn.functional.linear` is `F.linear`. A variable is a parameter that the body does not bind anew, or
+an attribute of the instance.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _VARIABLE = "regraft_variable_"
 class BodyPattern:
     """The statements of a rule's body, and the kernel call that replaces them.
 
-    local_names  names that the statements bind
-    words        attributes of local names and of variables, all of which a function with this body contains
+    local_names  names that the statements bind words        attributes of local names and of
+    variables, all of which a function with this body contains
     """
 
     statements: tuple[ast.stmt, ...]
@@ -37,7 +38,8 @@ class BodyPattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BodyMatch:
-    """A function with the body of a rule; `bindings` maps the rule's variables to expressions of the function."""
+    """A function with the body of a rule; `bindings` maps the rule's variables to expressions of
+    the function."""
 
     pattern: BodyPattern
     cls: ast.ClassDef | None
@@ -59,9 +61,16 @@ def compile_body(rule_body: WholeBody) -> BodyPattern:
     names = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Name)]
     local_names = frozenset(name.id for name in names if isinstance(name.ctx, ast.Store))
     bound = {name.id.removeprefix(_VARIABLE) for name in names if name.id.startswith(_VARIABLE)}
-    for operand in (*rule_body.target.apply.args, *(value for _, value in rule_body.target.apply.keywords)):
-        if not isinstance(operand, Const) and not (isinstance(operand, Var) and operand.name in bound):
-            raise PatternProblem("the kernel of a body takes its variables and constants", rule_body.target.at)
+    for operand in (
+        *rule_body.target.apply.args,
+        *(value for _, value in rule_body.target.apply.keywords),
+    ):
+        if not isinstance(operand, Const) and not (
+            isinstance(operand, Var) and operand.name in bound
+        ):
+            raise PatternProblem(
+                "the kernel of a body takes its variables and constants", rule_body.target.at
+            )
     attributes = [ast_node for ast_node in ast.walk(tree) if isinstance(ast_node, ast.Attribute)]
     words = {
         attribute.attr.encode()
@@ -72,19 +81,27 @@ def compile_body(rule_body: WholeBody) -> BodyPattern:
 
 
 def find_bodies(patterns: tuple[BodyPattern, ...], module: Module) -> Iterator[BodyMatch]:
-    """Yield a match for each function of a file with the body of one of the patterns, the first one that fits."""
-    patterns = tuple(pattern for pattern in patterns if all(word in module.source.text for word in pattern.words))
+    """Yield a match for each function of a file with the body of one of the patterns, the first one
+    that fits."""
+    patterns = tuple(
+        pattern for pattern in patterns if all(word in module.source.text for word in pattern.words)
+    )
     for cls, function in _all_functions(module) if patterns else ():
         words = module.words(function)
         for pattern in patterns:
-            match = _match_function(pattern, module.names, cls, function) if words >= pattern.words else None
+            match = (
+                _match_function(pattern, module.names, cls, function)
+                if words >= pattern.words
+                else None
+            )
             if match is not None:
                 yield match
                 break
 
 
 def _all_functions(module: Module) -> Iterator[tuple[ast.ClassDef | None, Function]]:
-    """Yield the methods of the file's classes with their class, and the functions at its top level with None."""
+    """Yield the methods of the file's classes with their class, and the functions at its top level
+    with None."""
     for cls in module.classes.values():
         yield from ((cls, method) for method in module.methods(cls).values())
     for statement in module.source.tree.body:
@@ -95,7 +112,8 @@ def _all_functions(module: Module) -> Iterator[tuple[ast.ClassDef | None, Functi
 def _match_function(
     pattern: BodyPattern, names: Names, cls: ast.ClassDef | None, function: Function
 ) -> BodyMatch | None:
-    """Return the match of a function's body, less its docstring, with a pattern; None where they differ."""
+    """Return the match of a function's body, less its docstring, with a pattern; None where they
+    differ."""
     body = function.body
     if (
         isinstance(body[0], ast.Expr)
@@ -106,10 +124,15 @@ def _match_function(
     if len(body) != len(pattern.statements) or isinstance(function, ast.AsyncFunctionDef):
         return None
     arguments = function.args
-    parameters = [parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    parameters = [
+        parameter.arg
+        for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    ]
     receiver = parameters[0] if cls is not None and parameters else ""
     unifier = _Unifier(pattern, names, frozenset(parameters), receiver)
-    starred = {parameter.arg for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None}
+    starred = {
+        parameter.arg for parameter in (arguments.vararg, arguments.kwarg) if parameter is not None
+    }
     if not all(unifier.unify(*pair) for pair in zip(pattern.statements, body, strict=True)):
         return None
     local_names = set(unifier.renaming.values())
@@ -128,9 +151,9 @@ def _match_function(
 class _Unifier:
     """The state of one comparison of a pattern with a body.
 
-    renaming      the pattern's local names with those of the body
-    bindings      the variables with the expressions that they stand for
-    global_roots  first parts of the names in the body that the file, not the body, gives their meaning
+    renaming      the pattern's local names with those of the body bindings      the variables with
+    the expressions that they stand for global_roots  first parts of the names in the body that the
+    file, not the body, gives their meaning
     """
 
     pattern: BodyPattern
@@ -142,13 +165,23 @@ class _Unifier:
     global_roots: set[str] = field(default_factory=set)
 
     def unify(self, pattern_node: object, node: object) -> bool:
-        """Return whether two nodes, lists of nodes or constants are equal under the renaming and the bindings."""
+        """Return whether two nodes, lists of nodes or constants are equal under the renaming and
+        the bindings."""
         if isinstance(pattern_node, ast.Name) and pattern_node.id.startswith(_VARIABLE):
-            return isinstance(node, ast.expr) and self._bind(pattern_node.id.removeprefix(_VARIABLE), node)
+            return isinstance(node, ast.expr) and self._bind(
+                pattern_node.id.removeprefix(_VARIABLE), node
+            )
         if isinstance(pattern_node, ast.Name) and pattern_node.id in self.pattern.local_names:
-            return isinstance(node, ast.Name) and self.renaming.setdefault(pattern_node.id, node.id) == node.id
+            return (
+                isinstance(node, ast.Name)
+                and self.renaming.setdefault(pattern_node.id, node.id) == node.id
+            )
         name = _dotted(pattern_node)
-        if name and _root(pattern_node) not in self.pattern.local_names and not name.startswith(_VARIABLE):
+        if (
+            name
+            and _root(pattern_node) not in self.pattern.local_names
+            and not name.startswith(_VARIABLE)
+        ):
             return isinstance(node, ast.expr) and self._refers_to(node, name)
         if isinstance(pattern_node, ast.AST):
             if type(pattern_node) is not type(node):
@@ -159,7 +192,10 @@ class _Unifier:
             )
         if isinstance(pattern_node, list):
             is_same_length = isinstance(node, list) and len(node) == len(pattern_node)
-            return is_same_length and all(self.unify(*pair) for pair in zip(pattern_node, node, strict=True))  # type: ignore[call-overload]
+            return is_same_length and all(
+                self.unify(*pair)
+                for pair in zip(pattern_node, node, strict=True)  # type: ignore[call-overload]
+            )
         return type(pattern_node) is type(node) and pattern_node == node
 
     def _bind(self, name: str, node: ast.expr) -> bool:
@@ -168,7 +204,9 @@ class _Unifier:
         Return whether that is possible and consistent.
         """
         path = _dotted(node)
-        if path in self.parameters or path.startswith(f"{self.receiver}." if self.receiver else "?"):
+        if path in self.parameters or path.startswith(
+            f"{self.receiver}." if self.receiver else "?"
+        ):
             return ast.dump(self.bindings.setdefault(name, node)) == ast.dump(node)
         return False
 
@@ -176,9 +214,14 @@ class _Unifier:
         """Return whether an expression of the body is the qualified name `name`."""
         root = _root(node)
         self.global_roots.add(root)
-        is_builtin = isinstance(node, ast.Name) and node.id not in self.names.bound and node.id in dir(builtins)
+        is_builtin = (
+            isinstance(node, ast.Name)
+            and node.id not in self.names.bound
+            and node.id in dir(builtins)
+        )
         return (
-            root not in self.parameters and (name if is_builtin and root == name else self.names.resolve(node)) == name
+            root not in self.parameters
+            and (name if is_builtin and root == name else self.names.resolve(node)) == name
         )
 
 

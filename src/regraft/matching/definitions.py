@@ -1,7 +1,8 @@
-"""The test whether a definition as a whole computes what a pattern does, so that a decorator may mark it.
+"""The test whether a definition as a whole computes what a pattern does, so that a decorator may
+mark it.
 
-A decorated definition is replaced as a whole by a layer of another library: with all its parameters, all its results,
-and nothing besides.
+A decorated definition is replaced as a whole by a layer of another library: with all its
+parameters, all its results, and nothing besides.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def definition(match: Match) -> Definition:
-    """Return the definition that a decorator of this match stands above: the class of a method, or the function."""
+    """Return the definition that a decorator of this match stands above: the class of a method, or
+    the function."""
     return match.structure.cls or match.body.node
 
 
 def misfit(match: Match, module: Module) -> tuple[str, ast.AST] | None:
-    """Return why the definition around a match of a decorator's pattern is not to be marked, and the node to blame.
+    """Return why the definition around a match of a decorator's pattern is not to be marked, and
+    the node to blame.
 
     Return None where it may be marked, and for a pattern without a decorator.
     """
@@ -47,13 +50,19 @@ def misfit(match: Match, module: Module) -> tuple[str, ast.AST] | None:
         return "only the forward of a class is replaced", function
     for sub in module.subclasses.get(cls.name, ()) if cls is not None else ():
         if "forward" in module.methods(sub):
-            return f"subclass {sub.name} has a forward of its own, and would inherit the decorator", sub
+            return (
+                f"subclass {sub.name} has a forward of its own, and would inherit the decorator",
+                sub,
+            )
     reason = _signature_misfit(match, decorator, function, method=cls is not None)
     return (reason, function) if reason else _surplus(match, function)
 
 
-def _signature_misfit(match: Match, decorator: Decorator, function: Function, *, method: bool) -> str:
-    """Return why the parameters are not those of the layer by name, order and default; "" when they are."""
+def _signature_misfit(
+    match: Match, decorator: Decorator, function: Function, *, method: bool
+) -> str:
+    """Return why the parameters are not those of the layer by name, order and default; "" when they
+    are."""
     arguments = function.args
     names = [parameter.arg for parameter in arguments.args][int(method) :]
     defaults: list[ast.expr | None] = [None] * (len(names) - len(arguments.defaults))
@@ -65,7 +74,9 @@ def _signature_misfit(match: Match, decorator: Decorator, function: Function, *,
         for actual, (name, default) in zip(parameters, expected, strict=True)
     )
     if any(unsupported) or not is_same or isinstance(function, ast.AsyncFunctionDef):
-        parameter_texts = (name if default is None else f"{name}={default.value!r}" for name, default in expected)
+        parameter_texts = (
+            name if default is None else f"{name}={default.value!r}" for name, default in expected
+        )
         return f"the parameters of {function.name} are not ({', '.join(parameter_texts)})"
     for name, _ in expected:
         value = match.bindings[name]
@@ -75,7 +86,8 @@ def _signature_misfit(match: Match, decorator: Decorator, function: Function, *,
 
 
 def _is_default(expected: Const | None, actual: ast.expr | None) -> bool:
-    """Return whether the default of a parameter is the expected constant; None stands for no default."""
+    """Return whether the default of a parameter is the expected constant; None stands for no
+    default."""
     if actual is None:
         return expected is None
     return isinstance(actual, ast.Constant) and Const(actual.value) == expected  # type: ignore[arg-type]
@@ -88,7 +100,9 @@ def _surplus(match: Match, function: Function) -> tuple[str, ast.AST] | None:
     """
     for statement in function.body:
         is_plain = isinstance(statement, ast.Assign | ast.AnnAssign | ast.Return)
-        if not is_plain and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+        if not is_plain and not (
+            isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        ):
             return "the function does more than to assign and to return", statement
     if match.body.opaque or match.body.stores or match.tests or match.guard != guards.TRUE:
         return "the function does not always do the same, or does more", function
@@ -101,9 +115,12 @@ def _surplus(match: Match, function: Function) -> tuple[str, ast.AST] | None:
 
 
 def _glue_nodes(match: Match, outputs: list[Value]) -> Iterator[Node]:
-    """Yield the nodes that need no match: the return of the outputs, attribute reads, tuples, numbers."""
+    """Yield the nodes that need no match: the return of the outputs, attribute reads, tuples,
+    numbers."""
     for node in match.body.nodes:
-        if (node.op in ("py.attr", "py.tuple") and not node.effect) or number_of(node.output) is not None:
+        if (node.op in ("py.attr", "py.tuple") and not node.effect) or number_of(
+            node.output
+        ) is not None:
             yield node
         elif node.op == "py.return":
             (value,) = node.args.values()

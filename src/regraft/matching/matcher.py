@@ -8,10 +8,24 @@ from dataclasses import replace
 
 from regraft.dsl.syntax import Attr, Const, Operand, Predicate, Var, Wildcard
 from regraft.matching.definitions import misfit
-from regraft.matching.pattern import OWN_CLASS, RUN_TIME_TESTS, LayerPattern, Pattern, PatternNode, variables
+from regraft.matching.pattern import (
+    OWN_CLASS,
+    RUN_TIME_TESTS,
+    LayerPattern,
+    Pattern,
+    PatternNode,
+    variables,
+)
 from regraft.matching.predicates import is_certainly, operand_text, unmet_reason
 from regraft.matching.result import Assumes, Condition, Holds, Match, NoMatch, Skips, Test
-from regraft.matching.uses import is_branching, is_metadata, only_reads_shapes, uses, uses_under, writes_privately
+from regraft.matching.uses import (
+    is_branching,
+    is_metadata,
+    only_reads_shapes,
+    uses,
+    uses_under,
+    writes_privately,
+)
 from regraft.structure import guards
 from regraft.structure.calls import changes_input, computed_op
 from regraft.structure.guards import Atom
@@ -26,7 +40,8 @@ State = tuple[Mapping[str, Value], Mapping[str, Node], tuple[Condition, ...]]
 def find(
     pattern: Pattern, where: tuple[Predicate, ...], module: Module, structure: Structure, body: Body
 ) -> Iterator[Match | NoMatch]:
-    """Yield every match of the pattern in a body, and the nearest miss at each candidate root without a match."""
+    """Yield every match of the pattern in a body, and the nearest miss at each candidate root
+    without a match."""
     if any(op not in body.index and f"{op}_" not in body.index for op in pattern.ops):
         return
     called_names = {node.spelling for node in body.index.get("call", ())}
@@ -37,7 +52,8 @@ def find(
 
 
 def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[str]:
-    """Yield the functions that a body must call for the conditions `feeds` on outputs of a pattern to hold."""
+    """Yield the functions that a body must call for the conditions `feeds` on outputs of a pattern
+    to hold."""
     for predicate in where:
         if predicate.name == "feeds" and any(
             variable in pattern.producers for variable in variables(predicate.args[0])
@@ -46,7 +62,8 @@ def required_calls(pattern: Pattern, where: tuple[Predicate, ...]) -> Iterator[s
 
 
 def required_classes(where: tuple[Predicate, ...]) -> tuple[str, ...]:
-    """Return the kinds of layers of the model's own classes that the conditions need: "rms_norm" or none."""
+    """Return the kinds of layers of the model's own classes that the conditions need: "rms_norm" or
+    none."""
     return ("rms_norm",) if any(predicate.name == "rms_norm" for predicate in where) else ()
 
 
@@ -59,17 +76,22 @@ def _candidates(pattern: Pattern, body: Body) -> tuple[Node, ...]:
     """Return the nodes of a body that the first output of a pattern may match."""
     candidates = body.index.get(pattern.anchor.op, ())
     if pattern.anchor.op in RUN_TIME_TESTS:
-        candidates = tuple(sorted((*candidates, *body.index.get("call", ())), key=lambda node: node.time))
+        candidates = tuple(
+            sorted((*candidates, *body.index.get("call", ())), key=lambda node: node.time)
+        )
     if pattern.anchor.layer in pattern.passed_whole:
-        candidates += tuple(node for node in body.index.get("call", ()) if _can_be_layer(node, pattern.anchor))
+        candidates += tuple(
+            node for node in body.index.get("call", ()) if _can_be_layer(node, pattern.anchor)
+        )
     return candidates
 
 
 def _can_be_layer(node: Node, pattern_node: PatternNode) -> bool:
-    """Return whether a call is one of a layer that an op of Regraft can look at when the model runs.
+    """Return whether a call is one of a layer that an op of Regraft can look at when the model
+    runs.
 
-    The layer is of one of several types of `torch.nn`, that of the pattern among them, or is replaced later. Where the
-    rule names several types, the configuration may choose the layer, too.
+    The layer is of one of several types of `torch.nn`, that of the pattern among them, or is
+    replaced later. Where the rule names several types, the configuration may choose the layer, too.
     """
     if node.layer is None or node.args.keys() != {"0"}:
         return False
@@ -99,13 +121,21 @@ class _Matcher:
         root: Node,
     ) -> None:
         self.pattern, self.where, self.module, self.structure, self.body, self.root = (
-            pattern, where, module, structure, body, root,
-        )  # fmt: skip
+            pattern,
+            where,
+            module,
+            structure,
+            body,
+            root,
+        )
         self.miss = NoMatch(body, root, -1, "the operation is another one", root.expr)
 
     def run(self) -> Match | NoMatch:
-        """Return the first match that is sound and meets the rule's conditions, else the nearest miss."""
-        for bindings, nodes, tests in self._match_outputs(self.pattern.outputs, (self.root,), ({}, {}, ())):
+        """Return the first match that is sound and meets the rule's conditions, else the nearest
+        miss."""
+        for bindings, nodes, tests in self._match_outputs(
+            self.pattern.outputs, (self.root,), ({}, {}, ())
+        ):
             unconditional = self._as_match(bindings, nodes, tests)
             for match in dict.fromkeys((unconditional, self._with_conditions(unconditional))):
                 reason = self._unsoundness(match) or next(
@@ -129,7 +159,9 @@ class _Matcher:
         """Return the match of a complete state, with its nodes in order of time."""
         ordered = tuple(sorted(nodes.values(), key=lambda node: node.time))
         roots = tuple(nodes[name] for name in self.pattern.outputs)
-        return Match(self.pattern, self.structure, self.body, bindings, ordered, roots[-1], tests, roots)
+        return Match(
+            self.pattern, self.structure, self.body, bindings, ordered, roots[-1], tests, roots
+        )
 
     def _record_miss(self, depth: int, reason: str, at: ast.AST) -> None:
         """Keep a miss if more nodes fitted than in the nearest one so far."""
@@ -138,8 +170,11 @@ class _Matcher:
 
     # unification
 
-    def _match_outputs(self, outputs: tuple[str, ...], candidates: Sequence[Node], state: State) -> Iterator[State]:
-        """Yield the states in which the outputs are matched, one after the other in order of time."""
+    def _match_outputs(
+        self, outputs: tuple[str, ...], candidates: Sequence[Node], state: State
+    ) -> Iterator[State]:
+        """Yield the states in which the outputs are matched, one after the other in order
+        of time."""
         if not outputs:
             yield state
             return
@@ -150,24 +185,38 @@ class _Matcher:
                     outputs[1:], self._next_candidates(outputs[1:], node, next_state), next_state
                 )
 
-    def _next_candidates(self, outputs: tuple[str, ...], last: Node, state: State) -> Sequence[Node]:
+    def _next_candidates(
+        self, outputs: tuple[str, ...], last: Node, state: State
+    ) -> Sequence[Node]:
         """Return candidates for the next output, all after the node `last`.
 
-        They take a value that a variable is bound to already; where there is none, all nodes of the operation will do.
+        They take a value that a variable is bound to already; where there is none, all nodes of the
+        operation will do.
         """
         if not outputs:
             return ()
         pattern_node = self.pattern.producers[outputs[0]]
-        bound_values = [state[0].get(operand.name) for _, operand in pattern_node.args if isinstance(operand, Var)]
+        bound_values = [
+            state[0].get(operand.name)
+            for _, operand in pattern_node.args
+            if isinstance(operand, Var)
+        ]
         if not any(bound_values):
-            return [node for node in self.body.index.get(pattern_node.op, ()) if node.time > last.time]
-        candidates = dict.fromkeys(use for value in bound_values if value is not None for use in value.uses)
+            return [
+                node for node in self.body.index.get(pattern_node.op, ()) if node.time > last.time
+            ]
+        candidates = dict.fromkeys(
+            use for value in bound_values if value is not None for use in value.uses
+        )
         is_passed_whole = pattern_node.layer in self.pattern.passed_whole
         return [
-            use for use in candidates
+            use
+            for use in candidates
             if use.time > last.time
-            and (use.op == pattern_node.op or (is_passed_whole and _can_be_layer(use, pattern_node)))
-        ]  # fmt: skip
+            and (
+                use.op == pattern_node.op or (is_passed_whole and _can_be_layer(use, pattern_node))
+            )
+        ]
 
     def _match_node(self, pattern_node: PatternNode, node: Node, state: State) -> Iterator[State]:
         """Yield the states in which a node of the pattern is matched by `node`."""
@@ -179,12 +228,18 @@ class _Matcher:
         depth = len(nodes)
         args: Mapping[str, Value] = node.args
         is_private_write = node.op == f"{pattern_node.op}_" and writes_privately(node)
-        if (node.op != pattern_node.op and not is_private_write) or not _has_wanted_name(node, pattern_node):
+        if (node.op != pattern_node.op and not is_private_write) or not _has_wanted_name(
+            node, pattern_node
+        ):
             predicate = RUN_TIME_TESTS.get(pattern_node.op)
-            if pattern_node.layer in self.pattern.passed_whole and _can_be_layer(node, pattern_node):
+            if pattern_node.layer in self.pattern.passed_whole and _can_be_layer(
+                node, pattern_node
+            ):
                 args = {"input": node.args["0"]}
             elif predicate is None or not _can_compute(node, pattern_node.op):
-                self._record_miss(depth, f"expected {pattern_node.op}, found {describe(node)}", node.expr)
+                self._record_miss(
+                    depth, f"expected {pattern_node.op}, found {describe(node)}", node.expr
+                )
                 return
             else:
                 assert node.layer is not None
@@ -202,19 +257,24 @@ class _Matcher:
             if reason:
                 self._record_miss(depth, reason, node.expr)
                 return
-        reason = "" if pattern_node.any_settings else _unmentioned_argument(pattern_node, node, args)
+        reason = (
+            "" if pattern_node.any_settings else _unmentioned_argument(pattern_node, node, args)
+        )
         if reason:
             self._record_miss(depth, reason, node.expr)
             return
         nodes = {**nodes, pattern_node.output: node}
         bindings = {**bindings, pattern_node.output: node.output}
         for order in _argument_orders(pattern_node, args):
-            yield from self._match_arguments(list(pattern_node.args), order, (bindings, nodes, tests), node)
+            yield from self._match_arguments(
+                list(pattern_node.args), order, (bindings, nodes, tests), node
+            )
 
     def _dimension_conditions(
         self, operand: Operand, name: str, args: Mapping[str, Value]
     ) -> tuple[Condition, ...] | None:
-        """Return the conditions under which an argument is the pattern's dimension, counted from the other end.
+        """Return the conditions under which an argument is the pattern's dimension, counted from
+        the other end.
 
         Return None where the argument is no such dimension.
         """
@@ -237,20 +297,28 @@ class _Matcher:
         Return why the layer does not fit, "" where it does, and the bindings.
         """
         if node.layer is None:
-            return f"expected a layer {pattern_node.name}, found a call of {describe(node)}", bindings
+            return (
+                f"expected a layer {pattern_node.name}, found a call of {describe(node)}",
+                bindings,
+            )
         types = {layer.type for layer in node.layer.layers}
         is_exact = types == {pattern_node.name} or pattern_node.name == OWN_CLASS
         if not is_exact and not (
             pattern_node.layer in self.pattern.passed_whole and _can_be_layer(node, pattern_node)
         ):
-            return f"expected a layer {pattern_node.name}, found {', '.join(sorted(types))}", bindings
+            return (
+                f"expected a layer {pattern_node.name}, found {', '.join(sorted(types))}",
+                bindings,
+            )
         if not pattern_node.layer:
             return "", bindings
         bound_layer = bindings.get(pattern_node.layer)
         if bound_layer is not None and not is_same_value(bound_layer, node.layer):
             return f"${pattern_node.layer} would stand for two different layers", bindings
         bindings = {**bindings, pattern_node.layer: node.layer}
-        for layer in (candidate for candidate in node.layer.layers if candidate.type == pattern_node.name):
+        for layer in (
+            candidate for candidate in node.layer.layers if candidate.type == pattern_node.name
+        ):
             extended = _bind_constructor(self.pattern.layers[pattern_node.layer], layer, bindings)
             if isinstance(extended, str):
                 return extended, bindings
@@ -258,9 +326,14 @@ class _Matcher:
         return "", bindings
 
     def _match_arguments(
-        self, operands: list[tuple[str, Operand]], args: Mapping[str, Value], state: State, node: Node
+        self,
+        operands: list[tuple[str, Operand]],
+        args: Mapping[str, Value],
+        state: State,
+        node: Node,
     ) -> Iterator[State]:
-        """Yield the states in which the arguments of a node match the operands, one after the other."""
+        """Yield the states in which the arguments of a node match the operands, one after the
+        other."""
         if not operands:
             yield state
             return
@@ -271,18 +344,24 @@ class _Matcher:
         conditions = self._dimension_conditions(operand, name, args)
         if conditions is not None:
             bindings, nodes, tests = state
-            yield from self._match_arguments(later_operands, args, (bindings, nodes, (*tests, *conditions)), node)
+            yield from self._match_arguments(
+                later_operands, args, (bindings, nodes, (*tests, *conditions)), node
+            )
             return
         for next_state in self._match_operand(operand, args[name], state, node):
             yield from self._match_arguments(later_operands, args, next_state, node)
 
-    def _match_operand(self, operand: Operand, value: Value, state: State, node: Node) -> Iterator[State]:
+    def _match_operand(
+        self, operand: Operand, value: Value, state: State, node: Node
+    ) -> Iterator[State]:
         """Yield the states in which a value, an argument of `node`, matches an operand."""
         bindings, nodes, tests = state
         if isinstance(operand, Wildcard):
             yield state
         elif isinstance(operand, Var) and operand.name in self.pattern.producers:
-            yield from self._match_producer(self.pattern.producers[operand.name], value, state, node)
+            yield from self._match_producer(
+                self.pattern.producers[operand.name], value, state, node
+            )
         elif isinstance(operand, Var):
             bound_value = bindings.get(operand.name)
             if bound_value is None:
@@ -290,22 +369,33 @@ class _Matcher:
             elif is_same_value(bound_value, value):
                 yield state
             else:
-                self._record_miss(len(nodes), f"${operand.name} would stand for two different values", node.expr)
+                self._record_miss(
+                    len(nodes), f"${operand.name} would stand for two different values", node.expr
+                )
         elif isinstance(operand, Attr):
             base = _attribute_base(operand, value)
             if base is None:
-                self._record_miss(len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr)
+                self._record_miss(
+                    len(nodes), f"an argument of {describe(node)} is not .{operand.name}", node.expr
+                )
             else:
                 yield from self._match_operand(operand.base, base, state, node)
         elif is_certainly(operand, value):
             yield state
         else:
-            self._record_miss(len(nodes), f"an argument of {describe(node)} is not {operand_text(operand)}", node.expr)
+            self._record_miss(
+                len(nodes),
+                f"an argument of {describe(node)} is not {operand_text(operand)}",
+                node.expr,
+            )
 
-    def _match_producer(self, pattern_node: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
+    def _match_producer(
+        self, pattern_node: PatternNode, value: Value, state: State, user: Node
+    ) -> Iterator[State]:
         """Yield the states in which a value matches the output of a pattern's node.
 
-        The value is the node's output directly or in one branch of several, or bypasses an optional node.
+        The value is the node's output directly or in one branch of several, or bypasses an optional
+        node.
         """
         bindings, nodes, tests = state
         if pattern_node.skip:
@@ -314,9 +404,15 @@ class _Matcher:
         if value.origin == "phi" and is_branching(value):
             yield from self._match_none_branch(pattern_node, value, state)
             for guard, option in value.options:
-                yield from self._match_producer(pattern_node, option, (bindings, nodes, (*tests, Holds(guard))), user)
+                yield from self._match_producer(
+                    pattern_node, option, (bindings, nodes, (*tests, Holds(guard))), user
+                )
         elif value.node is None or value.origin == "phi":
-            reason = "depends on which branch was taken" if value.origin == "phi" else "is not computed here"
+            reason = (
+                "depends on which branch was taken"
+                if value.origin == "phi"
+                else "is not computed here"
+            )
             self._record_miss(len(nodes), f"the input of {describe(user)} {reason}", user.expr)
         else:
             yield from self._match_node(pattern_node, value.node, state)
@@ -326,24 +422,36 @@ class _Matcher:
                 operand, value, ({**bindings, pattern_node.output: value}, nodes, tests), user
             )
 
-    def _match_skip(self, pattern_node: PatternNode, value: Value, state: State, user: Node) -> Iterator[State]:
-        """Yield the states in which a value is reached through operations that `skip` names, the most first."""
+    def _match_skip(
+        self, pattern_node: PatternNode, value: Value, state: State, user: Node
+    ) -> Iterator[State]:
+        """Yield the states in which a value is reached through operations that `skip` names, the
+        most first."""
         bindings, nodes, tests = state
         steps, source = [], value
-        while source.node is not None and source.node.op in pattern_node.skip and "input" in source.node.args:
+        while (
+            source.node is not None
+            and source.node.op in pattern_node.skip
+            and "input" in source.node.args
+        ):
             steps.append(source.node)
             source = source.node.args["input"]
         operand = pattern_node.args[0][1]
         for count in range(len(steps), -1, -1):
-            passed_nodes = {f"{pattern_node.output}'{index}": step for index, step in enumerate(steps[:count])}
+            passed_nodes = {
+                f"{pattern_node.output}'{index}": step for index, step in enumerate(steps[:count])
+            }
             start = steps[count - 1].args["input"] if count else value
             next_state = {**bindings, pattern_node.output: value}, {**nodes, **passed_nodes}, tests
             yield from self._match_operand(operand, start, next_state, user)
 
-    def _match_none_branch(self, pattern_node: PatternNode, value: Value, state: State) -> Iterator[State]:
+    def _match_none_branch(
+        self, pattern_node: PatternNode, value: Value, state: State
+    ) -> Iterator[State]:
         """Yield the states in which an optional node is skipped where its operand is None.
 
-        That is `if mask is not None: s = s + mask`. The kernel takes the mask, None included, so no condition is left.
+        That is `if mask is not None: s = s + mask`. The kernel takes the mask, None included, so no
+        condition is left.
         """
         if not pattern_node.bypass or len(value.options) != 2:
             return
@@ -359,7 +467,9 @@ class _Matcher:
                 ]
                 bypassing_operand = dict(pattern_node.args)[pattern_node.bypass]
                 bypassing_arguments = [
-                    argument for argument in option.node.args.values() if argument is bypassing_option
+                    argument
+                    for argument in option.node.args.values()
+                    if argument is bypassing_option
                 ]
                 if (
                     [next_state[0][name].key() for name in names] == [none_test.subject]
@@ -371,27 +481,40 @@ class _Matcher:
     # conditions that hold for every rule
 
     def _with_conditions(self, match: Match) -> Match:
-        """Return the match with a condition for each use of an inner value elsewhere that only some branch makes.
+        """Return the match with a condition for each use of an inner value elsewhere that only some
+        branch makes.
 
-        It is for matches that need a condition anyway, or whose other uses all are under conditions: the original code
-        stays as the other branch. Return the match unchanged where a use is not under a condition.
+        It is for matches that need a condition anyway, or whose other uses all are under
+        conditions: the original code stays as the other branch. Return the match unchanged where a
+        use is not under a condition.
         """
         matched, tests = set(match.nodes), list(match.tests)
         base = match.fast
         for node in match.nodes:
             for guard, use in uses(node.output) if node not in match.roots else ():
-                if use in matched or is_metadata(use) or not guards.satisfiable(guards.conjoin(base, guard)):
+                if (
+                    use in matched
+                    or is_metadata(use)
+                    or not guards.satisfiable(guards.conjoin(base, guard))
+                ):
                     continue
-                unimplied = [conjunct for conjunct in guards.conjuncts(guard) if not guards.implies(base, conjunct)]
+                unimplied = [
+                    conjunct
+                    for conjunct in guards.conjuncts(guard)
+                    if not guards.implies(base, conjunct)
+                ]
                 if not unimplied:
                     return match  # used wherever the root is
-                condition = guards.negate(unimplied[0] if len(unimplied) == 1 else guards.And(tuple(unimplied)))
+                condition = guards.negate(
+                    unimplied[0] if len(unimplied) == 1 else guards.And(tuple(unimplied))
+                )
                 tests.append(Holds(condition))
                 base = guards.conjoin(base, condition)
         return replace(match, tests=tuple(tests)) if len(tests) > len(match.tests) else match
 
     def _unsoundness(self, match: Match) -> tuple[str, ast.AST] | None:
-        """Return why the kernel may not replace the match, and the syntax node to blame; None where it may."""
+        """Return why the kernel may not replace the match, and the syntax node to blame; None where
+        it may."""
         matched = set(match.nodes)
         for node in match.nodes:
             if node in match.roots:
@@ -407,7 +530,8 @@ class _Matcher:
         return self._override_reason(match)
 
     def _forbidding_uses(self, match: Match, node: Node) -> tuple[Node, ...]:
-        """Return the uses of an inner value that forbid the match, with those by the match itself."""
+        """Return the uses of an inner value that forbid the match, with those by the match
+        itself."""
         if match.condition is not guards.TRUE:
             base = match.fast
             return tuple(use for use in uses_under(base, node.output) if not is_metadata(use))
@@ -415,7 +539,8 @@ class _Matcher:
         return node.output.every_use() if same_block else uses_under(match.guard, node.output)
 
     def _override_reason(self, match: Match) -> tuple[str, ast.AST] | None:
-        """Return a reason and a node where a subclass that inherits the method builds another layer, else None.
+        """Return a reason and a node where a subclass that inherits the method builds another
+        layer, else None.
 
         The subclass would get the kernel, too.
         """
@@ -436,7 +561,8 @@ class _Matcher:
         return None
 
     def _unmet_condition(self, predicate: Predicate, match: Match) -> tuple[str, ast.AST] | None:
-        """Return why a condition does not hold, and the root; None where it holds or its variables are unbound."""
+        """Return why a condition does not hold, and the root; None where it holds or its variables
+        are unbound."""
         names = [name for operand in predicate.args for name in variables(operand)]
         if names and match.bindings.keys().isdisjoint(names):
             return None  # it speaks of another alternative, or of a node that is not there
@@ -452,13 +578,20 @@ def describe(node: Node) -> str:
 
 
 def is_same_value(left: Value, right: Value) -> bool:
-    """Return whether two values are certainly equal: one value, one constant, or one path to a layer or global."""
+    """Return whether two values are certainly equal: one value, one constant, or one path to a
+    layer or global."""
     if left is right:
         return True
     if left.const is not MISSING and right.const is not MISSING:
         return type(left.const) is type(right.const) and left.const == right.const
-    fixed_path = left.origin == "path" and left.is_layer  # other attributes may change between two reads
-    return left.origin == right.origin and (fixed_path or left.origin == "global") and left.name == right.name
+    fixed_path = (
+        left.origin == "path" and left.is_layer
+    )  # other attributes may change between two reads
+    return (
+        left.origin == right.origin
+        and (fixed_path or left.origin == "global")
+        and left.name == right.name
+    )
 
 
 def _layer_types(layers: tuple[Layer, ...]) -> frozenset[str]:
@@ -469,11 +602,19 @@ def _layer_types(layers: tuple[Layer, ...]) -> frozenset[str]:
 def _has_wanted_name(node: Node, pattern_node: PatternNode) -> bool:
     """Return whether a node's function, layer or operator is the one that the pattern names."""
     if pattern_node.op != "call":
-        return not pattern_node.is_glue or not pattern_node.name or node.spelling == pattern_node.name
+        return (
+            not pattern_node.is_glue or not pattern_node.name or node.spelling == pattern_node.name
+        )
     name = pattern_node.name
     if name == OWN_CLASS:
-        return node.layer is not None and node.args.keys() == {"0"} and all(map(_is_own, node.layer.layers))
-    return node.spelling == name or (node.layer is not None and any(layer.type == name for layer in node.layer.layers))
+        return (
+            node.layer is not None
+            and node.args.keys() == {"0"}
+            and all(map(_is_own, node.layer.layers))
+        )
+    return node.spelling == name or (
+        node.layer is not None and any(layer.type == name for layer in node.layer.layers)
+    )
 
 
 def _is_own(layer: Layer) -> bool:
@@ -482,15 +623,20 @@ def _is_own(layer: Layer) -> bool:
 
 
 def _can_compute(node: Node, op: str) -> bool:
-    """Return whether a call with one argument is of a layer that may turn out to compute `op` at run time."""
+    """Return whether a call with one argument is of a layer that may turn out to compute `op` at
+    run time."""
     if node.op != "call" or node.layer is None or set(node.args) != {"0"}:
         return False
     layers = node.layer.layers
-    return any(_can_choose(layer, op) if layer.choice else computed_op(layer.type) == op for layer in layers)
+    return any(
+        _can_choose(layer, op) if layer.choice else computed_op(layer.type) == op
+        for layer in layers
+    )
 
 
 def _can_choose(layer: Layer, op: str) -> bool:
-    """Return whether a table may give the operation, or a variant of it, for a key that it may be asked for."""
+    """Return whether a table may give the operation, or a variant of it, for a key that it may be
+    asked for."""
     return any(_can_mean(key.const, op) for key in layer.args["key"].alternatives())
 
 
@@ -507,7 +653,9 @@ def _default_arguments(op: str) -> dict[str, Value]:
     """Return the defaults of an operation's optional parameters, as constant values."""
     signature = table().operation(op).signatures[0]
     return {
-        parameter.name: Value(0, "const", const=parameter.default) for parameter in signature if parameter.optional
+        parameter.name: Value(0, "const", const=parameter.default)
+        for parameter in signature
+        if parameter.optional
     }
 
 
@@ -537,8 +685,11 @@ def _default_of(op: str, name: str) -> object:
     return MISSING
 
 
-def _argument_orders(pattern_node: PatternNode, args: Mapping[str, Value]) -> Iterator[Mapping[str, Value]]:
-    """Yield the arguments in each order that means the same: operands of commutative operations, transposed dims."""
+def _argument_orders(
+    pattern_node: PatternNode, args: Mapping[str, Value]
+) -> Iterator[Mapping[str, Value]]:
+    """Yield the arguments in each order that means the same: operands of commutative operations,
+    transposed dims."""
     yield args
     if pattern_node.op in COMMUTATIVE and "input" in args and "other" in args:
         yield {**args, "input": args["other"], "other": args["input"]}
@@ -559,7 +710,9 @@ def _bind_constructor(
     for name, operand in layer_pattern.args:
         value = layer.args.get(name)
         if value is None:
-            value = Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
+            value = (
+                Value(0, "const", const=defaults[name]) if name in defaults else Value(0, "unknown")
+            )
         if isinstance(operand, Var):
             bindings = {**bindings, operand.name: value}
         elif not isinstance(operand, Wildcard) and not is_certainly(operand, value):
@@ -568,7 +721,8 @@ def _bind_constructor(
 
 
 def _attribute_base(operand: Attr, value: Value) -> Value | None:
-    """Return the value of which `value` is the attribute that the operand names; None where it is none."""
+    """Return the value of which `value` is the attribute that the operand names; None where it is
+    none."""
     attribute = value.attribute()
     if attribute is not None and attribute[1] == operand.name:
         return attribute[0]

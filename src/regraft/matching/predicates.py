@@ -1,4 +1,5 @@
-"""The conditions of a rule's `where`: each function returns a reason why the condition does not hold, or ""."""
+"""The conditions of a rule's `where`: each function returns a reason why the condition does not
+hold, or ""."""
 
 from __future__ import annotations
 
@@ -21,36 +22,50 @@ from regraft.structure.rank import rank
 
 Arguments = tuple[Operand, ...]
 
-_VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")  # parts of names for the width of a model's head
+_VOCABULARY = re.compile(
+    "vocab|classes|labels|num_tokens|n_token"
+)  # parts of names for the width of a model's head
 _MAX_WIDTH_RATIO = 16  # as for the query of 16 heads beside a key of one
 
 ONE_ROUNDING = 2.0**-23  # of float32, relative
 LARGEST = 1e300  # integers beyond it have no float
 _ARITHMETIC_FUNCTIONS: Mapping[str, Callable[..., float]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "pow": operator.pow,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "pow": operator.pow,
     "math.sqrt": math.sqrt,
-}  # fmt: skip
+}
 # Operations on a parameter before it is used: casts and arithmetic.
 _ELEMENTWISE_OPS = frozenset({*_ARITHMETIC_FUNCTIONS, "to", "neg", "py.attr"})
 _OPERATORS: Mapping[type[ast.operator], str] = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow",
-}  # fmt: skip
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "div",
+    ast.Pow: "pow",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """The values of a match's variables that conditions are about, and the structure and file that hold the values."""
+    """The values of a match's variables that conditions are about, and the structure and file that
+    hold the values."""
 
     bindings: Mapping[str, Value]
     structure: Structure
     module: Module
 
     def value(self, operand: Operand) -> Value | None:
-        """Return the value of a variable; None for another operand and for a variable that is not bound."""
+        """Return the value of a variable; None for another operand and for a variable that is not
+        bound."""
         return self.bindings.get(operand.name) if isinstance(operand, Var) else None
 
 
-def unmet_reason(predicate: Predicate, bindings: Mapping[str, Value], structure: Structure, module: Module) -> str:
+def unmet_reason(
+    predicate: Predicate, bindings: Mapping[str, Value], structure: Structure, module: Module
+) -> str:
     """Return why the condition does not hold; "" when it does."""
     return PREDICATES[predicate.name][2](predicate.args, Scope(bindings, structure, module))
 
@@ -58,8 +73,9 @@ def unmet_reason(predicate: Predicate, bindings: Mapping[str, Value], structure:
 def is_certainly(operand: Operand, value: Value) -> bool:
     """Return whether a value is certainly the constant or name that the operand is.
 
-    A number with a decimal point is any number that is equal to it in float32, however it is written: `1`, `1.0`,
-    `math.sqrt(2.0)`. Other constants must have the same type: `1` is not `True`.
+    A number with a decimal point is any number that is equal to it in float32, however it is
+    written: `1`, `1.0`, `math.sqrt(2.0)`. Other constants must have the same type: `1` is not
+    `True`.
     """
     if isinstance(operand, Const) and isinstance(operand.value, float):
         number = number_of(value)
@@ -74,7 +90,8 @@ def is_certainly(operand: Operand, value: Value) -> bool:
 
 
 def number_of(value: Value) -> float | None:
-    """Return the number that a value certainly is, computed from constants of the source; None if it is unknown."""
+    """Return the number that a value certainly is, computed from constants of the source; None if
+    it is unknown."""
     if isinstance(value.const, int | float) and not isinstance(value.const, bool):
         return value.const if abs(value.const) < LARGEST else None
     if value.origin == "global" and value.name == "math.pi":
@@ -85,8 +102,12 @@ def number_of(value: Value) -> float | None:
     function = _ARITHMETIC_FUNCTIONS.get(_operation_name(node))
     if function is None:
         return None
-    numbers = [number_of(argument) for name, argument in node.args.items() if name not in node.defaults]
-    operands = [float(number) for number in numbers if number is not None]  # powers of integers can be endless
+    numbers = [
+        number_of(argument) for name, argument in node.args.items() if name not in node.defaults
+    ]
+    operands = [
+        float(number) for number in numbers if number is not None
+    ]  # powers of integers can be endless
     if len(operands) < len(numbers):
         return None
     try:
@@ -97,7 +118,8 @@ def number_of(value: Value) -> float | None:
 
 
 def _operation_name(node: Node) -> str:
-    """Return the name of a node's computation: an operator of two numbers by name, a function by its spelling."""
+    """Return the name of a node's computation: an operator of two numbers by name, a function by
+    its spelling."""
     if node.op == "py.binary":
         expr = node.inner or node.expr
         return _OPERATORS.get(type(expr.op), "") if isinstance(expr, ast.BinOp) else ""
@@ -123,7 +145,8 @@ def _used_once(args: Arguments, scope: Scope) -> str:
 
 
 def _called_once(args: Arguments, scope: Scope) -> str:
-    """Require that the function calls each layer at one place; variables of other alternatives are not bound."""
+    """Require that the function calls each layer at one place; variables of other alternatives are
+    not bound."""
     for operand in args:
         value = scope.value(operand)
         calls = [use for use in value.uses if use.layer is value] if value is not None else []
@@ -137,7 +160,11 @@ def _distinct(args: Arguments, scope: Scope) -> str:
     for number, operand in enumerate(args):
         for earlier in args[:number]:
             left, right = scope.value(operand), scope.value(earlier)
-            if left is not None and right is not None and (left is right or left.key() == right.key()):
+            if (
+                left is not None
+                and right is not None
+                and (left is right or left.key() == right.key())
+            ):
                 return f"{_variable_text(operand)} is {_variable_text(earlier)}"
     return ""
 
@@ -153,11 +180,19 @@ def _comparable_widths(args: Arguments, scope: Scope) -> str:
         for layer in value.layers if value is not None else ():
             if "out_features" in layer.args:
                 widths[_variable_text(operand)] = layer.args["out_features"]
-    vocabulary_wide = [name for name, width in widths.items() if _VOCABULARY.search(_describing_names(width))]
+    vocabulary_wide = [
+        name for name, width in widths.items() if _VOCABULARY.search(_describing_names(width))
+    ]
     if vocabulary_wide and len(vocabulary_wide) < len(widths):
-        return f"{vocabulary_wide[0]} is as wide as a vocabulary or a list of classes, and others are not"
+        return (
+            f"{vocabulary_wide[0]} is as wide as a vocabulary or a list of classes, and others"
+            " are not"
+        )
     numbers = {name: width.const for name, width in widths.items() if isinstance(width.const, int)}
-    widest, narrowest = max(numbers, key=numbers.__getitem__, default=""), min(numbers.values(), default=0)
+    widest, narrowest = (
+        max(numbers, key=numbers.__getitem__, default=""),
+        min(numbers.values(), default=0),
+    )
     if widest and numbers[widest] > _MAX_WIDTH_RATIO * narrowest:
         return f"{widest} is {numbers[widest]} wide, another layer {narrowest}"
     return ""
@@ -174,7 +209,11 @@ def _describing_names(value: Value) -> str:
 def _constant(args: Arguments, scope: Scope) -> str:
     """Require that the value is a constant."""
     value = scope.value(args[0])
-    return "" if value is not None and value.const is not MISSING else f"{_variable_text(args[0])} is not a constant"
+    return (
+        ""
+        if value is not None and value.const is not MISSING
+        else f"{_variable_text(args[0])} is not a constant"
+    )
 
 
 def _equals(args: Arguments, scope: Scope) -> str:
@@ -197,7 +236,8 @@ def _tensor(args: Arguments, scope: Scope) -> str:
 def _scalar(args: Arguments, scope: Scope) -> str:
     """Require that the value is certainly a number.
 
-    That is a constant, an annotated parameter, or an attribute that the constructor sets from its arguments.
+    That is a constant, an annotated parameter, or an attribute that the constructor sets from its
+    arguments.
     """
     value = scope.value(args[0])
     if value is None or (value.const is not MISSING and not isinstance(value.const, int | float)):
@@ -214,23 +254,36 @@ def _is_number_like(value: Value | None) -> bool:
     """Return whether a value that a constructor stores is a number, a parameter or an attribute."""
     if value is None:
         return False
-    return isinstance(value.const, int | float) or value.origin == "param" or value.attribute() is not None
+    return (
+        isinstance(value.const, int | float)
+        or value.origin == "param"
+        or value.attribute() is not None
+    )
 
 
 def _present(args: Arguments, scope: Scope) -> str:
     """Require that the value is bound and neither False nor None."""
     value = scope.value(args[0])
-    return f"{_variable_text(args[0])} is None" if value is None or value.const in (None, False) else ""
+    return (
+        f"{_variable_text(args[0])} is None"
+        if value is None or value.const in (None, False)
+        else ""
+    )
 
 
 def _stored(args: Arguments, scope: Scope) -> str:
     """Require that the value is made of attributes of the instance and of constants alone."""
     value = scope.value(args[0])
-    return "" if value is not None and _is_stored(value) else f"{_variable_text(args[0])} is not an attribute"
+    return (
+        ""
+        if value is not None and _is_stored(value)
+        else f"{_variable_text(args[0])} is not an attribute"
+    )
 
 
 def _is_stored(value: Value) -> bool:
-    """Return whether a value is a constant, an attribute, a global, or elementwise arithmetic of such values."""
+    """Return whether a value is a constant, an attribute, a global, or elementwise arithmetic of
+    such values."""
     if value.const is not MISSING or value.origin in ("path", "global"):
         return True
     node = value.node
@@ -242,14 +295,18 @@ def _is_stored(value: Value) -> bool:
 
 
 def _feeds(args: Arguments, scope: Scope) -> str:
-    """Require that the value, or what tensor operations make of it, is an argument of a call of the named function."""
+    """Require that the value, or what tensor operations make of it, is an argument of a call of the
+    named function."""
     value = scope.value(args[0])
     visited, pending = {value}, [value] if value is not None else []
     while pending:
         current = pending.pop()
         for use in current.every_use():
             # arguments of a call with a star are gathered by a node of their own
-            nodes = (use, *(gathering for gathering in use.output.uses if gathering.expr is use.expr))
+            nodes = (
+                use,
+                *(gathering for gathering in use.output.uses if gathering.expr is use.expr),
+            )
             if use.op == "call" and any(
                 call.op == "call" and call.spelling == operand_text(args[1]) for call in nodes
             ):
@@ -261,42 +318,77 @@ def _feeds(args: Arguments, scope: Scope) -> str:
 
 
 def _rms_norm(args: Arguments, scope: Scope) -> str:
-    """Require that the layer is an RMSNorm by the `forward` of its class in the model's code, whatever its name."""
+    """Require that the layer is an RMSNorm by the `forward` of its class in the model's code,
+    whatever its name."""
     value = scope.value(args[0])
     layers = value.layers if value is not None else ()
     are_norms = bool(layers) and all(is_rms_norm(scope.module, layer.type) for layer in layers)
     return "" if are_norms else f"{_variable_text(args[0])} is no RMSNorm"
 
 
-# Steps from scores to weights that a postponed tensor follows without its elements, in place or not.
-_POSTPONED_OPS = frozenset({
-    "add", "sub", "mul", "div", "masked_fill", "where", "to", "type", "view", "reshape", "flatten", "unflatten",
-    "squeeze", "unsqueeze", "contiguous", "dropout", "identity", "softmax",
-})  # fmt: skip
+# Steps from scores to weights that a postponed tensor follows without its elements, in place or
+# not.
+_POSTPONED_OPS = frozenset(
+    {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "masked_fill",
+        "where",
+        "to",
+        "type",
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "contiguous",
+        "dropout",
+        "identity",
+        "softmax",
+    }
+)
 
 
 def _attends(args: Arguments, scope: Scope) -> str:
-    """Require that scores become weights by softmax over the last dimension, and that a value is multiplied by these.
+    """Require that scores become weights by softmax over the last dimension, and that a value is
+    multiplied by these.
 
     Other uses on the way that need the elements must be in branches.
     """
     value = scope.value(args[0])
     pending = [(value, False)] if value is not None else []
     visited: set[tuple[Value, bool]] = set(pending)
-    is_attended, reason = False, f"{_variable_text(args[0])} does not become the weights of attention"
+    is_attended, reason = (
+        False,
+        f"{_variable_text(args[0])} does not become the weights of attention",
+    )
     while pending:
         current, is_softmaxed = pending.pop()
         for use in current.every_use():
-            op = "softmax" if own_op(use.spelling) == "regraft.ops.softmax" else use.op.removesuffix("_")
-            if is_softmaxed and (op == "einsum" or (op == "matmul" and use.args["input"] is current)):
+            op = (
+                "softmax"
+                if own_op(use.spelling) == "regraft.ops.softmax"
+                else use.op.removesuffix("_")
+            )
+            if is_softmaxed and (
+                op == "einsum" or (op == "matmul" and use.args["input"] is current)
+            ):
                 is_attended = True
-            elif op in _POSTPONED_OPS and not (op == "softmax" and (is_softmaxed or not _can_be_last_dimension(use))):
+            elif op in _POSTPONED_OPS and not (
+                op == "softmax" and (is_softmaxed or not _can_be_last_dimension(use))
+            ):
                 following = (use.output, is_softmaxed or op == "softmax")
                 pending += [following] if following not in visited else []
                 visited.add(following)
             elif _needs_elements(use) and guards.implies(_guard_of(value), use.guard):
                 line = getattr(use.expr, "lineno", use.statement.node.lineno)
-                return f"{use.spelling or use.op} at line {line} needs the elements of {_variable_text(args[0])}"
+                return (
+                    f"{use.spelling or use.op} at line {line} needs the elements of"
+                    f" {_variable_text(args[0])}"
+                )
     return "" if is_attended else reason
 
 
@@ -317,10 +409,13 @@ def _can_be_last_dimension(softmax: Node) -> bool:
 
 
 def _needs_elements(use: Node) -> bool:
-    """Return whether a node looks at the elements of a tensor, rather than only passing the tensor on."""
+    """Return whether a node looks at the elements of a tensor, rather than only passing the tensor
+    on."""
     if use.op == "py.attr":
         return use.spelling not in METADATA
-    return use.op == "py.item" or not (use.op.startswith("py.") or use.spelling.rpartition(".")[2] in METADATA)
+    return use.op == "py.item" or not (
+        use.op.startswith("py.") or use.spelling.rpartition(".")[2] in METADATA
+    )
 
 
 def _variable_text(operand: Operand) -> str:
@@ -328,7 +423,8 @@ def _variable_text(operand: Operand) -> str:
     return f"${operand.name}" if isinstance(operand, Var) else operand_text(operand)
 
 
-# Each condition: the least and the greatest number of its arguments, and the function that decides it.
+# Each condition: the least and the greatest number of its arguments, and the function that decides
+# it.
 PREDICATES: Mapping[str, tuple[int, int, Callable[[Arguments, Scope], str]]] = {
     "used_once": (1, 9, _used_once),
     "called_once": (1, 9, _called_once),

@@ -1,4 +1,5 @@
-"""The results of matching: a match with the conditions under which it holds, or the nearest miss."""
+"""The results of matching: a match with the conditions under which it holds, or the nearest
+miss."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Holds:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assumes:
-    """A reason to withhold the rewrite: an assumption that the source does not make certain and no test decides."""
+    """A reason to withhold the rewrite: an assumption that the source does not make certain and no
+    test decides."""
 
     reason: str
     guard: Guard = guards.TRUE
@@ -47,7 +49,8 @@ class Assumes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skips:
-    """A node in a branch that the kernel skips by itself, because it is given the None that the branch tests."""
+    """A node in a branch that the kernel skips by itself, because it is given the None that the
+    branch tests."""
 
     node: Node
     guard: Guard = guards.TRUE
@@ -76,7 +79,8 @@ class Match:
 
     @property
     def condition(self) -> Guard:
-        """The conjunction of the source's own conditions that must be tested when the model runs."""
+        """The conjunction of the source's own conditions that must be tested when the model
+        runs."""
         result: Guard = guards.TRUE
         for test in self.tests:
             if isinstance(test, Holds):
@@ -85,13 +89,16 @@ class Match:
 
     @property
     def fast(self) -> Guard:
-        """The condition under which the kernel would run: the root's block is reached and `condition` holds."""
+        """The condition under which the kernel would run: the root's block is reached and
+        `condition` holds."""
         return guards.conjoin(self.root.statement.entry, self.condition)
 
     def between(self, first: int, last: int) -> Iterator[Node]:
         """Return the nodes that run between two times, both excluded, less the matched ones."""
         matched = set(self.nodes)
-        return (node for node in self.body.nodes if first < node.time < last and node not in matched)
+        return (
+            node for node in self.body.nodes if first < node.time < last and node not in matched
+        )
 
     @property
     def guard(self) -> Guard:

@@ -1,4 +1,5 @@
-"""The uses of a value: their nodes, the conditions under which they run, and whether they look at its elements."""
+"""The uses of a value: their nodes, the conditions under which they run, and whether they look at
+its elements."""
 
 from __future__ import annotations
 
@@ -8,19 +9,27 @@ from regraft.structure import guards
 from regraft.structure.guards import Guard
 from regraft.structure.model import Node, Value
 
-# Attributes that do not depend on the elements of a tensor: a match may leave other uses of them out of account.
+# Attributes that do not depend on the elements of a tensor: a match may leave other uses of them
+# out of account.
 METADATA = frozenset({"device", "dtype", "shape", "ndim", "size", "dim"})
-# Operations whose result is a new tensor: nothing else holds the tensor, and so nothing else sees writes into it.
-_ALLOCATING_OPS = frozenset({"matmul", "bmm", "baddbmm", "add", "sub", "mul", "div", "softmax", "linear"})
+# Operations whose result is a new tensor: nothing else holds the tensor, and so nothing else sees
+# writes into it.
+_ALLOCATING_OPS = frozenset(
+    {"matmul", "bmm", "baddbmm", "add", "sub", "mul", "div", "softmax", "linear"}
+)
 
 
 def is_branching(phi: Value) -> bool:
-    """Return whether a φ joins branches of conditions, rather than the steps of a loop or the ends of a `try`."""
-    return bool(phi.options) and all(atom.time for guard, _ in phi.options for atom in guards.atoms(guard))
+    """Return whether a φ joins branches of conditions, rather than the steps of a loop or the ends
+    of a `try`."""
+    return bool(phi.options) and all(
+        atom.time for guard, _ in phi.options for atom in guards.atoms(guard)
+    )
 
 
 def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
-    """Yield the nodes that may take the value, directly or through φ values, each with the condition of that."""
+    """Yield the nodes that may take the value, directly or through φ values, each with the
+    condition of that."""
     yield from ((use.guard, use) for use in value.uses)
     visited = {value}
     pending: list[tuple[Guard, Value]] = [(guards.TRUE, value)]
@@ -31,9 +40,13 @@ def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
                 continue
             visited.add(phi)
             if not is_branching(phi):
-                yield from ((guards.TRUE, use) for use in phi.every_use())  # in another step of a loop
+                yield from (
+                    (guards.TRUE, use) for use in phi.every_use()
+                )  # in another step of a loop
                 continue
-            for condition in [condition for condition, option in phi.options if option is current] or [guards.TRUE]:
+            for condition in [
+                condition for condition, option in phi.options if option is current
+            ] or [guards.TRUE]:
                 chosen = guards.conjoin(guard, condition)
                 yield from ((guards.conjoin(chosen, use.guard), use) for use in phi.uses)
                 pending.append((chosen, phi))
@@ -41,12 +54,17 @@ def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
 
 def uses_under(guard: Guard, value: Value) -> tuple[Node, ...]:
     """Return the nodes that may take the value where the guard holds."""
-    users = (use for condition, use in uses(value) if guards.satisfiable(guards.conjoin(guard, condition)))
+    users = (
+        use
+        for condition, use in uses(value)
+        if guards.satisfiable(guards.conjoin(guard, condition))
+    )
     return tuple(dict.fromkeys(users))
 
 
 def is_metadata(use: Node) -> bool:
-    """Return whether a node reads only what does not depend on the elements: device, dtype, shape."""
+    """Return whether a node reads only what does not depend on the elements: device, dtype,
+    shape."""
     if use.op == "py.attr":
         return use.spelling in METADATA
     if use.op == "py.tuple" and use.inner is not None and not use.output.every_use():
@@ -55,9 +73,11 @@ def is_metadata(use: Node) -> bool:
 
 
 def only_reads_shapes(use: Node, matched: Collection[Node]) -> bool:
-    """Return whether a node reads the shape (or dtype, device) of an inner value for matched nodes alone.
+    """Return whether a node reads the shape (or dtype, device) of an inner value for matched nodes
+    alone.
 
-    Of several reads in an inlined call only the first has uses; the others vanish together with the call.
+    Of several reads in an inlined call only the first has uses; the others vanish together with the
+    call.
     """
     if not is_metadata(use):
         return False
@@ -69,6 +89,11 @@ def only_reads_shapes(use: Node, matched: Collection[Node]) -> bool:
 def writes_privately(node: Node) -> bool:
     """Return whether an in-place operation writes into a tensor that only the pattern sees."""
     target = node.args.get("input")
-    if target is None or target.node is None or target.node.op not in _ALLOCATING_OPS or target.joins:
+    if (
+        target is None
+        or target.node is None
+        or target.node.op not in _ALLOCATING_OPS
+        or target.joins
+    ):
         return False
     return all(use is node or is_metadata(use) for use in target.uses)

@@ -1,4 +1,5 @@
-"""Glue between models and kernels that no library offers: pure functions, each with the composition that it replaces.
+"""Glue between models and kernels that no library offers: pure functions, each with the composition
+that it replaces.
 
 The ops take the model's own modules; see docs/decisions/0001-ops-take-modules.md.
 """
@@ -10,7 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from regraft.ops.activations import is_gelu
-from regraft.ops.add_rms_norm import add_rms_norm, add_rms_norm_implementation, add_rms_norm_reference
+from regraft.ops.add_rms_norm import (
+    add_rms_norm,
+    add_rms_norm_implementation,
+    add_rms_norm_reference,
+)
 from regraft.ops.apex_norm import (
     apex_layer_norm,
     apex_layer_norm_implementation,
@@ -28,7 +33,11 @@ from regraft.ops.conv_batch_norm import (
     conv_batch_norm_implementation,
     conv_batch_norm_reference,
 )
-from regraft.ops.cross_entropy import cross_entropy, cross_entropy_implementation, cross_entropy_reference
+from regraft.ops.cross_entropy import (
+    cross_entropy,
+    cross_entropy_implementation,
+    cross_entropy_reference,
+)
 from regraft.ops.dropout_add_layer_norm import (
     dropout_add_layer_norm,
     dropout_add_layer_norm_implementation,
@@ -61,7 +70,11 @@ from regraft.ops.gated_activation import (
     gated_product_reference,
     open_gate,
 )
-from regraft.ops.gated_linear import gated_linear, gated_linear_implementation, gated_linear_reference
+from regraft.ops.gated_linear import (
+    gated_linear,
+    gated_linear_implementation,
+    gated_linear_reference,
+)
 from regraft.ops.gelu_mlp import (
     apex_gelu_mlp,
     apex_gelu_mlp_implementation,
@@ -256,7 +269,8 @@ _IMPLEMENTATIONS: Mapping[str, Callable[..., str]] = MappingProxyType(
 
 
 def implementation(name: str, *arguments: Any, **options: Any) -> str:
-    """Name the implementation of the op `name` for these arguments, such as "folded", "torch-native" or "liger".
+    """Name the implementation of the op `name` for these arguments, such as "folded",
+    "torch-native" or "liger".
 
     The name is "reference" for the composition that the op replaces. An unknown op raises KeyError.
     """

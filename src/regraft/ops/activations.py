@@ -15,11 +15,13 @@ from regraft.ops.plain import is_hooked
 
 
 def is_gelu(activation: Any) -> bool:
-    """Return whether a call of `activation` provably computes the exact (erf) GELU of its one argument.
+    """Return whether a call of `activation` provably computes the exact (erf) GELU of its one
+    argument.
 
-    The answer is True for `torch.nn.functional.gelu` itself, a `functools.partial` of it that leaves `approximate` at
-    "none", `torch.nn.GELU()`, and a module whose class's `forward` only returns the result of an attribute that is
-    `torch.nn.functional.gelu`. It is False for a module with hooks.
+    The answer is True for `torch.nn.functional.gelu` itself, a `functools.partial` of it that
+    leaves `approximate` at "none", `torch.nn.GELU()`, and a module whose class's `forward` only
+    returns the result of an attribute that is `torch.nn.functional.gelu`. It is False for a module
+    with hooks.
     """
     if activation is functional.gelu:
         return True
@@ -36,40 +38,59 @@ def is_gelu(activation: Any) -> bool:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _called_attribute(kind: type[nn.Module]) -> str | None:
-    """Return the name `a` of a class whose `forward` is `return self.a(x)`, without overridden calls; else None."""
+    """Return the name `a` of a class whose `forward` is `return self.a(x)`, without overridden
+    calls; else None."""
     code = getattr(kind.forward, "__code__", None)
     template = _calls_its_attribute.__code__
-    # Byte code holds no names and constants, so it is equal for code of one shape, in every version of Python.
+    # Byte code holds no names and constants, so it is equal for code of one shape, in every version
+    # of Python.
     if code is None or _shape(code) != _shape(template):
         return None
     return None if _is_overridden(kind) else code.co_names[0]
 
 
 def _is_overridden(kind: type[nn.Module]) -> bool:
-    """Return whether a class overrides the call of its modules, or the access to their attributes."""
+    """Return whether a class overrides the call of its modules, or the access to their
+    attributes."""
     names = ("__call__", "__getattr__", "__getattribute__")
     return any(getattr(kind, name) is not getattr(nn.Module, name) for name in names)
 
 
-# A template whose byte code is that of a `forward` with one call of an attribute; it is never called.
+# A template whose byte code is that of a `forward` with one call of an attribute; it is never
+# called.
 def _calls_its_attribute(self: Any, x: Any) -> Any:
     return self.act(x)
 
 
 def _shape(code: types.CodeType) -> tuple[object, ...]:
-    """Return the properties of a code object that are equal for code that differs only in its names."""
-    kind_flags = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
-    return code.co_code, code.co_flags & kind_flags, code.co_argcount, code.co_kwonlyargcount, len(code.co_names)
+    """Return the properties of a code object that are equal for code that differs only in its
+    names."""
+    kind_flags = (
+        inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+    )
+    return (
+        code.co_code,
+        code.co_flags & kind_flags,
+        code.co_argcount,
+        code.co_kwonlyargcount,
+        len(code.co_names),
+    )
 
 
 def activation_kind(activation: Any, approximate: str = "none") -> str:
-    """Name the function that a call of `activation` provably computes: "silu", "gelu-tanh", or "" for any other.
+    """Name the function that a call of `activation` provably computes: "silu", "gelu-tanh", or ""
+    for any other.
 
-    `approximate` is the option with which `torch.nn.functional.gelu` is called. A module with hooks gives "".
+    `approximate` is the option with which `torch.nn.functional.gelu` is called. A module with hooks
+    gives "".
     """
     if isinstance(activation, nn.Module):
         return "" if is_hooked(activation) else _module_kind(activation)
-    if type(activation) is functools.partial and not activation.args and activation.keywords.keys() <= {"approximate"}:
+    if (
+        type(activation) is functools.partial
+        and not activation.args
+        and activation.keywords.keys() <= {"approximate"}
+    ):
         return activation_kind(activation.func, activation.keywords.get("approximate", "none"))
     if activation is functional.silu:
         return "silu"
@@ -91,7 +112,8 @@ def _module_kind(module: nn.Module) -> str:
 
 
 def _called_function(kind: type[nn.Module]) -> Any:
-    """Return the function `f` of a class whose `forward` is `return f(x)`, `a.f(x)` or `a.b.f(x)`; else None."""
+    """Return the function `f` of a class whose `forward` is `return f(x)`, `a.f(x)` or `a.b.f(x)`;
+    else None."""
     code = getattr(kind.forward, "__code__", None)
     shapes = (
         _shape(template.__code__)
@@ -105,7 +127,8 @@ def _called_function(kind: type[nn.Module]) -> Any:
     return function
 
 
-# Templates whose byte code is that of a `forward` with one call of a function; they are never called.
+# Templates whose byte code is that of a `forward` with one call of a function; they are never
+# called.
 def _calls_a_function(self: Any, x: Any) -> Any:
     return is_gelu(x)
 

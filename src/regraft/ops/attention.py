@@ -1,4 +1,5 @@
-"""The core of attention (scores, softmax, dropout and weighted sum) without the matrix of weights in memory."""
+"""The core of attention (scores, softmax, dropout and weighted sum) without the matrix of weights
+in memory."""
 
 from __future__ import annotations
 
@@ -13,19 +14,31 @@ from regraft.ops.plain import is_plain
 
 
 def attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
-    keep: torch.Tensor | None = None, fill: torch.Tensor | float | None = None, dropout: Any = None, p: float = 0.0,
-    training: bool = False, scale: float = 1.0, divisor: float = 1.0, factor: float = 1.0,
-) -> torch.Tensor:  # fmt: skip
-    """Return `dropout(softmax(query @ key.transpose(-1, -2) * scale / divisor / factor + mask, -1)) @ value`.
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None,
+    fill: torch.Tensor | float | None = None,
+    dropout: Any = None,
+    p: float = 0.0,
+    training: bool = False,
+    scale: float = 1.0,
+    divisor: float = 1.0,
+    factor: float = 1.0,
+) -> torch.Tensor:
+    """Return `dropout(softmax(query @ key.transpose(-1, -2) * scale / divisor / factor + mask, -1))
+    @ value`.
 
-    Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`, `value` `(..., S, V)`, the result `(..., L, V)`. `mask` is
-    added to the scores and broadcasts to `(..., L, S)`, as does the boolean `keep`: scores where `keep` is false
-    become `fill`, by default the lowest number of the dtype, before the mask is added. `dropout` is the model's own
-    module; without it, `p` and `training` are those of the functional dropout. Arguments that
-    `scaled_dot_product_attention` does not take as the original does (a dropout that is not a plain
-    `torch.nn.Dropout`, inputs of several dtypes, a scale or fill that is a tensor, a fill above the lowest number) run
-    as the composition, and so does half precision on CPU, where the composition is faster.
+    Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`, `value` `(..., S, V)`, the result `(...,
+    L, V)`. `mask` is added to the scores and broadcasts to `(..., L, S)`, as does the boolean
+    `keep`: scores where `keep` is false become `fill`, by default the lowest number of the dtype,
+    before the mask is added. `dropout` is the model's own module; without it, `p` and `training`
+    are those of the functional dropout. Arguments that `scaled_dot_product_attention` does not take
+    as the original does (a dropout that is not a plain `torch.nn.Dropout`, inputs of several
+    dtypes, a scale or fill that is a tensor, a fill above the lowest number) run as the
+    composition, and so does half precision on CPU, where the composition is faster.
     """
     scales = (scale, divisor, factor)
     implementation = attention_implementation(
@@ -33,14 +46,27 @@ def attention(
     )
     if implementation != "torch-native":
         return attention_reference(
-            query, key, value, mask=mask, keep=keep, fill=fill, dropout=dropout, p=p, training=training, scale=scale,
-            divisor=divisor, factor=factor,
-        )  # fmt: skip
+            query,
+            key,
+            value,
+            mask=mask,
+            keep=keep,
+            fill=fill,
+            dropout=dropout,
+            p=p,
+            training=training,
+            scale=scale,
+            divisor=divisor,
+            factor=factor,
+        )
     total_scale = scale / divisor / factor
     bias, rate = mask_and_rate(query, mask, keep, fill, dropout, p if training else 0.0)
 
     def kernel(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None = None
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=bias, dropout_p=rate, scale=total_scale
@@ -49,37 +75,60 @@ def attention(
     if bias is None:
         return kernel(query, key, value).contiguous()  # like the product in the composition
     fill_mask = None if keep is None else ~keep
-    result = attend_with_masked_rows(kernel, query, key, value, bias, fill_mask, mask is not None, total_scale, rate)
+    result = attend_with_masked_rows(
+        kernel, query, key, value, bias, fill_mask, mask is not None, total_scale, rate
+    )
     return result.contiguous()
 
 
 def mask_and_rate(
-    query: torch.Tensor, mask: torch.Tensor | None, keep: torch.Tensor | None, fill: torch.Tensor | float | None,
-    dropout: Any, rate: float,
-) -> tuple[torch.Tensor | None, float]:  # fmt: skip
+    query: torch.Tensor,
+    mask: torch.Tensor | None,
+    keep: torch.Tensor | None,
+    fill: torch.Tensor | float | None,
+    dropout: Any,
+    rate: float,
+) -> tuple[torch.Tensor | None, float]:
     """Return the mask to add to the scores, None for no mask, and the rate of dropout in this call.
 
-    The mask also replaces `keep` and `fill`: a score is lost in rounding when the lowest number is added to it.
-    `dropout` is the model's own module; without it, the result has the given `rate`.
+    The mask also replaces `keep` and `fill`: a score is lost in rounding when the lowest number is
+    added to it. `dropout` is the model's own module; without it, the result has the given `rate`.
     """
     if dropout is not None:
         rate = dropout.p if dropout.training else 0.0
     if keep is not None:
-        kept_bias = torch.zeros((), dtype=query.dtype, device=query.device) if mask is None else mask
-        mask = torch.where(keep, kept_bias, kept_bias + (torch.finfo(query.dtype).min if fill is None else fill))
+        kept_bias = (
+            torch.zeros((), dtype=query.dtype, device=query.device) if mask is None else mask
+        )
+        mask = torch.where(
+            keep, kept_bias, kept_bias + (torch.finfo(query.dtype).min if fill is None else fill)
+        )
     return mask, rate
 
 
 def attention_reference(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
-    keep: torch.Tensor | None = None, fill: torch.Tensor | float | None = None, dropout: Any = None, p: float = 0.0,
-    training: bool = False, scale: float = 1.0, divisor: float = 1.0, factor: float = 1.0,
-) -> torch.Tensor:  # fmt: skip
-    """Compute the composition that the op replaces, with the dropout called as the model calls it."""
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None,
+    fill: torch.Tensor | float | None = None,
+    dropout: Any = None,
+    p: float = 0.0,
+    training: bool = False,
+    scale: float = 1.0,
+    divisor: float = 1.0,
+    factor: float = 1.0,
+) -> torch.Tensor:
+    """Compute the composition that the op replaces, with the dropout called as the model
+    calls it."""
     scores = torch.matmul(query, key.transpose(-1, -2)) * scale / divisor / factor
     if keep is not None:
         lowest = torch.finfo(scores.dtype).min if fill is None else fill
-        scores = torch.where(keep, scores, torch.as_tensor(lowest, dtype=scores.dtype, device=scores.device))
+        scores = torch.where(
+            keep, scores, torch.as_tensor(lowest, dtype=scores.dtype, device=scores.device)
+        )
     if mask is not None:
         scores = scores + mask
     weights = functional.softmax(scores, dim=-1).to(value.dtype)
@@ -88,26 +137,46 @@ def attention_reference(
 
 
 def attention_implementation(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, mask: torch.Tensor | None = None,
-    keep: torch.Tensor | None = None, fill: torch.Tensor | float | None = None, dropout: Any = None,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    keep: torch.Tensor | None = None,
+    fill: torch.Tensor | float | None = None,
+    dropout: Any = None,
     scales: tuple[Any, ...] = (),
-) -> str:  # fmt: skip
+) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not all(
         isinstance(operand, torch.Tensor)
-        for operand in (query, key, value, *(optional for optional in (mask, keep) if optional is not None))
+        for operand in (
+            query,
+            key,
+            value,
+            *(optional for optional in (mask, keep) if optional is not None),
+        )
     ):
         return "reference"
     is_plain_dropout = dropout is None or is_plain(dropout, nn.Dropout)
-    one_dtype = len({tensor.dtype for tensor in (query, key, value, mask) if tensor is not None}) == 1
+    one_dtype = (
+        len({tensor.dtype for tensor in (query, key, value, mask) if tensor is not None}) == 1
+    )
     shapes_fit = (
-        query.dim() == key.dim() == value.dim() >= 3 and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
+        query.dim() == key.dim() == value.dim() >= 3
+        and query.shape[:-2] == key.shape[:-2] == value.shape[:-2]
     )
     shapes_fit = shapes_fit and all(
-        _mask_fits(tensor, (*query.shape[:-1], key.shape[-2])) for tensor in (mask, keep) if tensor is not None
+        _mask_fits(tensor, (*query.shape[:-1], key.shape[-2]))
+        for tensor in (mask, keep)
+        if tensor is not None
     )
     scales_fit = all(isinstance(number, int | float) for number in scales) and all(scales[1:])
-    dtype_fits = scales_fit and query.dtype.is_floating_point and not torch.is_autocast_enabled(query.device.type)
+    dtype_fits = (
+        scales_fit
+        and query.dtype.is_floating_point
+        and not torch.is_autocast_enabled(query.device.type)
+    )
     if query.device.type == "cpu" and query.dtype not in (torch.float32, torch.float64):
         dtype_fits = False  # there the kernel is slower than the composition, and less exact
     fits = is_plain_dropout and one_dtype and shapes_fit and dtype_fits and query.numel()
@@ -117,9 +186,11 @@ def attention_implementation(
 
 
 def _mask_fits(mask: torch.Tensor, scores: tuple[int, ...]) -> bool:
-    """Return whether a mask of two dimensions or more broadcasts to the scores without making them larger."""
+    """Return whether a mask of two dimensions or more broadcasts to the scores without making them
+    larger."""
     if not 2 <= mask.dim() <= len(scores):
         return False
     return all(
-        mask_size in (1, scores_size) for mask_size, scores_size in zip(mask.shape[::-1], scores[::-1], strict=False)
+        mask_size in (1, scores_size)
+        for mask_size, scores_size in zip(mask.shape[::-1], scores[::-1], strict=False)
     )

@@ -1,4 +1,5 @@
-"""Scores of attention in the form of arguments of a kernel, and the operations on scores that keep that form."""
+"""Scores of attention in the form of arguments of a kernel, and the operations on scores that keep
+that form."""
 
 from __future__ import annotations
 
@@ -14,50 +15,113 @@ from regraft.ops.masked_rows import attend_with_masked_rows
 
 _AttentionCall = Callable[..., torch.Tensor]
 _VANISHING = -750.0  # the exponential of this is zero in every dtype
-_SCALING = frozenset({
-    torch.Tensor.mul, torch.Tensor.__mul__, torch.Tensor.__rmul__, torch.mul, torch.Tensor.mul_, torch.Tensor.__imul__,
-})  # fmt: skip
-_DIVIDING = frozenset({
-    torch.Tensor.div, torch.Tensor.__truediv__, torch.div, torch.Tensor.div_, torch.Tensor.__itruediv__,
-})  # fmt: skip
-_ADDING = frozenset({
-    torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__, torch.add, torch.Tensor.add_, torch.Tensor.__iadd__,
-})  # fmt: skip
-_SUBTRACTING = frozenset({torch.Tensor.sub, torch.Tensor.__sub__, torch.sub, torch.Tensor.sub_, torch.Tensor.__isub__})
+_SCALING = frozenset(
+    {
+        torch.Tensor.mul,
+        torch.Tensor.__mul__,
+        torch.Tensor.__rmul__,
+        torch.mul,
+        torch.Tensor.mul_,
+        torch.Tensor.__imul__,
+    }
+)
+_DIVIDING = frozenset(
+    {
+        torch.Tensor.div,
+        torch.Tensor.__truediv__,
+        torch.div,
+        torch.Tensor.div_,
+        torch.Tensor.__itruediv__,
+    }
+)
+_ADDING = frozenset(
+    {
+        torch.Tensor.add,
+        torch.Tensor.__add__,
+        torch.Tensor.__radd__,
+        torch.add,
+        torch.Tensor.add_,
+        torch.Tensor.__iadd__,
+    }
+)
+_SUBTRACTING = frozenset(
+    {torch.Tensor.sub, torch.Tensor.__sub__, torch.sub, torch.Tensor.sub_, torch.Tensor.__isub__}
+)
 _FILLING = frozenset({torch.Tensor.masked_fill, torch.masked_fill, torch.Tensor.masked_fill_})
 _CHOOSING = frozenset({torch.where, torch.Tensor.where})
-_CASTING = frozenset({
-    torch.Tensor.to, torch.Tensor.type, torch.Tensor.float, torch.Tensor.double, torch.Tensor.type_as,
-})  # fmt: skip
-_ARRANGING = frozenset({
-    torch.Tensor.view, torch.Tensor.reshape, torch.reshape, torch.Tensor.contiguous, torch.Tensor.flatten,
-    torch.flatten, torch.Tensor.unflatten, torch.Tensor.unsqueeze, torch.unsqueeze, torch.Tensor.squeeze,
-    torch.squeeze,
-})  # fmt: skip
+_CASTING = frozenset(
+    {
+        torch.Tensor.to,
+        torch.Tensor.type,
+        torch.Tensor.float,
+        torch.Tensor.double,
+        torch.Tensor.type_as,
+    }
+)
+_ARRANGING = frozenset(
+    {
+        torch.Tensor.view,
+        torch.Tensor.reshape,
+        torch.reshape,
+        torch.Tensor.contiguous,
+        torch.Tensor.flatten,
+        torch.flatten,
+        torch.Tensor.unflatten,
+        torch.Tensor.unsqueeze,
+        torch.unsqueeze,
+        torch.Tensor.squeeze,
+        torch.squeeze,
+    }
+)
 _SOFTMAX = frozenset({functional.softmax, torch.softmax, torch.Tensor.softmax})
-IN_PLACE = frozenset({
-    torch.Tensor.mul_, torch.Tensor.__imul__, torch.Tensor.div_, torch.Tensor.__itruediv__, torch.Tensor.add_,
-    torch.Tensor.__iadd__, torch.Tensor.sub_, torch.Tensor.__isub__, torch.Tensor.masked_fill_,
-})  # fmt: skip
+IN_PLACE = frozenset(
+    {
+        torch.Tensor.mul_,
+        torch.Tensor.__imul__,
+        torch.Tensor.div_,
+        torch.Tensor.__itruediv__,
+        torch.Tensor.add_,
+        torch.Tensor.__iadd__,
+        torch.Tensor.sub_,
+        torch.Tensor.__isub__,
+        torch.Tensor.masked_fill_,
+    }
+)
 FOLLOWED = (
-    _SCALING | _DIVIDING | _ADDING | _SUBTRACTING | _FILLING | _CHOOSING | _CASTING | _ARRANGING | _SOFTMAX
+    _SCALING
+    | _DIVIDING
+    | _ADDING
+    | _SUBTRACTING
+    | _FILLING
+    | _CHOOSING
+    | _CASTING
+    | _ARRANGING
+    | _SOFTMAX
     | {functional.dropout}
-)  # fmt: skip
-_MATMUL = frozenset({
-    torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.bmm, torch.Tensor.bmm,
-})  # fmt: skip
+)
+_MATMUL = frozenset(
+    {
+        torch.matmul,
+        torch.Tensor.matmul,
+        torch.Tensor.__matmul__,
+        torch.bmm,
+        torch.Tensor.bmm,
+    }
+)
 PRODUCTS = _MATMUL | {torch.einsum}
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The scores `scale * query @ key.transpose(-1, -2) + bias`, or their softmax if `soft` is true.
+    """The scores `scale * query @ key.transpose(-1, -2) + bias`, or their softmax if `soft` is
+    true.
 
-    Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`. `bias` broadcasts to `(*lead, L, S)`, where `lead` are the
-    leading sizes of the scores to which the bias was added; the leading sizes of the query may arrange the same rows
-    in another way. `fill` is the highest number that replaced scores; the bias adds it to them instead. The boolean
-    `fill_mask` has the shape of the bias and is true where scores were replaced. `adds_mask` is true if the bias also
-    holds a mask that the model adds.
+    Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`. `bias` broadcasts to `(*lead, L, S)`,
+    where `lead` are the leading sizes of the scores to which the bias was added; the leading sizes
+    of the query may arrange the same rows in another way. `fill` is the highest number that
+    replaced scores; the bias adds it to them instead. The boolean `fill_mask` has the shape of the
+    bias and is true where scores were replaced. `adds_mask` is true if the bias also holds a mask
+    that the model adds.
     """
 
     query: torch.Tensor
@@ -90,10 +154,13 @@ class Step:
 def snapshot(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor that no other code can change.
 
-    The copy has one element in memory for all elements that a broadcast dimension (of stride 0) repeats. A hook on the
-    tensor sees the gradient of every repetition, as if each repetition was copied.
+    The copy has one element in memory for all elements that a broadcast dimension (of stride 0)
+    repeats. A hook on the tensor sees the gradient of every repetition, as if each repetition was
+    copied.
     """
-    if any(not stride and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+    if any(
+        not stride and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True)
+    ):
         copied: torch.Tensor = _Copy.apply(tensor)
         return copied
     return tensor.clone()
@@ -119,10 +186,14 @@ class _Copy(torch.autograd.Function):  # type: ignore[misc]
         return tangent
 
 
-def follow(function: Any, args: Any, kwargs: Any, position: int, meta: torch.Tensor, form: Form) -> Step | None:
-    """Return the call of a function in FOLLOWED as a step; None if the call needs the elements of the scores.
+def follow(
+    function: Any, args: Any, kwargs: Any, position: int, meta: torch.Tensor, form: Form
+) -> Step | None:
+    """Return the call of a function in FOLLOWED as a step; None if the call needs the elements of
+    the scores.
 
-    The scores are the positional argument at `position`. `meta` has their shape and dtype, and `form` is their form.
+    The scores are the positional argument at `position`. `meta` has their shape and dtype, and
+    `form` is their form.
     """
     if function in _ARRANGING:
         return _arranging_step(function, args, kwargs, meta, form) if position == 0 else None
@@ -135,7 +206,9 @@ def follow(function: Any, args: Any, kwargs: Any, position: int, meta: torch.Ten
     if function in _CHOOSING and len(args) == 3 and not kwargs:
         keep_mask, operand = args[1 - position], args[2]
         return (
-            _filling_step(lambda x, m, y: torch.where(m, x, y), keep_mask, operand, meta, form, True)
+            _filling_step(
+                lambda x, m, y: torch.where(m, x, y), keep_mask, operand, meta, form, True
+            )
             if position < 2
             else None
         )
@@ -143,7 +216,9 @@ def follow(function: Any, args: Any, kwargs: Any, position: int, meta: torch.Ten
         operands = [*args[1:], *(kwargs[name] for name in ("mask", "value") if name in kwargs)]
         if len(operands) != 2:
             return None
-        return _filling_step(lambda x, m, y: x.masked_fill(m, y), operands[0], operands[1], meta, form, False)
+        return _filling_step(
+            lambda x, m, y: x.masked_fill(m, y), operands[0], operands[1], meta, form, False
+        )
     if kwargs or len(args) != 2 or (position and function not in _SCALING | _ADDING):
         return None
     operand = args[1 - position]
@@ -153,7 +228,8 @@ def follow(function: Any, args: Any, kwargs: Any, position: int, meta: torch.Ten
 
 
 def _broadcasts(operand: Any, meta: torch.Tensor) -> bool:
-    """Return whether an operand is a tensor that broadcasts to the scores without making them larger."""
+    """Return whether an operand is a tensor that broadcasts to the scores without making them
+    larger."""
     if not isinstance(operand, torch.Tensor) or operand.dim() > meta.dim():
         return False
     return all(
@@ -163,14 +239,21 @@ def _broadcasts(operand: Any, meta: torch.Tensor) -> bool:
 
 
 def constant_value(value: Any) -> float | None:
-    """Return the value of a number, or of a tensor without dimensions on CPU that needs no gradient; else None."""
-    if isinstance(value, torch.Tensor) and not value.dim() and value.device.type == "cpu" and not value.requires_grad:
+    """Return the value of a number, or of a tensor without dimensions on CPU that needs no
+    gradient; else None."""
+    if (
+        isinstance(value, torch.Tensor)
+        and not value.dim()
+        and value.device.type == "cpu"
+        and not value.requires_grad
+    ):
         value = value.item()
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _scaling_step(operand: Any, divides: bool, meta: torch.Tensor, form: Form) -> Step | None:
-    """Return a product with an operand (or a quotient, if `divides`) as a step; None if it has no form."""
+    """Return a product with an operand (or a quotient, if `divides`) as a step; None if it has no
+    form."""
 
     def call(x: torch.Tensor, *factor: torch.Tensor) -> torch.Tensor:
         y = factor[0] if factor else operand
@@ -181,22 +264,40 @@ def _scaling_step(operand: Any, divides: bool, meta: torch.Tensor, form: Form) -
         if not math.isfinite(number) or not number or not _is_lowest(form.fill, meta):
             return None
         scale = form.scale / number if divides else form.scale * number
-        bias = form.bias if form.bias is None else (form.bias / number if divides else form.bias * number)
+        bias = (
+            form.bias
+            if form.bias is None
+            else (form.bias / number if divides else form.bias * number)
+        )
         return Step(call, (), meta, replace(form, scale=scale, bias=bias))
-    if not _broadcasts(operand, meta) or (operand.dim() and (operand.shape[-1] > 1 or operand.dtype != meta.dtype)):
+    if not _broadcasts(operand, meta) or (
+        operand.dim() and (operand.shape[-1] > 1 or operand.dtype != meta.dtype)
+    ):
         return None
-    if form.bias is not None or form.query.shape[:-2] != meta.shape[:-2] or not operand.is_floating_point():
+    if (
+        form.bias is not None
+        or form.query.shape[:-2] != meta.shape[:-2]
+        or not operand.is_floating_point()
+    ):
         return None
     operand = snapshot(operand)  # has one factor for each row
     factor = operand.to(form.query.dtype)
-    return Step(call, (operand,), meta, replace(form, query=form.query / factor if divides else form.query * factor))
+    return Step(
+        call,
+        (operand,),
+        meta,
+        replace(form, query=form.query / factor if divides else form.query * factor),
+    )
 
 
 def _adding_step(operand: Any, negated: bool, meta: torch.Tensor, form: Form) -> Step | None:
-    """Return the addition of a mask (its subtraction, if `negated`) as a step; None if it has no form."""
+    """Return the addition of a mask (its subtraction, if `negated`) as a step; None if it has no
+    form."""
     if not _broadcasts(operand, meta) or operand.dtype != meta.dtype:
         return None
-    if not _is_lowest(form.fill, meta) and (negated or not operand.is_cpu or bool((operand.detach() > 0).any())):
+    if not _is_lowest(form.fill, meta) and (
+        negated or not operand.is_cpu or bool((operand.detach() > 0).any())
+    ):
         return None  # the mask may raise scores that were filled
     aligned = _align_bias(form, meta)
     if aligned is None:
@@ -206,18 +307,22 @@ def _adding_step(operand: Any, negated: bool, meta: torch.Tensor, form: Form) ->
     new_bias = -operand if negated else operand
     new_bias = new_bias if bias is None else bias + new_bias
     return Step(
-        lambda x, y: x - y if negated else x + y, (operand,), meta,
+        lambda x, y: x - y if negated else x + y,
+        (operand,),
+        meta,
         replace(aligned, bias=new_bias, adds_mask=True),
-    )  # fmt: skip
+    )
 
 
 def _filling_step(
     call: _AttentionCall, mask: Any, value: Any, meta: torch.Tensor, form: Form, mask_keeps: bool
 ) -> Step | None:
-    """Return the replacement of scores by a number as a step that adds the number; None if the results may differ.
+    """Return the replacement of scores by a number as a step that adds the number; None if the
+    results may differ.
 
-    The number has to be so low that a score which is added to it is lost in rounding, or is lost by softmax. The
-    boolean mask is true where scores are replaced, or where they are kept if `mask_keeps` is true.
+    The number has to be so low that a score which is added to it is lost in rounding, or is lost by
+    softmax. The boolean mask is true where scores are replaced, or where they are kept if
+    `mask_keeps` is true.
     """
     number = constant_value(value)
     if number is None or not _broadcasts(mask, meta) or mask.dtype != torch.bool:
@@ -235,18 +340,22 @@ def _filling_step(
     bias = torch.where(fill_mask, fill, previous_bias)
     fill_mask = fill_mask if aligned.fill_mask is None else fill_mask | aligned.fill_mask
     return Step(
-        lambda x, m: call(x, m, number), (mask,), meta,
+        lambda x, m: call(x, m, number),
+        (mask,),
+        meta,
         replace(aligned, bias=bias, fill_mask=fill_mask, fill=max(form.fill, number)),
-    )  # fmt: skip
+    )
 
 
 def _is_lowest(number: float, meta: torch.Tensor) -> bool:
-    """Return whether a score is lost in rounding when it is added to a number in the dtype of `meta`."""
+    """Return whether a score is lost in rounding when it is added to a number in the dtype of
+    `meta`."""
     return bool(number <= torch.finfo(meta.dtype).min)
 
 
 def _are_fills_negligible(form: Form) -> bool:
-    """Return whether softmax gives zero for every score to which a fill was added instead of replacing the score.
+    """Return whether softmax gives zero for every score to which a fill was added instead of
+    replacing the score.
 
     A score is at most the product of the greatest lengths of a query and a key.
     """
@@ -258,28 +367,39 @@ def _are_fills_negligible(form: Form) -> bool:
 
 
 def _align_bias(form: Form, meta: torch.Tensor) -> Form | None:
-    """Return the form with its bias in the leading sizes of the scores `meta`; None if that needs a copy."""
+    """Return the form with its bias in the leading sizes of the scores `meta`; None if that needs a
+    copy."""
     lead = tuple(meta.shape[:-2])
     if form.bias is None or lead == form.lead:
         return replace(form, lead=lead)
     bias = _with_leading_sizes(form.bias, form.lead, lead)
-    fill_mask = None if form.fill_mask is None else _with_leading_sizes(form.fill_mask, form.lead, lead)
+    fill_mask = (
+        None if form.fill_mask is None else _with_leading_sizes(form.fill_mask, form.lead, lead)
+    )
     if bias is None or (fill_mask is None and form.fill_mask is not None):
         return None
     return replace(form, bias=bias, fill_mask=fill_mask, lead=lead)
 
 
-def _with_leading_sizes(mask: torch.Tensor, lead: tuple[int, ...], new_lead: tuple[int, ...]) -> torch.Tensor | None:
-    """Reshape a mask that broadcasts to `(*lead, L, S)` for the leading sizes `new_lead`; None if it needs a copy."""
+def _with_leading_sizes(
+    mask: torch.Tensor, lead: tuple[int, ...], new_lead: tuple[int, ...]
+) -> torch.Tensor | None:
+    """Reshape a mask that broadcasts to `(*lead, L, S)` for the leading sizes `new_lead`; None if
+    it needs a copy."""
     shape = (1,) * (len(lead) + 2 - mask.dim()) + tuple(mask.shape)
     if all(size == 1 for size in shape[:-2]):
         return mask.reshape(*(1 for _ in new_lead), *shape[-2:])
     return mask.reshape(*new_lead, *shape[-2:]) if shape[:-2] == lead else None
 
 
-def _casting_step(function: Any, args: Any, kwargs: Any, meta: torch.Tensor, form: Form) -> Step | None:
-    """Return the cast to a dtype as a step; None if the dtype is narrower than that of the query."""
-    dtype: Any = {torch.Tensor.float: torch.float32, torch.Tensor.double: torch.float64}.get(function)
+def _casting_step(
+    function: Any, args: Any, kwargs: Any, meta: torch.Tensor, form: Form
+) -> Step | None:
+    """Return the cast to a dtype as a step; None if the dtype is narrower than that of the
+    query."""
+    dtype: Any = {torch.Tensor.float: torch.float32, torch.Tensor.double: torch.float64}.get(
+        function
+    )
     if dtype is None:
         operands = [*args[1:], *kwargs.values()]
         if len(operands) != 1 or not set(kwargs) <= {"dtype"}:
@@ -299,7 +419,8 @@ def _is_wide(dtype: Any, form: Form) -> bool:
 
 
 def _softmax_step(args: Any, kwargs: Any, meta: torch.Tensor, form: Form) -> Step | None:
-    """Return the softmax as a step; None if it is not over the keys, or rounds to a narrower dtype."""
+    """Return the softmax as a step; None if it is not over the keys, or rounds to a
+    narrower dtype."""
     options = {"dim": -1 if len(args) < 2 else args[1], **kwargs}
     dim, dtype = options.pop("dim"), options.pop("dtype", None)
     options.pop("_stacklevel", None)
@@ -308,13 +429,18 @@ def _softmax_step(args: Any, kwargs: Any, meta: torch.Tensor, form: Form) -> Ste
     if dim not in (-1, meta.dim() - 1) or not _is_wide(dtype or meta.dtype, form):
         return None
     return Step(
-        lambda x: functional.softmax(x, dim=-1, dtype=dtype), (), meta.to(dtype or meta.dtype),
+        lambda x: functional.softmax(x, dim=-1, dtype=dtype),
+        (),
+        meta.to(dtype or meta.dtype),
         replace(form, soft=True),
-    )  # fmt: skip
+    )
 
 
-def _arranging_step(function: Any, args: Any, kwargs: Any, meta: torch.Tensor, form: Form) -> Step | None:
-    """Return the reshaping to other leading sizes as a step; None if the rows do not stay the same."""
+def _arranging_step(
+    function: Any, args: Any, kwargs: Any, meta: torch.Tensor, form: Form
+) -> Step | None:
+    """Return the reshaping to other leading sizes as a step; None if the rows do not stay
+    the same."""
     operands = args[1:]
     try:
         arranged = function(meta, *operands, **kwargs)
@@ -340,11 +466,18 @@ class Product:
 def attention_product(
     function: Any, args: Any, kwargs: Any, position: int, meta: torch.Tensor, form: Form
 ) -> Product | None:
-    """Return the call of a function in PRODUCTS as a product; None if the call does not compute an attention.
+    """Return the call of a function in PRODUCTS as a product; None if the call does not compute an
+    attention.
 
-    The weights are the positional argument at `position`. `meta` has their shape and dtype, and `form` is their form.
+    The weights are the positional argument at `position`. `meta` has their shape and dtype, and
+    `form` is their form.
     """
-    if kwargs or not form.soft or len(args) != 2 + (function is torch.einsum) or not _are_fills_negligible(form):
+    if (
+        kwargs
+        or not form.soft
+        or len(args) != 2 + (function is torch.einsum)
+        or not _are_fills_negligible(form)
+    ):
         return None
     finish: _AttentionCall = lambda y: y  # noqa: E731
     if function is torch.einsum:
@@ -357,17 +490,30 @@ def attention_product(
     else:
         value = args[1]
     lead = meta.shape[:-2]
-    if not isinstance(value, torch.Tensor) or value.dim() != meta.dim() or value.shape[-2] != meta.shape[-1]:
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.dim() != meta.dim()
+        or value.shape[-2] != meta.shape[-1]
+    ):
         return None
     if (
-        any(value_size not in (1, scores_size) for value_size, scores_size in zip(value.shape[:-2], lead, strict=True))
+        any(
+            value_size not in (1, scores_size)
+            for value_size, scores_size in zip(value.shape[:-2], lead, strict=True)
+        )
         or not value.numel()
     ):
         return None
-    if function in (torch.bmm, torch.Tensor.bmm) and (value.dim() != 3 or value.shape[0] != lead[0]):
+    if function in (torch.bmm, torch.Tensor.bmm) and (
+        value.dim() != 3 or value.shape[0] != lead[0]
+    ):
         return None
     bias_fits = form.bias is None or form.bias.dtype == form.query.dtype
-    if not (value.dtype == meta.dtype == form.query.dtype) or value.device != form.query.device or not bias_fits:
+    if (
+        not (value.dtype == meta.dtype == form.query.dtype)
+        or value.device != form.query.device
+        or not bias_fits
+    ):
         return None
     return Product(value.expand(*lead, *value.shape[-2:]), finish)
 
@@ -380,13 +526,17 @@ def attend(form: Form, value: torch.Tensor) -> torch.Tensor:
     value_lead = value.shape[:-2]
     lead = form.lead if form.bias is not None else tuple(value_lead)
     query, key, value = (
-        _to_four_dimensions(tensor.reshape(*lead, *tensor.shape[-2:])) for tensor in (form.query, form.key, value)
+        _to_four_dimensions(tensor.reshape(*lead, *tensor.shape[-2:]))
+        for tensor in (form.query, form.key, value)
     )
     scores_size = (query.shape[-2], key.shape[-2])
     causal = form.bias is not None and is_causal(form.bias, scores_size)
 
     def kernel(
-        query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor | None = None
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask=bias, is_causal=causal, scale=form.scale
@@ -396,8 +546,12 @@ def attend(form: Form, value: torch.Tensor) -> torch.Tensor:
         result = kernel(query, key, value)
     else:
         bias = _mask_to_four_dimensions(form.bias, lead)
-        fill_mask = None if form.fill_mask is None else _mask_to_four_dimensions(form.fill_mask, lead)
-        result = attend_with_masked_rows(kernel, query, key, value, bias, fill_mask, form.adds_mask, form.scale)
+        fill_mask = (
+            None if form.fill_mask is None else _mask_to_four_dimensions(form.fill_mask, lead)
+        )
+        result = attend_with_masked_rows(
+            kernel, query, key, value, bias, fill_mask, form.adds_mask, form.scale
+        )
     return result.reshape(*value_lead, *result.shape[-2:])
 
 
@@ -417,25 +571,40 @@ def _to_four_dimensions(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_causal(bias: torch.Tensor, size: tuple[int, int]) -> bool:
-    """Return whether a mask on CPU hides from each of L queries the keys that come after it, and nothing else.
+    """Return whether a mask on CPU hides from each of L queries the keys that come after it, and
+    nothing else.
 
-    `size` is `(L, S)`. On other devices the answer is False, because reading elements would wait for the device.
+    `size` is `(L, S)`. On other devices the answer is False, because reading elements would wait
+    for the device.
     """
-    if bias.device.type != "cpu" or bias.requires_grad or tuple(bias.shape[-2:]) != size or size[0] != size[1]:
+    if (
+        bias.device.type != "cpu"
+        or bias.requires_grad
+        or tuple(bias.shape[-2:]) != size
+        or size[0] != size[1]
+    ):
         return False
     lowest = torch.finfo(bias.dtype).min
     bias = bias.detach()
-    if size[0] < 2 or bool((bias[..., -1, 0] != 0).any()) or bool((bias[..., 0, -1] > lowest).any()):
+    if (
+        size[0] < 2
+        or bool((bias[..., -1, 0] != 0).any())
+        or bool((bias[..., 0, -1] > lowest).any())
+    ):
         return False
     visible = torch.ones(size, dtype=torch.bool).tril()
     return bool(torch.where(visible, bias == 0, bias <= lowest).all())
 
 
-def parse_weighted_sum(equation: Any, position: int) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
-    """Parse an einsum equation that sums rows of a value with weights, the term at `position` of two; else None.
+def parse_weighted_sum(
+    equation: Any, position: int
+) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
+    """Parse an einsum equation that sums rows of a value with weights, the term at `position` of
+    two; else None.
 
-    The result holds the number of the weights' dimensions, the permutation of the value to `(..., S, V)` for a matrix
-    product, and the permutation of the product `(..., L, V)` to the equation's result.
+    The result holds the number of the weights' dimensions, the permutation of the value to `(...,
+    S, V)` for a matrix product, and the permutation of the product `(..., L, V)` to the equation's
+    result.
     """
     terms = _parse_terms(equation)
     if terms is None:
@@ -458,8 +627,8 @@ def parse_weighted_sum(equation: Any, position: int) -> tuple[int, tuple[int, ..
 def parse_scores(equation: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
     """Parse an einsum equation that makes scores of a query and a key; None for any other equation.
 
-    The result holds the position of the query among the two terms, the permutation of the query to `(..., L, E)`, and
-    the permutation of the key to `(..., S, E)`.
+    The result holds the position of the query among the two terms, the permutation of the query to
+    `(..., L, E)`, and the permutation of the key to `(..., S, E)`.
     """
     terms = _parse_terms(equation)
     if terms is None or len(terms[2]) < 2:
@@ -469,16 +638,22 @@ def parse_scores(equation: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]] 
     query_position = 0 if row in operands[0] else 1
     query, key = operands[query_position], operands[1 - query_position]
     features = [letter for letter in query if letter not in result]
-    if len(features) != 1 or set(query) != {*batch, row, *features} or set(key) != {*batch, column, *features}:
+    if (
+        len(features) != 1
+        or set(query) != {*batch, row, *features}
+        or set(key) != {*batch, column, *features}
+    ):
         return None
     return (
-        query_position, tuple(query.index(letter) for letter in (*batch, row, *features)),
+        query_position,
+        tuple(query.index(letter) for letter in (*batch, row, *features)),
         tuple(key.index(letter) for letter in (*batch, column, *features)),
-    )  # fmt: skip
+    )
 
 
 def _parse_terms(equation: Any) -> tuple[str, str, str] | None:
-    """Split an einsum equation into its two terms and its result, each of different letters; None if it has others."""
+    """Split an einsum equation into its two terms and its result, each of different letters; None
+    if it has others."""
     if not isinstance(equation, str):
         return None
     operands, arrow, result = equation.replace(" ", "").partition("->")

@@ -9,9 +9,10 @@ from torch.nn import functional
 def channels_first_layer_norm(x: torch.Tensor, *, eps: float) -> torch.Tensor:
     """Return `(x - mean(x, 1)) / sqrt(var(x, 1) + eps)` with the biased variance.
 
-    Shapes: `x` is `(N, C, ...)`, the result has the shape and the layout of `x`. Channels that are not contiguous in
-    memory are copied to be so, and back. In training this pays, because the composition saves five tensors for the
-    backward pass and the kernel saves one; in inference it does not pay, so there the composition runs.
+    Shapes: `x` is `(N, C, ...)`, the result has the shape and the layout of `x`. Channels that are
+    not contiguous in memory are copied to be so, and back. In training this pays, because the
+    composition saves five tensors for the backward pass and the kernel saves one; in inference it
+    does not pay, so there the composition runs.
     """
     if channels_first_layer_norm_implementation(x) != "torch-native":
         return channels_first_layer_norm_reference(x, eps=eps)

@@ -30,13 +30,14 @@ _NORM_AFTER = {
 def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
     """Return `norm(conv(x))`.
 
-    Shapes: `x` is `(N, conv.in_channels, *space)`, the result `(N, conv.out_channels, *space)`. `conv` and `norm` are
-    the model's own modules; where nothing is folded they are called as the model calls them, bit for bit. In
-    evaluation the running statistics are folded into the weights of the convolution, which then runs alone, if both
-    modules are plain, all tensors are float32 or all are float64, no gradient of `norm.weight` is needed, and the
-    result is large (on CPU 2**20 elements, and 64 for each weight) or REGRAFT_KERNELS=always is in the environment.
-    The normalisation may be timm's, which activates its result. The result is differentiable in the input and all
-    parameters.
+    Shapes: `x` is `(N, conv.in_channels, *space)`, the result `(N, conv.out_channels, *space)`.
+    `conv` and `norm` are the model's own modules; where nothing is folded they are called as the
+    model calls them, bit for bit. In evaluation the running statistics are folded into the weights
+    of the convolution, which then runs alone, if both modules are plain, all tensors are float32 or
+    all are float64, no gradient of `norm.weight` is needed, and the result is large (on CPU 2**20
+    elements, and 64 for each weight) or REGRAFT_KERNELS=always is in the environment. The
+    normalisation may be timm's, which activates its result. The result is differentiable in the
+    input and all parameters.
     """
     if conv_batch_norm_implementation(x, conv, norm) != "folded":
         return conv_batch_norm_reference(x, conv, norm)
@@ -47,7 +48,14 @@ def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
         scale = scale.reshape(conv.groups, 1, -1, *[1] * (weight.dim() - 2))
         weight = (weight.unflatten(0, (conv.groups, -1)) * scale).flatten(0, 1)
         result: torch.Tensor = _TRANSPOSED[type(conv)](
-            x, weight, shift, conv.stride, conv.padding, conv.output_padding, conv.groups, conv.dilation
+            x,
+            weight,
+            shift,
+            conv.stride,
+            conv.padding,
+            conv.output_padding,
+            conv.groups,
+            conv.dilation,
         )
         return apply_members_after(norm, result)
     return apply_members_after(
@@ -56,7 +64,8 @@ def conv_batch_norm(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
 
 
 def conv_batch_norm_reference(x: torch.Tensor, conv: Any, norm: Any) -> torch.Tensor:
-    """Compute the composition that the op replaces, with the modules called as the model calls them."""
+    """Compute the composition that the op replaces, with the modules called as the model calls
+    them."""
     result: torch.Tensor = norm(conv(x))
     return result
 
@@ -65,8 +74,17 @@ def conv_batch_norm_implementation(x: torch.Tensor, conv: Any, norm: Any) -> str
     """Name the implementation for these arguments: "folded" or "reference"."""
     norm_class = _NORM_AFTER.get(type(conv))
     if norm_class is None or not are_tensors(x) or x.dim() != conv.weight.dim():
-        return "reference"  # without a batch dimension the normalisation raises, or normalises another axis
+        # without a batch dimension the normalisation raises, or normalises another axis
+        return "reference"
     stride_product = math.prod(conv.stride)
     input_positions = x.shape[0] * math.prod(x.shape[2:])
-    positions = input_positions * stride_product if type(conv) in _TRANSPOSED else input_positions // stride_product
-    return "folded" if can_fold(x, conv, norm, norm_class, conv.out_channels, positions) else "reference"
+    positions = (
+        input_positions * stride_product
+        if type(conv) in _TRANSPOSED
+        else input_positions // stride_product
+    )
+    return (
+        "folded"
+        if can_fold(x, conv, norm, norm_class, conv.out_channels, positions)
+        else "reference"
+    )

@@ -16,15 +16,21 @@ _CONTEXT_SIZES = ("T", "K", "E", "H", "intermediate_dim", "TK", "num_m_tiles")
 
 
 def experts(
-    x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor,
-    activation: Any, number: int,
-) -> torch.Tensor:  # fmt: skip
+    x: torch.Tensor,
+    index: torch.Tensor,
+    weights: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    activation: Any,
+    number: int,
+) -> torch.Tensor:
     """Sum `weight * (down @ (activation(gate @ row) * (up @ row)))` for each row over its experts.
 
-    Shapes: `x` and the result are `(T, H)`, `index` (numbers of experts) and `weights` are `(T, K)`, `gate_up` is
-    `(E, 2 * I, H)` with the gate first, `down` `(E, H, I)`. `number` is E; the index E chooses no expert. `activation`
-    is the model's own module or function, called as the model calls it unless it provably is SiLU. Liger's kernels
-    take float32 (on CUDA only if PyTorch's products may use TF32, too) and half precision; they sum in float32.
+    Shapes: `x` and the result are `(T, H)`, `index` (numbers of experts) and `weights` are `(T,
+    K)`, `gate_up` is `(E, 2 * I, H)` with the gate first, `down` `(E, H, I)`. `number` is E; the
+    index E chooses no expert. `activation` is the model's own module or function, called as the
+    model calls it unless it provably is SiLU. Liger's kernels take float32 (on CUDA only if
+    PyTorch's products may use TF32, too) and half precision; they sum in float32.
     """
     if experts_implementation(x, index, weights, gate_up, down, activation, number) != "liger":
         return experts_reference(x, index, weights, gate_up, down, activation, number)
@@ -32,10 +38,16 @@ def experts(
 
 
 def experts_reference(
-    x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor,
-    activation: Any, number: int,
-) -> torch.Tensor:  # fmt: skip
-    """Compute the composition that the op replaces: one expert after the other, on the rows that chose it."""
+    x: torch.Tensor,
+    index: torch.Tensor,
+    weights: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    activation: Any,
+    number: int,
+) -> torch.Tensor:
+    """Compute the composition that the op replaces: one expert after the other, on the rows that
+    chose it."""
     result = torch.zeros_like(x)
     with torch.no_grad():
         mask = torch.nn.functional.one_hot(index, num_classes=number + 1).permute(2, 1, 0)
@@ -46,31 +58,51 @@ def experts_reference(
             continue
         choice, row = torch.where(mask[expert])
         gate, up = torch.nn.functional.linear(x[row], gate_up[expert]).chunk(2, dim=-1)
-        contribution = torch.nn.functional.linear(activation(gate) * up, down[expert]) * weights[row, choice, None]
+        contribution = (
+            torch.nn.functional.linear(activation(gate) * up, down[expert])
+            * weights[row, choice, None]
+        )
         result.index_add_(0, row, contribution.to(result.dtype))
     return result
 
 
 def experts_implementation(
-    x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor,
-    activation: Any, number: int,
-) -> str:  # fmt: skip
+    x: torch.Tensor,
+    index: torch.Tensor,
+    weights: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    activation: Any,
+    number: int,
+) -> str:
     """Name the implementation for these arguments: "liger" or "reference"."""
     tensors = (x, gate_up, down, weights)
-    if any(not isinstance(tensor, torch.Tensor) for tensor in (*tensors, index)) or not can_run_liger(
-        *tensors, columns=_ANY_SIZE
-    ):
+    if any(
+        not isinstance(tensor, torch.Tensor) for tensor in (*tensors, index)
+    ) or not can_run_liger(*tensors, columns=_ANY_SIZE):
         return "reference"
-    if any(tensor.dtype != x.dtype for tensor in tensors) or activation_kind(activation, "none") != "silu":
+    if (
+        any(tensor.dtype != x.dtype for tensor in tensors)
+        or activation_kind(activation, "none") != "silu"
+    ):
         return "reference"
     if x.is_cuda and x.dtype == torch.float32 and not torch.backends.cuda.matmul.allow_tf32:
         return "reference"
     if type(index) is not torch.Tensor or index.dtype != torch.int64 or index.device != x.device:
         return "reference"
-    if torch.is_autocast_enabled(x.device.type) or x.dim() != 2 or index.dim() != 2 or weights.shape != index.shape:
+    if (
+        torch.is_autocast_enabled(x.device.type)
+        or x.dim() != 2
+        or index.dim() != 2
+        or weights.shape != index.shape
+    ):
         return "reference"
     inner = gate_up.shape[1] // 2 if gate_up.dim() == 3 else 0
-    fits = gate_up.shape == (number, 2 * inner, x.shape[1]) and down.shape == (number, x.shape[1], inner)
+    fits = gate_up.shape == (number, 2 * inner, x.shape[1]) and down.shape == (
+        number,
+        x.shape[1],
+        inner,
+    )
     if not fits or index.shape[0] != x.shape[0] or liger_module("fused_moe") is None:
         return "reference"
     lowest_index, highest_index = index.aminmax()
@@ -98,7 +130,11 @@ def _experts_kernel() -> LigerKernel:
     function = module.LigerFusedMoEFunction
 
     def forward(
-        x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, index: torch.Tensor, weights: torch.Tensor
+        x: torch.Tensor,
+        gate_up: torch.Tensor,
+        down: torch.Tensor,
+        index: torch.Tensor,
+        weights: torch.Tensor,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         context = _LigerContext()
         result = function.forward(context, x, gate_up, down, index.to(torch.int32), weights)
@@ -109,14 +145,20 @@ def _experts_kernel() -> LigerKernel:
         inputs: tuple[torch.Tensor, ...], saved: tuple[torch.Tensor, ...], gradient: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
         *tensors, sizes = saved
-        context = _LigerContext(saved_tensors=(*(tensor.contiguous() for tensor in inputs[:3]), *tensors))
+        context = _LigerContext(
+            saved_tensors=(*(tensor.contiguous() for tensor in inputs[:3]), *tensors)
+        )
         for name, size in zip(_CONTEXT_SIZES, sizes.tolist(), strict=True):
             setattr(context, name, size)
         *gradients, _, weights = function.backward(context, gradient)
         return *gradients, None, weights
 
     def reference(
-        x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, index: torch.Tensor, weights: torch.Tensor
+        x: torch.Tensor,
+        gate_up: torch.Tensor,
+        down: torch.Tensor,
+        index: torch.Tensor,
+        weights: torch.Tensor,
     ) -> torch.Tensor:
         silu = torch.nn.functional.silu
         return experts_reference(x, index, weights, gate_up, down, silu, gate_up.shape[0])

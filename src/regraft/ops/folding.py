@@ -9,26 +9,34 @@ from torch import nn
 
 from regraft.ops.plain import are_kernels_forced, are_tensors, is_plain
 
-# Weights that are folded in half precision are rounded a second time: there the composition is more accurate.
+# Weights that are folded in half precision are rounded a second time: there the composition is more
+# accurate.
 _FOLDED_TYPES = (torch.float32, torch.float64)
-# The least number of elements of a result for which folding pays, in total and for each weight: with fewer elements,
-# the small operations on the weights cost more than the pass over the result that they save. On other devices than
-# CPU this has not been measured.
+# The least number of elements of a result for which folding pays, in total and for each weight:
+# with fewer elements, the small operations on the weights cost more than the pass over the result
+# that they save. On other devices than CPU this has not been measured.
 _LEAST_FOLDED = {"cpu": 2**20}
 _LEAST_ELSEWHERE = 2**25
 _FOR_EACH_WEIGHT = 64
-# Layers of libraries that normalise like their base class of PyTorch, and then call some of their own members:
+# Layers of libraries that normalise like their base class of PyTorch, and then call some of their
+# own members:
 # https://github.com/huggingface/pytorch-image-models/blob/v1.0.31/timm/layers/norm_act.py
 _MEMBERS_AFTER = {("timm.layers.norm_act", "BatchNormAct2d"): ("drop", "act")}
 
 
 def can_fold(
-    x: torch.Tensor, layer: nn.Module, norm: Any, kind: type[nn.Module], channels: int, positions: int
+    x: torch.Tensor,
+    layer: nn.Module,
+    norm: Any,
+    kind: type[nn.Module],
+    channels: int,
+    positions: int,
 ) -> bool:
-    """Return whether `norm(layer(x))` can run as `layer` with other weights, as exactly and, by its size, faster.
+    """Return whether `norm(layer(x))` can run as `layer` with other weights, as exactly and, by its
+    size, faster.
 
-    layer      a convolution or Linear, with `weight` and `bias` (or None)
-    norm       a batch normalisation of the class `kind`, or a known layer derived from it; False for one that uses the
+    layer      a convolution or Linear, with `weight` and `bias` (or None) norm       a batch
+    normalisation of the class `kind`, or a known layer derived from it; False for one that uses the
                statistics of the batch
     channels   number of outputs of `layer`
     positions  number of elements of the result for each channel
@@ -47,7 +55,9 @@ def can_fold(
     if torch.is_grad_enabled() and norm.weight is not None and norm.weight.requires_grad:
         return False  # through folded weights this gradient is a difference of large sums
     device = x.device.type
-    if norm.training or (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+    if norm.training or (
+        torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    ):
         return False
     if any(type(tensor) is not torch.Tensor for tensor in (norm.running_mean, norm.running_var)):
         return False
@@ -60,9 +70,12 @@ def can_fold(
 
 
 def _folding_pays(result_size: int, weight: Any) -> bool:
-    """Return whether a result of this many elements is large enough, or REGRAFT_KERNELS=always demands folding."""
+    """Return whether a result of this many elements is large enough, or REGRAFT_KERNELS=always
+    demands folding."""
     least = _LEAST_FOLDED.get(weight.device.type, _LEAST_ELSEWHERE)
-    return bool(result_size >= max(least, _FOR_EACH_WEIGHT * weight.numel())) or are_kernels_forced()
+    return (
+        bool(result_size >= max(least, _FOR_EACH_WEIGHT * weight.numel())) or are_kernels_forced()
+    )
 
 
 def scale_and_shift(norm: Any, bias: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,7 +92,8 @@ def scale_and_shift(norm: Any, bias: torch.Tensor | None) -> tuple[torch.Tensor,
 
 
 def apply_members_after(norm: nn.Module, normalised: torch.Tensor) -> torch.Tensor:
-    """Apply the members that a foldable normalisation calls on the result: dropout and activation, or none."""
+    """Apply the members that a foldable normalisation calls on the result: dropout and activation,
+    or none."""
     for member in _MEMBERS_AFTER.get(_class_name(norm), ()):
         normalised = getattr(norm, member)(normalised)
     return normalised

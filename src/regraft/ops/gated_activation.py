@@ -16,7 +16,8 @@ _MODULES = {"silu": "swiglu", "gelu-tanh": "geglu"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenGate:
-    """A gate whose activation is left to Liger's kernel for the product: SiLU or GELU by tanh, without hooks."""
+    """A gate whose activation is left to Liger's kernel for the product: SiLU or GELU by tanh,
+    without hooks."""
 
     gate: torch.Tensor
     activation: Any
@@ -25,8 +26,8 @@ class OpenGate:
 def open_gate(gate: torch.Tensor, activation: Any) -> torch.Tensor | OpenGate:
     """Return `activation(gate)`, or an OpenGate of both if `gated_product` has a kernel for them.
 
-    The model computes the other factor after this call, so it runs after the activation and its hooks, as in the
-    model.
+    The model computes the other factor after this call, so it runs after the activation and its
+    hooks, as in the model.
     """
     if gated_activation_implementation(gate, gate, activation) == "liger":
         return OpenGate(gate, activation)
@@ -37,7 +38,8 @@ def open_gate(gate: torch.Tensor, activation: Any) -> torch.Tensor | OpenGate:
 def gated_product(opened: torch.Tensor | OpenGate, up: torch.Tensor) -> torch.Tensor:
     """Return `opened * up`, by Liger's kernels if `open_gate` left the activation to them.
 
-    Shapes: the gate, `up` and the result have one shape for the kernels; else the factors broadcast.
+    Shapes: the gate, `up` and the result have one shape for the kernels; else the factors
+    broadcast.
     """
     if isinstance(opened, OpenGate):
         return gated_activation(opened.gate, up, opened.activation)
@@ -56,12 +58,15 @@ def gated_product_implementation(opened: torch.Tensor | OpenGate, up: torch.Tens
     return "reference"
 
 
-def gated_activation(gate: torch.Tensor, up: torch.Tensor, activation: Any, *, approximate: str = "") -> torch.Tensor:
+def gated_activation(
+    gate: torch.Tensor, up: torch.Tensor, activation: Any, *, approximate: str = ""
+) -> torch.Tensor:
     """Return `activation(gate) * up`, by Liger's kernels if the activation is SiLU or GELU by tanh.
 
-    Shapes: `gate`, `up` and the result have one shape. `activation` is the model's own module or function, called as
-    the model calls it (with `approximate`, unless it is "") if it is not provably one of the two. Unlike Liger's own
-    function, the backward pass does not overwrite `gate` and `up`, so it can be run again.
+    Shapes: `gate`, `up` and the result have one shape. `activation` is the model's own module or
+    function, called as the model calls it (with `approximate`, unless it is "") if it is not
+    provably one of the two. Unlike Liger's own function, the backward pass does not overwrite
+    `gate` and `up`, so it can be run again.
     """
     if gated_activation_implementation(gate, up, activation, approximate=approximate) != "liger":
         return gated_activation_reference(gate, up, activation, approximate=approximate)
@@ -71,8 +76,11 @@ def gated_activation(gate: torch.Tensor, up: torch.Tensor, activation: Any, *, a
 def gated_activation_reference(
     gate: torch.Tensor, up: torch.Tensor, activation: Any, *, approximate: str = ""
 ) -> torch.Tensor:
-    """Compute the composition that the op replaces, with the activation called as the model calls it."""
-    result: torch.Tensor = (activation(gate, approximate=approximate) if approximate else activation(gate)) * up
+    """Compute the composition that the op replaces, with the activation called as the model calls
+    it."""
+    result: torch.Tensor = (
+        activation(gate, approximate=approximate) if approximate else activation(gate)
+    ) * up
     return result
 
 
@@ -94,11 +102,15 @@ def _gated_kernel(kind: str) -> LigerKernel:
         getattr(module, f"{_MODULES[kind]}_{direction}") for direction in ("forward", "backward")
     )
 
-    def forward(gate: torch.Tensor, up: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    def forward(
+        gate: torch.Tensor, up: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         return run_forward(gate.contiguous(), up.contiguous())[2], ()
 
     def backward(
-        inputs: tuple[torch.Tensor, torch.Tensor], _: tuple[torch.Tensor, ...], gradient: torch.Tensor
+        inputs: tuple[torch.Tensor, torch.Tensor],
+        _: tuple[torch.Tensor, ...],
+        gradient: torch.Tensor,
     ) -> tuple[torch.Tensor | None, ...]:
         # the kernel writes the gradients over its arguments
         gate, up = (tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs)

@@ -12,9 +12,9 @@ from regraft.ops.stacked_linear import can_stack, stacked_linear
 def gated_linear(x: torch.Tensor, gate: Any, up: Any, activation: Any) -> torch.Tensor:
     """Return `activation(gate(x)) * up(x)`.
 
-    Shapes: `x` is `(..., in_features)`, the result `(..., out_features)`. The layers and the activation are the
-    model's own. On CUDA, with gradients disabled, two plain layers of one size run as one batched matrix product; in
-    all other cases the bits are those of the two layers.
+    Shapes: `x` is `(..., in_features)`, the result `(..., out_features)`. The layers and the
+    activation are the model's own. On CUDA, with gradients disabled, two plain layers of one size
+    run as one batched matrix product; in all other cases the bits are those of the two layers.
     """
     if gated_linear_implementation(x, gate, up, activation) != "torch-native":
         return gated_linear_reference(x, gate, up, activation)
@@ -24,11 +24,13 @@ def gated_linear(x: torch.Tensor, gate: Any, up: Any, activation: Any) -> torch.
 
 
 def gated_linear_reference(x: torch.Tensor, gate: Any, up: Any, activation: Any) -> torch.Tensor:
-    """Compute the composition that the op replaces, with the modules called as the model calls them."""
+    """Compute the composition that the op replaces, with the modules called as the model calls
+    them."""
     result: torch.Tensor = activation(gate(x)) * up(x)
     return result
 
 
 def gated_linear_implementation(x: torch.Tensor, gate: Any, up: Any, activation: Any) -> str:
-    """Name the implementation for these arguments: "torch-native" for the batched product, or "reference"."""
+    """Name the implementation for these arguments: "torch-native" for the batched product, or
+    "reference"."""
     return "torch-native" if can_stack(x, gate, up) else "reference"

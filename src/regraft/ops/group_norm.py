@@ -15,9 +15,10 @@ from regraft.ops.plain import is_plain
 def group_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
     """Return `norm(x)`, with Liger's kernel for the backward pass.
 
-    Shapes: `x` and the result are `(N, C, ...)`. `norm` is the model's own module: any module but a plain
-    `torch.nn.GroupNorm` with weight and bias is called as the model calls it. The forward pass is PyTorch's, since
-    Liger's takes the variance as the mean of squares less the square of the mean, which loses digits (decision 28).
+    Shapes: `x` and the result are `(N, C, ...)`. `norm` is the model's own module: any module but a
+    plain `torch.nn.GroupNorm` with weight and bias is called as the model calls it. The forward
+    pass is PyTorch's, since Liger's takes the variance as the mean of squares less the square of
+    the mean, which loses digits (decision 28).
     """
     if group_norm_implementation(x, norm) != "liger":
         return group_norm_reference(x, norm)
@@ -33,9 +34,10 @@ def group_norm_reference(x: torch.Tensor, norm: Any) -> torch.Tensor:
 def group_norm_implementation(x: torch.Tensor, norm: Any) -> str:
     """Name the implementation for these arguments: "liger" or "reference".
 
-    The kernel runs in float32 only: in half precision it sums gradients of weights in bfloat16. It sums them in no
-    fixed order, so deterministic algorithms exclude it. Groups of one value run as the original does: PyTorch gives
-    them a gradient of exactly zero, the kernel gives rounding errors over sqrt(eps).
+    The kernel runs in float32 only: in half precision it sums gradients of weights in bfloat16. It
+    sums them in no fixed order, so deterministic algorithms exclude it. Groups of one value run as
+    the original does: PyTorch gives them a gradient of exactly zero, the kernel gives rounding
+    errors over sqrt(eps).
     """
     if not is_plain(norm, nn.GroupNorm) or norm.weight is None or norm.bias is None:
         return "reference"
@@ -43,8 +45,14 @@ def group_norm_implementation(x: torch.Tensor, norm: Any) -> str:
         return "reference"
     if torch.are_deterministic_algorithms_enabled() or torch.is_autocast_enabled(x.device.type):
         return "reference"
-    fits = x.dim() > 1 and x.shape[1] == norm.num_channels and x.numel() > x.shape[0] * norm.num_groups
-    return "liger" if fits and x.dtype == norm.weight.dtype == norm.bias.dtype == torch.float32 else "reference"
+    fits = (
+        x.dim() > 1 and x.shape[1] == norm.num_channels and x.numel() > x.shape[0] * norm.num_groups
+    )
+    return (
+        "liger"
+        if fits and x.dtype == norm.weight.dtype == norm.bias.dtype == torch.float32
+        else "reference"
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -58,7 +66,9 @@ def _group_norm_kernel(groups: int, eps: float) -> LigerKernel:
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         rows, channels = x.shape[:2]
         inner = x.numel() // (rows * channels)
-        result, mean, scale = torch.native_group_norm(x, weight, bias, rows, channels, inner, groups, eps)
+        result, mean, scale = torch.native_group_norm(
+            x, weight, bias, rows, channels, inner, groups, eps
+        )
         return result, (mean, scale)
 
     def backward(

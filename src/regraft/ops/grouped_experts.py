@@ -16,19 +16,29 @@ _GROUPED_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def grouped_experts(
-    x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor,
-    activation: Any, number: int,
-) -> torch.Tensor:  # fmt: skip
+    x: torch.Tensor,
+    index: torch.Tensor,
+    weights: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    activation: Any,
+    number: int,
+) -> torch.Tensor:
     """Sum `weight * (down @ (activation(gate @ row) * (up @ row)))` for each row over its experts.
 
-    Shapes: `x` and the result are `(T, H)`, `index` (numbers of experts) and `weights` are `(T, K)`, `gate_up` is
-    `(E, 2 * I, H)` with the gate first, `down` `(E, H, I)`. `number` is E; the index E chooses no expert. The op runs
-    `torch.nn.functional.grouped_mm` (PyTorch 2.10 and later) on the rows in the order of their experts if all tensors
-    are on CPU, `x`, `gate_up` and `down` have one dtype and widths of a multiple of 16 bytes, every index chooses an
-    expert, and the model's activation provably is SiLU or GELU, which can be applied to all rows at once. Any other
-    arguments run one expert after the other. All `T * K` intermediate rows are in memory at once, even in inference.
+    Shapes: `x` and the result are `(T, H)`, `index` (numbers of experts) and `weights` are `(T,
+    K)`, `gate_up` is `(E, 2 * I, H)` with the gate first, `down` `(E, H, I)`. `number` is E; the
+    index E chooses no expert. The op runs `torch.nn.functional.grouped_mm` (PyTorch 2.10 and later)
+    on the rows in the order of their experts if all tensors are on CPU, `x`, `gate_up` and `down`
+    have one dtype and widths of a multiple of 16 bytes, every index chooses an expert, and the
+    model's activation provably is SiLU or GELU, which can be applied to all rows at once. Any other
+    arguments run one expert after the other. All `T * K` intermediate rows are in memory at once,
+    even in inference.
     """
-    if grouped_experts_implementation(x, index, weights, gate_up, down, activation, number) != "torch-native":
+    if (
+        grouped_experts_implementation(x, index, weights, gate_up, down, activation, number)
+        != "torch-native"
+    ):
         return experts_reference(x, index, weights, gate_up, down, activation, number)
     order = index.flatten().argsort(stable=True)
     row = order // index.shape[1]
@@ -40,27 +50,53 @@ def grouped_experts(
 
 
 def grouped_experts_implementation(
-    x: torch.Tensor, index: torch.Tensor, weights: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor,
-    activation: Any, number: int,
-) -> str:  # fmt: skip
+    x: torch.Tensor,
+    index: torch.Tensor,
+    weights: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    activation: Any,
+    number: int,
+) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     tensors = (x, index, weights, gate_up, down)
     if not hasattr(functional, "grouped_mm") or not are_tensors(*tensors) or is_transformed():
         return "reference"
     if any(tensor.device.type != "cpu" for tensor in tensors) or torch.is_autocast_enabled("cpu"):
         return "reference"
-    if x.dtype not in _GROUPED_DTYPES or not x.dtype == gate_up.dtype == down.dtype or index.dtype != torch.int64:
+    if (
+        x.dtype not in _GROUPED_DTYPES
+        or not x.dtype == gate_up.dtype == down.dtype
+        or index.dtype != torch.int64
+    ):
         return "reference"
-    if x.dim() != 2 or index.dim() != 2 or weights.shape != index.shape or index.shape[0] != x.shape[0]:
+    if (
+        x.dim() != 2
+        or index.dim() != 2
+        or weights.shape != index.shape
+        or index.shape[0] != x.shape[0]
+    ):
         return "reference"
     inner = gate_up.shape[1] // 2 if gate_up.dim() == 3 else 0
-    fits = gate_up.shape == (number, 2 * inner, x.shape[1]) and down.shape == (number, x.shape[1], inner)
+    fits = gate_up.shape == (number, 2 * inner, x.shape[1]) and down.shape == (
+        number,
+        x.shape[1],
+        inner,
+    )
     is_rowwise = is_gelu(activation) or activation_kind(activation)
-    if not fits or not is_rowwise or not inner or not index.numel() or not weights.is_floating_point():
+    if (
+        not fits
+        or not is_rowwise
+        or not inner
+        or not index.numel()
+        or not weights.is_floating_point()
+    ):
         return "reference"
     widths = (x.shape[1] * x.element_size(), inner * x.element_size())
     starts = (gate_up.data_ptr(), down.data_ptr())
-    if any(size % _ALIGNMENT for size in (*widths, *starts)) or not (gate_up.is_contiguous() and down.is_contiguous()):
+    if any(size % _ALIGNMENT for size in (*widths, *starts)) or not (
+        gate_up.is_contiguous() and down.is_contiguous()
+    ):
         return "reference"
     lowest_index, highest_index = index.aminmax()
     return "torch-native" if lowest_index >= 0 and highest_index < number else "reference"

@@ -15,9 +15,9 @@ from regraft.ops.plain import is_plain
 def layer_norm(x: torch.Tensor, norm: Any) -> torch.Tensor:
     """Return `norm(x)`, by Liger's kernel.
 
-    Shapes: `x` and the result are `(..., *norm.normalized_shape)`. `norm` is the model's own module: any module but a
-    plain `torch.nn.LayerNorm` over the last dimension, with weight and bias of the dtype of `x`, is called as the
-    model calls it.
+    Shapes: `x` and the result are `(..., *norm.normalized_shape)`. `norm` is the model's own
+    module: any module but a plain `torch.nn.LayerNorm` over the last dimension, with weight and
+    bias of the dtype of `x`, is called as the model calls it.
     """
     if layer_norm_implementation(x, norm) != "liger":
         return layer_norm_reference(x, norm)
@@ -32,7 +32,12 @@ def layer_norm_reference(x: torch.Tensor, norm: Any) -> torch.Tensor:
 
 def layer_norm_implementation(x: torch.Tensor, norm: Any) -> str:
     """Name the implementation for these arguments: "liger" or "reference"."""
-    if not is_plain(norm, nn.LayerNorm) or len(norm.normalized_shape) != 1 or norm.weight is None or norm.bias is None:
+    if (
+        not is_plain(norm, nn.LayerNorm)
+        or len(norm.normalized_shape) != 1
+        or norm.weight is None
+        or norm.bias is None
+    ):
         return "reference"
     if not can_run_liger(x, norm.weight, norm.bias) or torch.is_autocast_enabled(x.device.type):
         return "reference"

@@ -22,9 +22,11 @@ class LigerKernel:
     """A kernel of Liger with the functions that autograd needs.
 
     forward    inputs → the result and the tensors of the computation to save for the backward pass
-    backward   inputs, saved tensors, the gradient of the result → for each input its gradient or None
-    reference  inputs → the result by PyTorch's operations, for second derivatives; None if the inputs are too large to
-               be saved for that: then there are no second derivatives, and `backward` gets no inputs
+    backward   inputs, saved tensors, the gradient of the result → for each input its gradient or
+    None reference  inputs → the result by PyTorch's operations, for second derivatives; None if the
+    inputs are too large to
+               be saved for that: then there are no second derivatives, and `backward` gets no
+               inputs
     """
 
     forward: Callable[..., tuple[torch.Tensor, tuple[torch.Tensor, ...]]]
@@ -37,7 +39,8 @@ class LigerKernel:
 
 
 class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
-    """The call of a kernel in autograd; unlike Liger's own functions, it overwrites neither gradients nor inputs."""
+    """The call of a kernel in autograd; unlike Liger's own functions, it overwrites neither
+    gradients nor inputs."""
 
     @staticmethod
     def forward(ctx: Any, kernel: LigerKernel, *inputs: torch.Tensor | None) -> torch.Tensor:
@@ -58,31 +61,43 @@ class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
                 raise RuntimeError("derivative for liger_backward is not implemented")
             return None, *_reference_gradients(ctx.kernel.reference, inputs, gradient, needed)
         with torch.cuda.device_of(gradient):
-            gradients = ctx.kernel.backward(inputs, computed, gradient.contiguous())  # kernels do not read strides
+            gradients = ctx.kernel.backward(
+                inputs, computed, gradient.contiguous()
+            )  # kernels do not read strides
         return None, *(
-            input_gradient if is_needed else None for input_gradient, is_needed in zip(gradients, needed, strict=True)
+            input_gradient if is_needed else None
+            for input_gradient, is_needed in zip(gradients, needed, strict=True)
         )
 
 
 def _reference_gradients(
-    reference: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor | None, ...], gradient: torch.Tensor,
+    reference: Callable[..., torch.Tensor],
+    inputs: tuple[torch.Tensor | None, ...],
+    gradient: torch.Tensor,
     needed: tuple[bool, ...],
-) -> list[torch.Tensor | None]:  # fmt: skip
-    """Compute the gradients of the reference, which can be differentiated again; None for an input that needs none."""
+) -> list[torch.Tensor | None]:
+    """Compute the gradients of the reference, which can be differentiated again; None for an input
+    that needs none."""
     differentiated = [
-        tensor for tensor, is_needed in zip(inputs, needed, strict=True) if is_needed and tensor is not None
+        tensor
+        for tensor, is_needed in zip(inputs, needed, strict=True)
+        if is_needed and tensor is not None
     ]
-    gradients = iter(torch.autograd.grad(reference(*inputs), differentiated, gradient, create_graph=True))
+    gradients = iter(
+        torch.autograd.grad(reference(*inputs), differentiated, gradient, create_graph=True)
+    )
     return [next(gradients) if is_needed else None for is_needed in needed]
 
 
 def can_run_liger(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) -> bool:
-    """Return whether Liger's kernels run on these tensors: floating point on CUDA, or on CPU in Triton's interpreter.
+    """Return whether Liger's kernels run on these tensors: floating point on CUDA, or on CPU in
+    Triton's interpreter.
 
-    The tensors are not empty, on one device, and have at most `columns` elements in a row; None stands for no tensor.
-    The answer is False while a compiler traces (it fuses by itself), and under transformations of functions or in
-    forward mode, which Liger does not support. The interpreter does not get bfloat16, which it computes unreliably,
-    and it may be configured to run only some calls.
+    The tensors are not empty, on one device, and have at most `columns` elements in a row; None
+    stands for no tensor. The answer is False while a compiler traces (it fuses by itself), and
+    under transformations of functions or in forward mode, which Liger does not support. The
+    interpreter does not get bfloat16, which it computes unreliably, and it may be configured to run
+    only some calls.
     """
     present = [tensor for tensor in tensors if tensor is not None]
     first = present[0]
@@ -92,16 +107,22 @@ def can_run_liger(*tensors: torch.Tensor | None, columns: int = _MAX_COLUMNS) ->
         return False
     if any(tensor.device != first.device for tensor in present):
         return False
-    if any(tensor.dtype not in _FLOATS or not tensor.numel() or tensor.shape[-1] > columns for tensor in present):
+    if any(
+        tensor.dtype not in _FLOATS or not tensor.numel() or tensor.shape[-1] > columns
+        for tensor in present
+    ):
         return False
     if is_transformed() or liger_module("rms_norm") is None:
         return False
-    return first.is_cuda or (all(tensor.dtype != torch.bfloat16 for tensor in present) and is_call_drawn(present))
+    return first.is_cuda or (
+        all(tensor.dtype != torch.bfloat16 for tensor in present) and is_call_drawn(present)
+    )
 
 
 @functools.cache
 def liger_module(name: str) -> Any | None:
-    """Import a module of `liger_kernel.ops`; return None if the package is missing or does not load."""
+    """Import a module of `liger_kernel.ops`; return None if the package is missing or does not
+    load."""
     try:
         prepare_interpreter()
         return importlib.import_module(f"liger_kernel.ops.{name}")

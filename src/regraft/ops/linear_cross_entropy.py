@@ -14,18 +14,29 @@ CHUNK = 256  # number of rows of logits that exist at once
 
 
 def linear_cross_entropy(
-    x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
-    classes: int | None = None, ignore_index: int = -100, reduction: str = "mean", layer: Any = None,
-) -> torch.Tensor:  # fmt: skip
-    """Return `cross_entropy(linear(x), target)`, by PyTorch's `linear_cross_entropy`, CHUNK rows at a time.
+    x: torch.Tensor,
+    target: torch.Tensor,
+    linear: Any,
+    *,
+    shift: bool = False,
+    flat: bool = False,
+    classes: int | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    layer: Any = None,
+) -> torch.Tensor:
+    """Return `cross_entropy(linear(x), target)`, by PyTorch's `linear_cross_entropy`, CHUNK rows at
+    a time.
 
-    Shapes: `x` is `(..., H)`, the logits `(..., C)`. `shift` leaves out the last position of the last but one
-    dimension of the logits; `flat` reshapes them to `(-1, classes)`, by default to `(-1, C)`. `target` is `(N)` for
-    the resulting N rows of logits; the result has no dimensions, or is `(N)` without reduction. `linear` and `layer`
-    (a `torch.nn.CrossEntropyLoss`, with its settings) are the model's own modules. Gradients are computed in the
-    forward pass: a second backward pass and second derivatives raise RuntimeError. Arguments that the chunked kernel
-    does not take, or not faster, run as the original does: other dtypes than float32, class weights, label smoothing,
-    no more rows than CHUNK, no more classes than `H`, modules that are not plain, and tracing.
+    Shapes: `x` is `(..., H)`, the logits `(..., C)`. `shift` leaves out the last position of the
+    last but one dimension of the logits; `flat` reshapes them to `(-1, classes)`, by default to
+    `(-1, C)`. `target` is `(N)` for the resulting N rows of logits; the result has no dimensions,
+    or is `(N)` without reduction. `linear` and `layer` (a `torch.nn.CrossEntropyLoss`, with its
+    settings) are the model's own modules. Gradients are computed in the forward pass: a second
+    backward pass and second derivatives raise RuntimeError. Arguments that the chunked kernel does
+    not take, or not faster, run as the original does: other dtypes than float32, class weights,
+    label smoothing, no more rows than CHUNK, no more classes than `H`, modules that are not plain,
+    and tracing.
     """
     settings: dict[str, Any] = {"shift": shift, "flat": flat, "classes": classes, "layer": layer}
     settings |= {"ignore_index": ignore_index, "reduction": reduction}
@@ -36,37 +47,68 @@ def linear_cross_entropy(
     rows = (x[..., :-1, :] if shift else x).reshape(-1, x.shape[-1])
     options = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK)
     loss = functional.linear_cross_entropy(
-        rows, linear.weight, target, linear_bias=linear.bias, ignore_index=ignore_index, reduction=reduction,
+        rows,
+        linear.weight,
+        target,
+        linear_bias=linear.bias,
+        ignore_index=ignore_index,
+        reduction=reduction,
         options=options,
-    )  # fmt: skip
+    )
     result: torch.Tensor = _DifferentiableOnce.apply(loss)
     return result
 
 
 def linear_cross_entropy_reference(
-    x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
-    classes: int | None = None, layer: Any = None, **options: Any,
-) -> torch.Tensor:  # fmt: skip
-    """Compute the composition that the op replaces, with the modules called as the model calls them."""
+    x: torch.Tensor,
+    target: torch.Tensor,
+    linear: Any,
+    *,
+    shift: bool = False,
+    flat: bool = False,
+    classes: int | None = None,
+    layer: Any = None,
+    **options: Any,
+) -> torch.Tensor:
+    """Compute the composition that the op replaces, with the modules called as the model calls
+    them."""
     logits = linear(x)
     logits = logits[..., :-1, :] if shift else logits
     if flat:
         logits = logits.reshape(-1, logits.shape[-1] if classes is None else classes)
     result: torch.Tensor = (
-        functional.cross_entropy(logits, target, **options) if layer is None else layer(logits, target)
+        functional.cross_entropy(logits, target, **options)
+        if layer is None
+        else layer(logits, target)
     )
     return result
 
 
 def linear_cross_entropy_implementation(
-    x: torch.Tensor, target: torch.Tensor, linear: Any, *, shift: bool = False, flat: bool = False,
-    classes: int | None = None, layer: Any = None, ignore_index: int = -100, reduction: str = "mean",
-) -> str:  # fmt: skip
+    x: torch.Tensor,
+    target: torch.Tensor,
+    linear: Any,
+    *,
+    shift: bool = False,
+    flat: bool = False,
+    classes: int | None = None,
+    layer: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    if not hasattr(nn, "LinearCrossEntropyOptions") or is_transformed() or not is_plain(linear, nn.Linear):
+    if (
+        not hasattr(nn, "LinearCrossEntropyOptions")
+        or is_transformed()
+        or not is_plain(linear, nn.Linear)
+    ):
         return "reference"
     if layer is not None:
-        if not is_plain(layer, nn.CrossEntropyLoss) or layer.weight is not None or layer.label_smoothing:
+        if (
+            not is_plain(layer, nn.CrossEntropyLoss)
+            or layer.weight is not None
+            or layer.label_smoothing
+        ):
             return "reference"
         reduction = layer.reduction
     tensors = (x, linear.weight) if linear.bias is None else (x, linear.weight, linear.bias)
@@ -78,12 +120,21 @@ def linear_cross_entropy_implementation(
         return "reference"
     rows = x[..., 0].numel() // x.shape[-2] * (x.shape[-2] - shift) if x.shape[-2] else 0
     fits = target.dtype == torch.int64 and target.shape == (rows,) and reduction in ("mean", "sum")
-    fits = fits and classes in (None, linear.out_features) and not torch.is_autocast_enabled(x.device.type)
-    return "torch-native" if fits and rows > CHUNK and linear.out_features > linear.in_features else "reference"
+    fits = (
+        fits
+        and classes in (None, linear.out_features)
+        and not torch.is_autocast_enabled(x.device.type)
+    )
+    return (
+        "torch-native"
+        if fits and rows > CHUNK and linear.out_features > linear.in_features
+        else "reference"
+    )
 
 
 class _DifferentiableOnce(torch.autograd.Function):  # type: ignore[misc]
-    """The identity, which raises RuntimeError for a second derivative; the kernel would not raise an error."""
+    """The identity, which raises RuntimeError for a second derivative; the kernel would not raise
+    an error."""
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor) -> torch.Tensor:

@@ -13,12 +13,16 @@ from regraft.ops.compiled_region import run_region
 from regraft.ops.plain import compiles, is_plain
 
 
-def linear_gelu(x: torch.Tensor, linear: Any, gelu: Any = None, *, approximate: str = "none") -> torch.Tensor:
-    """Return `gelu(linear(x))`, or `torch.nn.functional.gelu(linear(x), approximate=approximate)` without `gelu`.
+def linear_gelu(
+    x: torch.Tensor, linear: Any, gelu: Any = None, *, approximate: str = "none"
+) -> torch.Tensor:
+    """Return `gelu(linear(x))`, or `torch.nn.functional.gelu(linear(x), approximate=approximate)`
+    without `gelu`.
 
-    Shapes: `x` is `(..., linear.in_features)`, the result `(..., linear.out_features)`. `linear` and `gelu` are the
-    model's own modules: any but a plain `torch.nn.Linear` with a bias and a provable GELU are called as the model
-    calls them. On CUDA plain modules run as a compiled region; in all other cases the bits are those of the original.
+    Shapes: `x` is `(..., linear.in_features)`, the result `(..., linear.out_features)`. `linear`
+    and `gelu` are the model's own modules: any but a plain `torch.nn.Linear` with a bias and a
+    provable GELU are called as the model calls them. On CUDA plain modules run as a compiled
+    region; in all other cases the bits are those of the original.
     """
     if linear_gelu_implementation(x, linear, gelu) != "torch.compile":
         return linear_gelu_reference(x, linear, gelu, approximate=approximate)
@@ -30,14 +34,18 @@ def linear_gelu(x: torch.Tensor, linear: Any, gelu: Any = None, *, approximate: 
 def linear_gelu_reference(
     x: torch.Tensor, linear: Any, gelu: Any = None, *, approximate: str = "none"
 ) -> torch.Tensor:
-    """Compute the composition that the op replaces, with the modules called as the model calls them."""
+    """Compute the composition that the op replaces, with the modules called as the model calls
+    them."""
     hidden = linear(x)
-    result: torch.Tensor = functional.gelu(hidden, approximate=approximate) if gelu is None else gelu(hidden)
+    result: torch.Tensor = (
+        functional.gelu(hidden, approximate=approximate) if gelu is None else gelu(hidden)
+    )
     return result
 
 
 def linear_gelu_implementation(x: torch.Tensor, linear: Any, gelu: Any = None) -> str:
-    """Name the implementation for these arguments: "torch.compile", "torch-native" or "reference"."""
+    """Name the implementation for these arguments: "torch.compile", "torch-native" or
+    "reference"."""
     is_supported = is_plain(linear, nn.Linear) and linear.bias is not None
     if (
         torch.compiler.is_compiling()
@@ -51,5 +59,6 @@ def linear_gelu_implementation(x: torch.Tensor, linear: Any, gelu: Any = None) -
 def _linear_gelu(
     _: None, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, approximate: str
 ) -> tuple[torch.Tensor, None]:
-    """Compute the region; there are no random draws, so its first argument and its second result are None."""
+    """Compute the region; there are no random draws, so its first argument and its second result
+    are None."""
     return functional.gelu(functional.linear(x, weight, bias), approximate=approximate), None

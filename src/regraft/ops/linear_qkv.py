@@ -14,10 +14,11 @@ QKV = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 def linear_qkv(x: torch.Tensor, query: Any, key: Any, value: Any) -> QKV:
     """Return `query(x), key(x), value(x)`.
 
-    Shapes: `x` is `(..., in_features)`, the results `(..., out_features)` of each layer, which may differ (grouped
-    heads). The layers are the model's own, so old checkpoints load and new ones are saved as before; any layer but
-    a plain `torch.nn.Linear` is called as the model calls it. On CUDA, with gradients disabled, plain layers of one
-    size run as one batched matrix product; in all other cases the bits are those of the three layers.
+    Shapes: `x` is `(..., in_features)`, the results `(..., out_features)` of each layer, which may
+    differ (grouped heads). The layers are the model's own, so old checkpoints load and new ones are
+    saved as before; any layer but a plain `torch.nn.Linear` is called as the model calls it. On
+    CUDA, with gradients disabled, plain layers of one size run as one batched matrix product; in
+    all other cases the bits are those of the three layers.
     """
     if linear_qkv_implementation(x, query, key, value) != "torch-native":
         return linear_qkv_reference(x, query, key, value)
@@ -26,10 +27,12 @@ def linear_qkv(x: torch.Tensor, query: Any, key: Any, value: Any) -> QKV:
 
 
 def linear_qkv_reference(x: torch.Tensor, query: Any, key: Any, value: Any) -> QKV:
-    """Compute the composition that the op replaces, with the modules called as the model calls them."""
+    """Compute the composition that the op replaces, with the modules called as the model calls
+    them."""
     return query(x), key(x), value(x)
 
 
 def linear_qkv_implementation(x: torch.Tensor, query: Any, key: Any, value: Any) -> str:
-    """Name the implementation for these arguments: "torch-native" for the batched product, or "reference"."""
+    """Name the implementation for these arguments: "torch-native" for the batched product, or
+    "reference"."""
     return "torch-native" if can_stack(x, query, key, value) else "reference"

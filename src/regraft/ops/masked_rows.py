@@ -1,4 +1,5 @@
-"""Attention with rows in which every key is masked, which kernels do not differentiate as the composition does."""
+"""Attention with rows in which every key is masked, which kernels do not differentiate as the
+composition does."""
 
 from __future__ import annotations
 
@@ -20,21 +21,31 @@ _Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], tor
 
 
 def attend_with_masked_rows(
-    kernel: _Kernel, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor,
-    fill_mask: torch.Tensor | None, adds_mask: bool, scale: float, rate: float = 0.0,
-) -> torch.Tensor:  # fmt: skip
-    """Compute `softmax(scale * query @ key.transpose(-1, -2) + bias, -1) @ value` by a kernel, masked rows included.
+    kernel: _Kernel,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor,
+    fill_mask: torch.Tensor | None,
+    adds_mask: bool,
+    scale: float,
+    rate: float = 0.0,
+) -> torch.Tensor:
+    """Compute `softmax(scale * query @ key.transpose(-1, -2) + bias, -1) @ value` by a kernel,
+    masked rows included.
 
-    Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`, `value` `(..., S, V)` with equal leading sizes; `bias`
-    and the boolean `fill_mask` broadcast to `(..., L, S)`. Where `fill_mask` is true the model replaces the score by
-    the bias, so that no gradient reaches the score. `adds_mask` is true if the bias also holds a mask that the model
-    adds. `kernel(query, key, value, bias)` computes the attention, with dropout of the weights at `rate`.
+    Shapes: `query` is `(..., L, E)`, `key` `(..., S, E)`, `value` `(..., S, V)` with equal leading
+    sizes; `bias` and the boolean `fill_mask` broadcast to `(..., L, S)`. Where `fill_mask` is true
+    the model replaces the score by the bias, so that no gradient reaches the score. `adds_mask` is
+    true if the bias also holds a mask that the model adds. `kernel(query, key, value, bias)`
+    computes the attention, with dropout of the weights at `rate`.
 
-    A kernel's backward pass recomputes the weights from the logarithm of their sum, which rounding swallows beside a
-    bias such as `finfo.min`: in a row where all keys are masked, the gradients come out too large by a factor, the
-    number of keys. On CPU such rows are computed by the composition, in chunks that the backward pass computes again.
-    On other devices, and while a compiler traces, no elements are read: queries of such rows are replaced by zeros,
-    which gives the weights that rounding leaves in the composition.
+    A kernel's backward pass recomputes the weights from the logarithm of their sum, which rounding
+    swallows beside a bias such as `finfo.min`: in a row where all keys are masked, the gradients
+    come out too large by a factor, the number of keys. On CPU such rows are computed by the
+    composition, in chunks that the backward pass computes again. On other devices, and while a
+    compiler traces, no elements are read: queries of such rows are replaced by zeros, which gives
+    the weights that rounding leaves in the composition.
     """
     tensors = (query, key, value, bias)
     differentiated = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
@@ -47,22 +58,37 @@ def attend_with_masked_rows(
     lost = largest_bias <= _ABSORBING
     if differentiated and fill_mask is not None and adds_mask:
         return _composition(query, key, value, bias, fill_mask, scale, rate)
-    bias = torch.where(lost, bias - largest_bias, bias)  # a row of -inf becomes NaN, as softmax gives it
+    bias = torch.where(
+        lost, bias - largest_bias, bias
+    )  # a row of -inf becomes NaN, as softmax gives it
     if differentiated and fill_mask is None:
         return _attend_doubled(kernel, query, key, value, bias, lost)
     return kernel(query.masked_fill(lost, 0), key, value, bias)
 
 
 def _can_read(bias: torch.Tensor) -> bool:
-    """Return whether elements can be read at no cost: on CPU, outside of tracing, transforms and dispatch modes."""
-    return bias.device.type == "cpu" and not is_transformed() and not torch._C._len_torch_dispatch_stack()
+    """Return whether elements can be read at no cost: on CPU, outside of tracing, transforms and
+    dispatch modes."""
+    return (
+        bias.device.type == "cpu"
+        and not is_transformed()
+        and not torch._C._len_torch_dispatch_stack()
+    )
 
 
 def _replace_rows(
-    kernel: _Kernel, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor,
-    fill_mask: torch.Tensor | None, masked: torch.Tensor, scale: float, rate: float,
-) -> torch.Tensor:  # fmt: skip
-    """Run the kernel, and replace the masked rows by those of the composition; `masked` is `(..., L or 1, 1)`."""
+    kernel: _Kernel,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor,
+    fill_mask: torch.Tensor | None,
+    masked: torch.Tensor,
+    scale: float,
+    rate: float,
+) -> torch.Tensor:
+    """Run the kernel, and replace the masked rows by those of the composition; `masked` is `(..., L
+    or 1, 1)`."""
     result = kernel(query, key, value, bias.masked_fill(masked, 0))
     if masked.dim() < query.dim() or masked.shape[0] == 1:
         rows = _compose_rows(query, key, value, bias, fill_mask, masked, scale, rate, result)
@@ -79,10 +105,18 @@ def _replace_rows(
 
 
 def _compose_rows(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, fill_mask: torch.Tensor | None,
-    masked: torch.Tensor, scale: float, rate: float, result: torch.Tensor,
-) -> torch.Tensor:  # fmt: skip
-    """Return `result` with every row that is masked in any batch or head computed by the composition, in chunks."""
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor,
+    fill_mask: torch.Tensor | None,
+    masked: torch.Tensor,
+    scale: float,
+    rate: float,
+    result: torch.Tensor,
+) -> torch.Tensor:
+    """Return `result` with every row that is masked in any batch or head computed by the
+    composition, in chunks."""
     is_masked_anywhere = masked.reshape(-1, masked.shape[-2]).any(0).expand(query.shape[-2])
     rows = is_masked_anywhere.nonzero().flatten()
     scores_per_row = max(1, query[..., :1, 0].numel() * key.shape[-2])
@@ -92,7 +126,11 @@ def _compose_rows(
         masks = _mask_rows(bias, chunk), _mask_rows(fill_mask, chunk)
         arguments = (query.index_select(-2, chunk), key, value, *masks, scale, rate)
         if len(rows) > chunk_size and torch.is_grad_enabled():
-            parts.append(checkpoint(_composition, *arguments, use_reentrant=False, preserve_rng_state=bool(rate)))
+            parts.append(
+                checkpoint(
+                    _composition, *arguments, use_reentrant=False, preserve_rng_state=bool(rate)
+                )
+            )
         else:
             parts.append(_composition(*arguments))
     return result.index_copy(-2, rows, torch.cat(parts, -2))
@@ -106,9 +144,14 @@ def _mask_rows(mask: torch.Tensor | None, rows: torch.Tensor) -> torch.Tensor | 
 
 
 def _composition(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor, fill_mask: torch.Tensor | None,
-    scale: float, rate: float,
-) -> torch.Tensor:  # fmt: skip
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor,
+    fill_mask: torch.Tensor | None,
+    scale: float,
+    rate: float,
+) -> torch.Tensor:
     """Compute the attention by separate operations, with dropout of the weights at `rate`."""
     scores = torch.matmul(query, key.transpose(-1, -2)) * scale
     if fill_mask is not None:
@@ -118,13 +161,19 @@ def _composition(
 
 
 def _attend_doubled(
-    kernel: _Kernel, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor,
+    kernel: _Kernel,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor,
     lost: torch.Tensor,
-) -> torch.Tensor:  # fmt: skip
-    """Compute the attention with twice the features, so that the scores of lost rows are zero but have gradients.
+) -> torch.Tensor:
+    """Compute the attention with twice the features, so that the scores of lost rows are zero but
+    have gradients.
 
-    The first half holds the queries of ordinary rows beside the keys; the second half holds those of lost rows beside
-    zeros. The gradients through the zeros are those that the composition gives the queries and the keys.
+    The first half holds the queries of ordinary rows beside the keys; the second half holds those
+    of lost rows beside zeros. The gradients through the zeros are those that the composition gives
+    the queries and the keys.
     """
     ordinary_queries = torch.where(lost, query - query.detach(), query)
     lost_queries = torch.where(lost, query, torch.zeros_like(query)).detach()

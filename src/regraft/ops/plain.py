@@ -1,4 +1,5 @@
-"""Tests of tensors, modules and modes for the plain ones of PyTorch, and access to the kernels of other libraries."""
+"""Tests of tensors, modules and modes for the plain ones of PyTorch, and access to the kernels of
+other libraries."""
 
 from __future__ import annotations
 
@@ -17,27 +18,33 @@ _TENSORS = (torch.Tensor, nn.Parameter)
 
 
 def is_plain(module: Any, kind: type[nn.Module]) -> bool:
-    """Return whether a call of `module` does exactly what the class `kind` of PyTorch does with its parameters.
+    """Return whether a call of `module` does exactly what the class `kind` of PyTorch does with its
+    parameters.
 
-    The answer is False for a subclass or a wrapper (LoRA, quantisation, parametrizations), hooks of any kind, a
-    `forward` of the instance (weight offloading), a patched class, a module with its own compiled call, or parameters
-    that are not ordinary tensors (sharded or quantised).
+    The answer is False for a subclass or a wrapper (LoRA, quantisation, parametrizations), hooks of
+    any kind, a `forward` of the instance (weight offloading), a patched class, a module with its
+    own compiled call, or parameters that are not ordinary tensors (sharded or quantised).
     """
     return (
         type(module) is kind
         and kind.forward.__module__ == kind.__module__
         and not is_hooked(module)
-        and all(parameter is None or type(parameter) in _TENSORS for parameter in module._parameters.values())
+        and all(
+            parameter is None or type(parameter) in _TENSORS
+            for parameter in module._parameters.values()
+        )
     )
 
 
 def are_tensors(*values: Any) -> bool:
-    """Return whether all values are tensors or parameters, and of no subclass (sharded, quantised, postponed)."""
+    """Return whether all values are tensors or parameters, and of no subclass (sharded, quantised,
+    postponed)."""
     return all(type(value) in _TENSORS for value in values)
 
 
 def is_transformed() -> bool:
-    """Return whether the caller is traced or compiled, under a transformation of functions, or in forward mode."""
+    """Return whether the caller is traced or compiled, under a transformation of functions, or in
+    forward mode."""
     return bool(
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
@@ -63,15 +70,18 @@ def is_hooked(module: nn.Module) -> bool:
 
 
 def are_kernels_forced() -> bool:
-    """Return whether the environment demands kernels even for inputs too small to pay, as verification does."""
+    """Return whether the environment demands kernels even for inputs too small to pay, as
+    verification does."""
     return os.environ.get("REGRAFT_KERNELS") == "always"
 
 
 def compiles(*tensors: torch.Tensor) -> bool:
-    """Return whether an operation on these tensors should run as a compiled region: on CUDA, outside of tracing.
+    """Return whether an operation on these tensors should run as a compiled region: on CUDA,
+    outside of tracing.
 
-    The answer is False under transformations of functions and in forward mode, which need the composition, and before
-    PyTorch 2.13: the nodes that 2.4 and 2.6 compile cannot run a second backward pass.
+    The answer is False under transformations of functions and in forward mode, which need the
+    composition, and before PyTorch 2.13: the nodes that 2.4 and 2.6 compile cannot run a second
+    backward pass.
     """
     are_on_cuda = all(type(tensor) in _TENSORS and tensor.is_cuda for tensor in tensors)
     return are_on_cuda and not is_transformed() and torch.__version__ >= (2, 13) and _has_triton()
@@ -80,8 +90,9 @@ def compiles(*tensors: torch.Tensor) -> bool:
 def on_one_gpu(*tensors: torch.Tensor) -> bool:
     """Return whether a fused kernel of another library can run on these tensors.
 
-    They have one dtype (float32, float16 or bfloat16) and one CUDA device, and are not empty. The answer is False
-    under autocast, while a compiler traces, under transformations of functions, and in forward mode.
+    They have one dtype (float32, float16 or bfloat16) and one CUDA device, and are not empty. The
+    answer is False under autocast, while a compiler traces, under transformations of functions, and
+    in forward mode.
     """
     first = tensors[0]
     if not are_tensors(*tensors):  # `torch.fx` traces with proxies in the place of tensors
@@ -90,13 +101,16 @@ def on_one_gpu(*tensors: torch.Tensor) -> bool:
         return False
     if any(not tensor.numel() for tensor in tensors):
         return False
-    are_uniform = all(tensor.device == first.device and tensor.dtype == first.dtype for tensor in tensors)
+    are_uniform = all(
+        tensor.device == first.device and tensor.dtype == first.dtype for tensor in tensors
+    )
     return are_uniform and not is_transformed() and not torch.is_autocast_enabled("cuda")
 
 
 @functools.cache
 def library_function(module: str, name: str, extension: str = "") -> Callable[..., Any] | None:
-    """Import a function of another library; return None if it or the `extension` is missing or fails to load."""
+    """Import a function of another library; return None if it or the `extension` is missing or
+    fails to load."""
     try:
         if extension and importlib.util.find_spec(extension) is None:
             return None
@@ -107,11 +121,12 @@ def library_function(module: str, name: str, extension: str = "") -> Callable[..
 
 
 def differentiable_once(result: torch.Tensor) -> torch.Tensor:
-    """Return the result of another library's kernel, made differentiable once, by contiguous gradients.
+    """Return the result of another library's kernel, made differentiable once, by contiguous
+    gradients.
 
-    Such a kernel may read the memory of a gradient without reading its strides, and the gradient of a sum is a single
-    number, expanded. The kernel may also run operations that autograd does not see, so that a second derivative would
-    silently lack a term; it raises RuntimeError instead.
+    Such a kernel may read the memory of a gradient without reading its strides, and the gradient of
+    a sum is a single number, expanded. The kernel may also run operations that autograd does not
+    see, so that a second derivative would silently lack a term; it raises RuntimeError instead.
     """
     if result.grad_fn is not None:
         result.grad_fn.register_prehook(_check_gradients)

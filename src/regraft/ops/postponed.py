@@ -1,4 +1,5 @@
-"""Postponed tensors, whose elements are computed when they are needed by records that can defer operations on them."""
+"""Postponed tensors, whose elements are computed when they are needed by records that can defer
+operations on them."""
 
 from __future__ import annotations
 
@@ -14,13 +15,20 @@ from torch.utils._pytree import tree_leaves, tree_map
 _ATTRIBUTES = ("shape", "dtype", "device", "ndim", "is_cuda", "is_cpu", "requires_grad")
 _METHODS = ("size", "dim", "numel", "is_floating_point", "__len__")
 _METADATA = frozenset(
-    {getattr(torch.Tensor, name).__get__ for name in _ATTRIBUTES} | {getattr(torch.Tensor, name) for name in _METHODS}
+    {getattr(torch.Tensor, name).__get__ for name in _ATTRIBUTES}
+    | {getattr(torch.Tensor, name) for name in _METHODS}
 )
 # Functions that ask for gradients of the tensor itself.
-_WATCHING = frozenset({
-    torch.Tensor.register_hook, torch.Tensor.retain_grad, torch.Tensor.grad_fn.__get__, torch.Tensor.grad.__get__,
-    torch.Tensor.retains_grad.__get__, torch.autograd.grad,
-})  # fmt: skip
+_WATCHING = frozenset(
+    {
+        torch.Tensor.register_hook,
+        torch.Tensor.retain_grad,
+        torch.Tensor.grad_fn.__get__,
+        torch.Tensor.grad.__get__,
+        torch.Tensor.retains_grad.__get__,
+        torch.autograd.grad,
+    }
+)
 
 
 class Record(Protocol):
@@ -34,23 +42,27 @@ class Record(Protocol):
         """Return the ordinary tensor in the place of a postponed one, and compute its elements."""
 
     def defer(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Return the result of a function of the tensor without its elements; None if the function needs them."""
+        """Return the result of a function of the tensor without its elements; None if the function
+        needs them."""
 
     def watch(self, tensor: PostponedTensor, function: Any, args: Any, kwargs: Any) -> bool:
         """Prepare for a function that asks for gradients of the tensor.
 
-        Return whether the postponed tensor itself, and not its ordinary one, is in the graph of the results.
+        Return whether the postponed tensor itself, and not its ordinary one, is in the graph of the
+        results.
         """
 
 
 class PostponedTensor(torch.Tensor):  # type: ignore[misc]
-    """A tensor with the record of its computation; a function that needs its elements gets the ordinary tensor."""
+    """A tensor with the record of its computation; a function that needs its elements gets the
+    ordinary tensor."""
 
     record: Record
 
     @staticmethod
     def of(record: Record, meta: torch.Tensor, device: torch.device) -> PostponedTensor:
-        """Make a tensor outside of any graph, with the shape, strides and dtype of a tensor on the meta device."""
+        """Make a tensor outside of any graph, with the shape, strides and dtype of a tensor on the
+        meta device."""
         with torch._C.DisableTorchFunctionSubclass():
             tensor: PostponedTensor = torch.Tensor._make_wrapper_subclass(
                 PostponedTensor, meta.shape, strides=meta.stride(), dtype=meta.dtype, device=device
@@ -59,13 +71,22 @@ class PostponedTensor(torch.Tensor):  # type: ignore[misc]
         return tensor
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         first = next(
-            (argument for argument in (*args, *kwargs.values()) if isinstance(argument, PostponedTensor)), None
+            (
+                argument
+                for argument in (*args, *kwargs.values())
+                if isinstance(argument, PostponedTensor)
+            ),
+            None,
         )
         if first is not None:
-            if function is torch.Tensor.__hash__ or (function in _METADATA and first.record.value is None):
+            if function is torch.Tensor.__hash__ or (
+                function in _METADATA and first.record.value is None
+            ):
                 with torch._C.DisableTorchFunctionSubclass():
                     return function(*args, **kwargs)
             deferred = first.record.defer(function, args, kwargs)
@@ -77,16 +98,25 @@ class PostponedTensor(torch.Tensor):  # type: ignore[misc]
         return function(*args, **kwargs)
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         args, kwargs = tree_map(materialise, (args, kwargs or {}))
         return function(*args, **kwargs)
 
 
 def _call_with_graph(function: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function that looks at the graph, with the postponed tensors that are in the graph as they are."""
-    tensors = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, PostponedTensor)]
-    in_graph = {id(tensor) for tensor in tensors if tensor.record.watch(tensor, function, args, kwargs)}
-    args, kwargs = tree_map(lambda leaf: leaf if id(leaf) in in_graph else materialise(leaf), (args, kwargs))
+    """Call a function that looks at the graph, with the postponed tensors that are in the graph as
+    they are."""
+    tensors = [
+        tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, PostponedTensor)
+    ]
+    in_graph = {
+        id(tensor) for tensor in tensors if tensor.record.watch(tensor, function, args, kwargs)
+    }
+    args, kwargs = tree_map(
+        lambda leaf: leaf if id(leaf) in in_graph else materialise(leaf), (args, kwargs)
+    )
     with torch._C.DisableTorchFunctionSubclass():
         return function(*args, **kwargs)
 
@@ -97,7 +127,8 @@ def materialise(value: Any) -> Any:
 
 
 def autocast_dtype(x: torch.Tensor) -> torch.dtype | None:
-    """Return the dtype of matrix products under `torch.autocast` on a tensor's device; None outside of autocast."""
+    """Return the dtype of matrix products under `torch.autocast` on a tensor's device; None outside
+    of autocast."""
     device_type = x.device.type
     return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
 
@@ -111,6 +142,13 @@ def creation_modes(
     `cast` is the dtype of `torch.autocast` on the device of `x`, None for no autocast.
     """
     mode = torch.autocast(x.device.type, dtype=cast, enabled=cast is not None)
-    outside_transforms = temporarily_clear_interpreter_stack()  # `torch.func` must not trace what outlives it
-    with outside_transforms, torch.inference_mode(inference), torch.set_grad_enabled(gradients), mode:
+    outside_transforms = (
+        temporarily_clear_interpreter_stack()
+    )  # `torch.func` must not trace what outlives it
+    with (
+        outside_transforms,
+        torch.inference_mode(inference),
+        torch.set_grad_enabled(gradients),
+        mode,
+    ):
         yield

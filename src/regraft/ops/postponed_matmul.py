@@ -1,4 +1,5 @@
-"""Products of a query and a key that are computed only when their elements are read; attention reads none."""
+"""Products of a query and a key that are computed only when their elements are read; attention
+reads none."""
 
 from __future__ import annotations
 
@@ -10,25 +11,34 @@ from regraft.ops.attention_form import Form, parse_scores, snapshot
 from regraft.ops.plain import are_kernels_forced, are_tensors, is_transformed
 from regraft.ops.postponed_scores import postponed_scores
 
-_MAX_FEATURES_PER_ROW = 4  # with more features for each row of scores, a copy of the key costs more than the scores
-_LEAST_SCORES = {"cpu": 1 << 19, "cuda": 1 << 23}  # with fewer scores, following the steps costs more than taking them
+_MAX_FEATURES_PER_ROW = (
+    4  # with more features for each row of scores, a copy of the key costs more than the scores
+)
+_LEAST_SCORES = {
+    "cpu": 1 << 19,
+    "cuda": 1 << 23,
+}  # with fewer scores, following the steps costs more than taking them
 
 
 def postponed_matmul(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """Return `torch.matmul(query, key)`, and postpone it until its elements are needed beyond attention.
+    """Return `torch.matmul(query, key)`, and postpone it until its elements are needed beyond
+    attention.
 
-    Shapes: `query` is `(..., L, E)`, `key` `(..., E, S)`, the result `(..., L, S)`. The result stays postponed while
-    it is scaled, masked, cast, reshaped to other leading dimensions, or passed through softmax over the keys; the
-    product of such weights with a value is `torch.nn.functional.scaled_dot_product_attention`. Any other operation
-    (such as active dropout) computes the elements by the original operations on copies of the query, the key and the
-    masks, and continues with ordinary tensors. Hooks and `retain_grad` see the gradients of the weights; there are no
-    second derivatives of the kernel's result. Fewer scores than pay (half a million on CPU) are computed at once,
-    unless REGRAFT_KERNELS=always is in the environment.
+    Shapes: `query` is `(..., L, E)`, `key` `(..., E, S)`, the result `(..., L, S)`. The result
+    stays postponed while it is scaled, masked, cast, reshaped to other leading dimensions, or
+    passed through softmax over the keys; the product of such weights with a value is
+    `torch.nn.functional.scaled_dot_product_attention`. Any other operation (such as active dropout)
+    computes the elements by the original operations on copies of the query, the key and the masks,
+    and continues with ordinary tensors. Hooks and `retain_grad` see the gradients of the weights;
+    there are no second derivatives of the kernel's result. Fewer scores than pay (half a million on
+    CPU) are computed at once, unless REGRAFT_KERNELS=always is in the environment.
     """
     if postponed_matmul_implementation(query, key) != "torch-native":
         return postponed_matmul_reference(query, key)
     query, key = snapshot(query), snapshot(key)
-    return postponed_scores(postponed_matmul_reference, (query, key), _scores_form(query, key.transpose(-1, -2)))
+    return postponed_scores(
+        postponed_matmul_reference, (query, key), _scores_form(query, key.transpose(-1, -2))
+    )
 
 
 def postponed_matmul_reference(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -38,14 +48,19 @@ def postponed_matmul_reference(query: torch.Tensor, key: torch.Tensor) -> torch.
 
 def postponed_matmul_implementation(query: torch.Tensor, key: torch.Tensor) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
-    return "torch-native" if _are_plain(query, key) and _kernel_pays(query, key.transpose(-1, -2)) else "reference"
+    return (
+        "torch-native"
+        if _are_plain(query, key) and _kernel_pays(query, key.transpose(-1, -2))
+        else "reference"
+    )
 
 
 def postponed_einsum(equation: str, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Return `torch.einsum(equation, first, second)`, postponed like the result of `postponed_matmul`.
+    """Return `torch.einsum(equation, first, second)`, postponed like the result of
+    `postponed_matmul`.
 
-    Shapes: one of the two tensors is a query and the other a key, in any order of their dimensions; the equation sums
-    over one dimension, and the result is `(..., L, S)`.
+    Shapes: one of the two tensors is a query and the other a key, in any order of their dimensions;
+    the equation sums over one dimension, and the result is `(..., L, S)`.
     """
     if postponed_einsum_implementation(equation, first, second) != "torch-native":
         return postponed_einsum_reference(equation, first, second)
@@ -58,27 +73,45 @@ def postponed_einsum(equation: str, first: torch.Tensor, second: torch.Tensor) -
     return postponed_scores(call, (first, second), _scores_form(query, key))
 
 
-def postponed_einsum_reference(equation: str, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def postponed_einsum_reference(
+    equation: str, first: torch.Tensor, second: torch.Tensor
+) -> torch.Tensor:
     """Compute the product of the equation at once."""
     return torch.einsum(equation, first, second)
 
 
-def postponed_einsum_implementation(equation: str, first: torch.Tensor, second: torch.Tensor) -> str:
+def postponed_einsum_implementation(
+    equation: str, first: torch.Tensor, second: torch.Tensor
+) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     fits = _are_plain(first, second) and parse_scores(equation) is not None
     terms = equation.replace(" ", "").partition("->")[0].split(",") if fits else []
     fits = fits and [len(term) for term in terms] == [first.dim(), second.dim()]
-    return "torch-native" if fits and _kernel_pays(*_query_and_key(equation, first, second)) else "reference"
+    return (
+        "torch-native"
+        if fits and _kernel_pays(*_query_and_key(equation, first, second))
+        else "reference"
+    )
 
 
 def postponed_baddbmm(
-    input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: float = 1, alpha: float = 1
+    input: torch.Tensor,
+    batch1: torch.Tensor,
+    batch2: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
 ) -> torch.Tensor:
-    """Return `torch.baddbmm(input, batch1, batch2, beta=beta, alpha=alpha)`, postponed as by `postponed_matmul`.
+    """Return `torch.baddbmm(input, batch1, batch2, beta=beta, alpha=alpha)`, postponed as by
+    `postponed_matmul`.
 
-    Shapes: `batch1` is a query `(N, L, E)`, `batch2` a key `(N, E, S)`, and `input` broadcasts to `(N, L, S)`.
+    Shapes: `batch1` is a query `(N, L, E)`, `batch2` a key `(N, E, S)`, and `input` broadcasts to
+    `(N, L, S)`.
     """
-    if postponed_baddbmm_implementation(input, batch1, batch2, beta=beta, alpha=alpha) != "torch-native":
+    if (
+        postponed_baddbmm_implementation(input, batch1, batch2, beta=beta, alpha=alpha)
+        != "torch-native"
+    ):
         return postponed_baddbmm_reference(input, batch1, batch2, beta=beta, alpha=alpha)
     query, key = snapshot(batch1), snapshot(batch2)
     form = Form(query, key.transpose(-1, -2), float(alpha))
@@ -99,14 +132,24 @@ def postponed_baddbmm(
 
 
 def postponed_baddbmm_reference(
-    input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: float = 1, alpha: float = 1
+    input: torch.Tensor,
+    batch1: torch.Tensor,
+    batch2: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
 ) -> torch.Tensor:
     """Compute the product and the sum at once."""
     return torch.baddbmm(input, batch1, batch2, beta=beta, alpha=alpha)
 
 
 def postponed_baddbmm_implementation(
-    input: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, *, beta: float = 1, alpha: float = 1
+    input: torch.Tensor,
+    batch1: torch.Tensor,
+    batch2: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
 ) -> str:
     """Name the implementation for these arguments: "torch-native" or "reference"."""
     if not _are_plain(input, batch1, batch2):
@@ -115,17 +158,21 @@ def postponed_baddbmm_implementation(
     fits = fits and alpha > 0 and input.dtype == batch1.dtype and input.dim() <= 3
     size = (*batch1.shape[:-1], batch2.shape[-1])
     fits = fits and all(
-        input_size in (1, result_size) for input_size, result_size in zip(input.shape[::-1], size[::-1], strict=False)
+        input_size in (1, result_size)
+        for input_size, result_size in zip(input.shape[::-1], size[::-1], strict=False)
     )
     return "torch-native" if fits else "reference"
 
 
 def _scores_form(query: torch.Tensor, key: torch.Tensor) -> Form:
-    """Return the form of scores; shapes: `query` is `(..., L, E)`, `key` `(..., S, E)` and broadcasts to the query."""
+    """Return the form of scores; shapes: `query` is `(..., L, E)`, `key` `(..., S, E)` and
+    broadcasts to the query."""
     return Form(query, key.expand(*query.shape[:-2], *key.shape[-2:]))
 
 
-def _query_and_key(equation: str, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _query_and_key(
+    equation: str, first: torch.Tensor, second: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the query and the key of an einsum equation as `(..., L, E)` and `(..., S, E)`."""
     layout = parse_scores(equation)
     assert layout is not None
@@ -134,20 +181,28 @@ def _query_and_key(equation: str, first: torch.Tensor, second: torch.Tensor) -> 
 
 
 def _are_plain(*tensors: Any) -> bool:
-    """Return whether these are plain tensors of one dtype and device, outside of tracing, transforms and autocast.
+    """Return whether these are plain tensors of one dtype and device, outside of tracing,
+    transforms and autocast.
 
     Each tensor has at least two dimensions.
     """
     if not are_tensors(*tensors) or any(tensor.dim() < 2 for tensor in tensors):
         return False
     first = tensors[0]
-    if any(tensor.dtype != first.dtype or tensor.device != first.device for tensor in tensors) or is_transformed():
+    if (
+        any(tensor.dtype != first.dtype or tensor.device != first.device for tensor in tensors)
+        or is_transformed()
+    ):
         return False
-    return not torch.is_autocast_enabled(first.device.type) and not torch._C._len_torch_dispatch_stack()
+    return (
+        not torch.is_autocast_enabled(first.device.type)
+        and not torch._C._len_torch_dispatch_stack()
+    )
 
 
 def _kernel_pays(query: torch.Tensor, key: torch.Tensor) -> bool:
-    """Return whether the kernel takes a query `(..., L, E)` and a key `(..., S, E)`, and has enough rows to pay."""
+    """Return whether the kernel takes a query `(..., L, E)` and a key `(..., S, E)`, and has enough
+    rows to pay."""
     device_type, dtype = query.device.type, query.dtype
     # half precision on CPU is slower there than the composition, and less exact
     if (
@@ -156,12 +211,20 @@ def _kernel_pays(query: torch.Tensor, key: torch.Tensor) -> bool:
         or (device_type == "cpu" and dtype.itemsize < 4)
     ):
         return False
-    if query.dim() != key.dim() or query.shape[-1] != key.shape[-1] or not query.numel() or not key.numel():
+    if (
+        query.dim() != key.dim()
+        or query.shape[-1] != key.shape[-1]
+        or not query.numel()
+        or not key.numel()
+    ):
         return False
     if any(
-        key_size not in (1, query_size) for key_size, query_size in zip(key.shape[:-2], query.shape[:-2], strict=True)
+        key_size not in (1, query_size)
+        for key_size, query_size in zip(key.shape[:-2], query.shape[:-2], strict=True)
     ):
         return False
     if query.shape[-2] * _MAX_FEATURES_PER_ROW < query.shape[-1]:
         return False
-    return are_kernels_forced() or query[..., 0].numel() * key.shape[-2] >= _LEAST_SCORES[device_type]
+    return (
+        are_kernels_forced() or query[..., 0].numel() * key.shape[-2] >= _LEAST_SCORES[device_type]
+    )

@@ -1,4 +1,5 @@
-"""Postponed scores of attention, whose elements are computed only if an operation other than attention needs them."""
+"""Postponed scores of attention, whose elements are computed only if an operation other than
+attention needs them."""
 
 from __future__ import annotations
 
@@ -10,12 +11,23 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from regraft.ops.attention_form import FOLLOWED, IN_PLACE, PRODUCTS, Form, Product, attend, attention_product, follow
+from regraft.ops.attention_form import (
+    FOLLOWED,
+    IN_PLACE,
+    PRODUCTS,
+    Form,
+    Product,
+    attend,
+    attention_product,
+    follow,
+)
 from regraft.ops.plain import are_tensors, is_transformed
 from regraft.ops.postponed import PostponedTensor, creation_modes, materialise
 
 _NO_DERIVATIVE = "derivative for postponed_scores_backward is not implemented"
-_OVERWRITTEN = "scores of attention that are needed for gradients were modified by an inplace operation"
+_OVERWRITTEN = (
+    "scores of attention that are needed for gradients were modified by an inplace operation"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +39,8 @@ class _Modes:
     inference: bool
 
     def are_current(self) -> bool:
-        """Return whether these modes are the current ones, without tracing, transforms or autocast."""
+        """Return whether these modes are the current ones, without tracing, transforms or
+        autocast."""
         return (
             self == current_modes(self.device)
             and not is_transformed()
@@ -45,7 +58,8 @@ class _ScoresFamily:
     """The scores of one query and key, with all postponed tensors that were made of these scores.
 
     records   weak references to the records of the tensors, in the order in which they were made
-    products  records of weights that were multiplied by a value with gradients: these gradients lead through the
+    products  records of weights that were multiplied by a value with gradients: these gradients
+    lead through the
               weights once the gradients of any of the tensors are watched
     """
 
@@ -54,9 +68,12 @@ class _ScoresFamily:
     products: list[_Scores] = field(default_factory=list)
 
     def compute(self) -> None:
-        """Compute all tensors that are still referenced, before any operation can change one of them."""
+        """Compute all tensors that are still referenced, before any operation can change one of
+        them."""
         live_records = [record for reference in self.records if (record := reference()) is not None]
-        with creation_modes(self.modes, None, self.modes.gradients and not self.products, self.modes.inference):
+        with creation_modes(
+            self.modes, None, self.modes.gradients and not self.products, self.modes.inference
+        ):
             for live_record in live_records:
                 live_record.compute()
         for live_record in live_records:
@@ -64,9 +81,14 @@ class _ScoresFamily:
                 live_record.value = None
 
     def is_shared(self, tensor: PostponedTensor) -> bool:
-        """Return whether another tensor of the family exists, which a change of this tensor may change."""
-        live_tensors = (record.tensor() for reference in self.records if (record := reference()) is not None)
-        return any(live_tensor is not None and live_tensor is not tensor for live_tensor in live_tensors)
+        """Return whether another tensor of the family exists, which a change of this tensor may
+        change."""
+        live_tensors = (
+            record.tensor() for reference in self.records if (record := reference()) is not None
+        )
+        return any(
+            live_tensor is not None and live_tensor is not tensor for live_tensor in live_tensors
+        )
 
 
 class _Keeper:
@@ -87,15 +109,13 @@ class _Keeper:
 class _Scores:
     """The record of postponed scores.
 
-    previous  the record of the scores that this step was applied to; None for the product of a query and a key
-    call      from the elements of `previous`, if there is one, and the sources to the elements
-    sources   the tensors that `call` reads; no other code can change them
-    meta      a tensor on the meta device with the same shape and dtype
-    form      the scores as arguments of a kernel
-    value     the elements; None until they are computed
-    version   the version counter of the value when it was computed
-    tensor    returns the postponed tensor; None when it is freed
-    keeper    returns the keeper of the node in the graph; None without a node
+    previous  the record of the scores that this step was applied to; None for the product of a
+    query and a key call      from the elements of `previous`, if there is one, and the sources to
+    the elements sources   the tensors that `call` reads; no other code can change them meta      a
+    tensor on the meta device with the same shape and dtype form      the scores as arguments of a
+    kernel value     the elements; None until they are computed version   the version counter of the
+    value when it was computed tensor    returns the postponed tensor; None when it is freed keeper
+    returns the keeper of the node in the graph; None without a node
     """
 
     modes: _Modes
@@ -140,7 +160,11 @@ class _Scores:
         """
         with torch._C.DisableTorchFunctionSubclass():
             node = tensor.grad_fn
-        return self.keeper() is None if node is None else getattr(node, "_forward_cls", None) is _ScoresEdge
+        return (
+            self.keeper() is None
+            if node is None
+            else getattr(node, "_forward_cls", None) is _ScoresEdge
+        )
 
     def ordinary_tensor(self, tensor: PostponedTensor) -> torch.Tensor:
         state = tensor.__dict__
@@ -171,10 +195,18 @@ class _Scores:
     def defer(self, function: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
         if function not in FOLLOWED and function not in PRODUCTS:
             return None
-        position = next((index for index, argument in enumerate(args) if isinstance(argument, PostponedTensor)), None)
-        if position is None or any(isinstance(argument, PostponedTensor) for argument in kwargs.values()):
+        position = next(
+            (index for index, argument in enumerate(args) if isinstance(argument, PostponedTensor)),
+            None,
+        )
+        if position is None or any(
+            isinstance(argument, PostponedTensor) for argument in kwargs.values()
+        ):
             return None
-        args = [argument if index == position else materialise(argument) for index, argument in enumerate(args)]
+        args = [
+            argument if index == position else materialise(argument)
+            for index, argument in enumerate(args)
+        ]
         tensor = args[position]
         while "moved" in tensor.__dict__:
             tensor = tensor.__dict__["moved"]
@@ -184,7 +216,11 @@ class _Scores:
             for argument in (*args, *kwargs.values())
             if isinstance(argument, torch.Tensor) and argument is not args[position]
         ]
-        if record.value is not None or not self.modes.are_current() or not all(map(self.accepts, operands)):
+        if (
+            record.value is not None
+            or not self.modes.are_current()
+            or not all(map(self.accepts, operands))
+        ):
             return None
         if not record.has_own_node(tensor):
             return None
@@ -194,18 +230,24 @@ class _Scores:
         return _postpone_step(function, args, kwargs, position, tensor, record)
 
     def accepts(self, operand: torch.Tensor) -> bool:
-        """Return whether an operand is a plain tensor on the same device, or one without dimensions."""
+        """Return whether an operand is a plain tensor on the same device, or one without
+        dimensions."""
         return are_tensors(operand) and (operand.device == self.modes.device or not operand.dim())
 
 
 def _postpone_step(
     function: Any, args: Any, kwargs: Any, position: int, tensor: PostponedTensor, record: _Scores
 ) -> torch.Tensor | None:
-    """Return the result of a step on a postponed tensor, postponed as well; None if the step needs the elements."""
+    """Return the result of a step on a postponed tensor, postponed as well; None if the step needs
+    the elements."""
     family = tensor.__dict__["family"]
     if function is functional.dropout:
         rate = kwargs.get("p")
-        is_inactive = isinstance(rate, int | float) and 0 <= rate <= 1 and not (rate and kwargs.get("training"))
+        is_inactive = (
+            isinstance(rate, int | float)
+            and 0 <= rate <= 1
+            and not (rate and kwargs.get("training"))
+        )
         return tensor if is_inactive and not kwargs.get("inplace") else None
     if function in IN_PLACE and (record.modes.gradients or position or family.is_shared(tensor)):
         return None
@@ -220,7 +262,9 @@ def _postpone_step(
     return result
 
 
-def _make_postponed(family: _ScoresFamily, record: _Scores, previous: PostponedTensor | None) -> PostponedTensor:
+def _make_postponed(
+    family: _ScoresFamily, record: _Scores, previous: PostponedTensor | None
+) -> PostponedTensor:
     """Make the tensor of a record, with a node in the graph if an input needs gradients."""
     family.records = [reference for reference in family.records if reference() is not None]
     family.records.append(weakref.ref(record))
@@ -235,7 +279,9 @@ def _make_postponed(family: _ScoresFamily, record: _Scores, previous: PostponedT
     return tensor
 
 
-def postponed_scores(call: Callable[..., torch.Tensor], sources: tuple[torch.Tensor, ...], form: Form) -> torch.Tensor:
+def postponed_scores(
+    call: Callable[..., torch.Tensor], sources: tuple[torch.Tensor, ...], form: Form
+) -> torch.Tensor:
     """Return the scores of a form, postponed; `call` computes their elements from the sources."""
     size = (*form.query.shape[:-1], form.key.shape[-2])
     meta = torch.empty(size, dtype=form.query.dtype, device="meta")
@@ -244,7 +290,8 @@ def postponed_scores(call: Callable[..., torch.Tensor], sources: tuple[torch.Ten
 
 
 def _multiply(tensor: PostponedTensor, record: _Scores, product: Product) -> torch.Tensor:
-    """Compute the attention; its gradients lead through the weights where gradients of the weights are watched."""
+    """Compute the attention; its gradients lead through the weights where gradients of the weights
+    are watched."""
     result = attend(record.form, product.value)
     if record.keeper() is None or not tensor.requires_grad:
         return product.finish(result.contiguous())
@@ -256,7 +303,9 @@ class _ScoresEdge(torch.autograd.Function):  # type: ignore[misc]
     """The node of a postponed tensor in the graph; its backward pass differentiates one step."""
 
     @staticmethod
-    def forward(ctx: Any, record: _Scores, has_previous: bool, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(
+        ctx: Any, record: _Scores, has_previous: bool, *inputs: torch.Tensor
+    ) -> torch.Tensor:
         ctx.set_materialize_grads(False)
         ctx.keeper = _Keeper()
         record.keeper = weakref.ref(ctx.keeper)
@@ -277,14 +326,17 @@ class _ScoresEdge(torch.autograd.Function):  # type: ignore[misc]
             if record.previous is not None:
                 inputs.insert(0, record.previous.unchanged_elements())
             differentiated = [
-                tensor.requires_grad_() for tensor, is_needed in zip(inputs, needed, strict=True) if is_needed
+                tensor.requires_grad_()
+                for tensor, is_needed in zip(inputs, needed, strict=True)
+                if is_needed
             ]
             gradients = iter(torch.autograd.grad(record.call(*inputs), differentiated, gradient))
         return None, None, *(next(gradients) if is_needed else None for is_needed in needed)
 
 
 class _Ordinary(torch.autograd.Function):  # type: ignore[misc]
-    """The identity from a postponed tensor to its ordinary elements, which joins the elements to the graph."""
+    """The identity from a postponed tensor to its ordinary elements, which joins the elements to
+    the graph."""
 
     @staticmethod
     def forward(ctx: Any, record: _Scores, tensor: torch.Tensor) -> torch.Tensor:
@@ -296,7 +348,8 @@ class _Ordinary(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _AttentionResult(torch.autograd.Function):  # type: ignore[misc]
-    """The result of attention, whose gradient goes through the kernel, or through the weights if these are watched."""
+    """The result of attention, whose gradient goes through the kernel, or through the weights if
+    these are watched."""
 
     @staticmethod
     def forward(
@@ -318,6 +371,8 @@ class _AttentionResult(torch.autograd.Function):  # type: ignore[misc]
         with creation_modes(record.modes, gradients=False):
             weights = record.unchanged_elements()
             return (
-                None, None, torch.matmul(gradient, value.transpose(-1, -2)),
+                None,
+                None,
+                torch.matmul(gradient, value.transpose(-1, -2)),
                 torch.matmul(weights.transpose(-1, -2), gradient),
-            )  # fmt: skip
+            )

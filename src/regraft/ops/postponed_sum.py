@@ -1,4 +1,5 @@
-"""Postponed sums of two tensors, which the kernel of a norm may compute while it reads the terms."""
+"""Postponed sums of two tensors, which the kernel of a norm may compute while it reads the
+terms."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Sum:
 
 
 class _SumEdge(torch.autograd.Function):  # type: ignore[misc]
-    """The node of a postponed sum in the graph, for other code that differentiates the sum itself."""
+    """The node of a postponed sum in the graph, for other code that differentiates the sum
+    itself."""
 
     @staticmethod
     def forward(ctx: Any, record: Sum, *terms: torch.Tensor) -> torch.Tensor:
@@ -62,6 +64,7 @@ def postponed_sum(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, Sum]:
 
 
 def pending_sum_record(value: Any) -> Sum | None:
-    """Return the record of a postponed sum whose elements are not computed yet; None for any other value."""
+    """Return the record of a postponed sum whose elements are not computed yet; None for any other
+    value."""
     record = value.record if isinstance(value, PostponedTensor) else None
     return record if isinstance(record, Sum) and record.value is None else None

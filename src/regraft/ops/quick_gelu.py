@@ -5,11 +5,16 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-_WIDE = (torch.float32, torch.float64, torch.bfloat16)  # in float16, 1.702 times a large number is infinite
+_WIDE = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+)  # in float16, 1.702 times a large number is infinite
 
 
 def quick_gelu(x: torch.Tensor) -> torch.Tensor:
-    """Return `x * sigmoid(1.702 * x)`, elementwise, as `silu(1.702 * x) / 1.702` for dtypes of a wide enough range."""
+    """Return `x * sigmoid(1.702 * x)`, elementwise, as `silu(1.702 * x) / 1.702` for dtypes of a
+    wide enough range."""
     is_native = quick_gelu_implementation(x) != "reference"
     return functional.silu(1.702 * x) / 1.702 if is_native else quick_gelu_reference(x)
 

@@ -1,4 +1,5 @@
-"""Rotary position embedding in the half style on CPU, by a roll of the input and signs in the table of sines."""
+"""Rotary position embedding in the half style on CPU, by a roll of the input and signs in the table
+of sines."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ _ROLLED_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 def rolled_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Return `rotary(x, cos, sin)`, as `x * cos + roll(x) * sin` with the signs in the table of sines.
+    """Return `rotary(x, cos, sin)`, as `x * cos + roll(x) * sin` with the signs in the table of
+    sines.
 
-    Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. An odd `D` raises ValueError. If all
-    tensors are on CPU and have one dtype, and the table of sines has at most half of the elements of `x`, the op needs
-    three passes over memory. Any other arguments run as the composition: a compiler fuses it, and the other cases have
-    not been measured.
+    Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. An odd `D` raises
+    ValueError. If all tensors are on CPU and have one dtype, and the table of sines has at most
+    half of the elements of `x`, the op needs three passes over memory. Any other arguments run as
+    the composition: a compiler fuses it, and the other cases have not been measured.
     """
     if rolled_rotary_implementation(x, cos, sin) != "torch-native":
         return rotary_reference(x, cos, sin)
@@ -30,9 +32,18 @@ def rolled_rotary_implementation(x: torch.Tensor, cos: torch.Tensor, sin: torch.
     tensors = (x, cos, sin)
     if not are_tensors(*tensors) or any(tensor.device.type != "cpu" for tensor in tensors):
         return "reference"
-    if x.dtype not in _ROLLED_DTYPES or not x.dtype == cos.dtype == sin.dtype or x.dim() < max(cos.dim(), sin.dim()):
+    if (
+        x.dtype not in _ROLLED_DTYPES
+        or not x.dtype == cos.dtype == sin.dtype
+        or x.dim() < max(cos.dim(), sin.dim())
+    ):
         return "reference"
-    if not x.dim() or x.shape[-1] % 2 or sin.shape[-1:] != x.shape[-1:] or cos.shape[-1:] != x.shape[-1:]:
+    if (
+        not x.dim()
+        or x.shape[-1] % 2
+        or sin.shape[-1:] != x.shape[-1:]
+        or cos.shape[-1:] != x.shape[-1:]
+    ):
         return "reference"
     sin_is_small = 2 * sin.numel() <= x.numel()
     return (

@@ -1,4 +1,5 @@
-"""Rotary position embedding in the half style: the first half of the last dimension is turned with the second."""
+"""Rotary position embedding in the half style: the first half of the last dimension is turned with
+the second."""
 
 from __future__ import annotations
 
@@ -9,14 +10,18 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from regraft.ops.liger import can_run_liger, liger_module
 
-_MIRRORED: Any = WeakIdKeyDictionary()  # tensor → its compared version and layout, and whether its halves are equal
+_MIRRORED: Any = (
+    WeakIdKeyDictionary()
+)  # tensor → its compared version and layout, and whether its halves are equal
 
 
 def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Return `x * cos + rotate_half(x) * sin`, where `rotate_half` puts the negated second half before the first.
+    """Return `x * cos + rotate_half(x) * sin`, where `rotate_half` puts the negated second half
+    before the first.
 
-    Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. An odd `D` raises ValueError. The
-    kernel of `rotary_pair` takes two tensors: here its second tensor is one head of `x`, whose result is discarded.
+    Shapes: `x` and the result are `(..., D)`; `cos` and `sin` broadcast to `x`. An odd `D` raises
+    ValueError. The kernel of `rotary_pair` takes two tensors: here its second tensor is one head of
+    `x`, whose result is discarded.
     """
     if rotary_implementation(x, cos, sin) != "liger":
         return rotary_reference(x, cos, sin)
@@ -24,9 +29,12 @@ def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 
 
 def rotary_reference(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Compute the composition that the op replaces; ValueError for an odd `D`, which models halve differently."""
+    """Compute the composition that the op replaces; ValueError for an odd `D`, which models halve
+    differently."""
     half = x.shape[-1] // 2
-    if isinstance(x, torch.Tensor) and x.shape[-1] % 2:  # while `torch.fx` traces, a size is no number
+    if (
+        isinstance(x, torch.Tensor) and x.shape[-1] % 2
+    ):  # while `torch.fx` traces, a size is no number
         raise ValueError(f"a rotary embedding needs an even size, not {x.shape[-1]}")
     return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
 
@@ -41,11 +49,12 @@ def rotary_pair(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `rotary` of query and key, by Liger's kernel.
 
-    Shapes: `query` is `(B, H, T, D)` and `cos` `(B or 1, 1, T, D)`, or `(B, T, H, D)` and `(B or 1, T, 1, D)`, each
-    also without `B`; `key` may have another number of heads. The kernel reads one half of `cos` and `sin` only, so
-    both halves are compared, once for each tensor; if they differ, and for any other arguments that the kernel does
-    not take, the composition runs. Unlike Liger's own function, the op does not write into the tensors of which
-    `query`, `key` and the gradients are views.
+    Shapes: `query` is `(B, H, T, D)` and `cos` `(B or 1, 1, T, D)`, or `(B, T, H, D)` and `(B or 1,
+    T, 1, D)`, each also without `B`; `key` may have another number of heads. The kernel reads one
+    half of `cos` and `sin` only, so both halves are compared, once for each tensor; if they differ,
+    and for any other arguments that the kernel does not take, the composition runs. Unlike Liger's
+    own function, the op does not write into the tensors of which `query`, `key` and the gradients
+    are views.
     """
     if rotary_pair_implementation(query, key, cos, sin) != "liger":
         return rotary_pair_reference(query, key, cos, sin)
@@ -60,9 +69,14 @@ def rotary_pair_reference(
     return rotary_reference(query, cos, sin), rotary_reference(key, cos, sin)
 
 
-def rotary_pair_implementation(query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> str:
+def rotary_pair_implementation(
+    query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> str:
     """Name the implementation for these arguments: "liger" or "reference"."""
-    if not can_run_liger(query, key, cos, sin) or len({tensor.dtype for tensor in (query, key, cos, sin)}) > 1:
+    if (
+        not can_run_liger(query, key, cos, sin)
+        or len({tensor.dtype for tensor in (query, key, cos, sin)}) > 1
+    ):
         return "reference"
     if cos.requires_grad or sin.requires_grad or query.shape[-1] % 2 or cos.shape != sin.shape:
         return "reference"
@@ -77,8 +91,14 @@ def rotary_pair_implementation(query: torch.Tensor, key: torch.Tensor, cos: torc
 
 
 def _heads_dimension(x: torch.Tensor, cos: torch.Tensor) -> int:
-    """Return the dimension of the heads, counted from the end: 3 or 2; 0 if the kernel does not take the shapes."""
-    if x.dim() not in (3, 4) or cos.dim() > x.dim() or cos.dim() < 3 or cos.shape[-1] != x.shape[-1]:
+    """Return the dimension of the heads, counted from the end: 3 or 2; 0 if the kernel does not
+    take the shapes."""
+    if (
+        x.dim() not in (3, 4)
+        or cos.dim() > x.dim()
+        or cos.dim() < 3
+        or cos.shape[-1] != x.shape[-1]
+    ):
         return 0
     if x.dim() == 4 and cos.dim() == 4 and cos.shape[0] not in (1, x.shape[0]):
         return 0
@@ -89,7 +109,8 @@ def _heads_dimension(x: torch.Tensor, cos: torch.Tensor) -> int:
 
 
 def _is_mirrored(table: torch.Tensor) -> bool:
-    """Return whether both halves of the last dimension are equal; the device is asked once for each tensor."""
+    """Return whether both halves of the last dimension are equal; the device is asked once for each
+    tensor."""
     if table.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
     base = table if table._base is None else table._base
@@ -107,20 +128,27 @@ def _is_mirrored(table: torch.Tensor) -> bool:
 def _rotate_by_liger(
     tensors: tuple[torch.Tensor, ...], cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
-    """Bring the tensors to `(B, T, H, D)`, `cos` and `sin` to `(B, T, D)`, run the kernel, and restore the shapes."""
+    """Bring the tensors to `(B, T, H, D)`, `cos` and `sin` to `(B, T, D)`, run the kernel, and
+    restore the shapes."""
     heads = _heads_dimension(tensors[0], cos)
-    tables = [tensor.squeeze(-heads).reshape(-1, *tensor.squeeze(-heads).shape[-2:]) for tensor in (cos, sin)]
+    tables = [
+        tensor.squeeze(-heads).reshape(-1, *tensor.squeeze(-heads).shape[-2:])
+        for tensor in (cos, sin)
+    ]
     rows = [tensor.unsqueeze(0) if tensor.dim() == 3 else tensor for tensor in tensors]
     rows = [tensor.transpose(1, 2) if heads == 3 else tensor for tensor in rows]
     if len(rows) == 1:
         rows.append(rows[0].detach()[:, :, :1])
     rotated = _Rotary.apply(*rows, *tables)
     restored = [tensor.transpose(1, 2) if heads == 3 else tensor for tensor in rotated]
-    return tuple(tensor.reshape(original.shape) for tensor, original in zip(restored, tensors, strict=False))
+    return tuple(
+        tensor.reshape(original.shape) for tensor, original in zip(restored, tensors, strict=False)
+    )
 
 
 class _Rotary(torch.autograd.Function):  # type: ignore[misc]
-    """The rotation, whose gradient is the inverse rotation, so that it can be differentiated any number of times."""
+    """The rotation, whose gradient is the inverse rotation, so that it can be differentiated any
+    number of times."""
 
     @staticmethod
     def forward(
@@ -130,7 +158,9 @@ class _Rotary(torch.autograd.Function):  # type: ignore[misc]
         return launch_rotary(query, key, cos, sin)
 
     @staticmethod
-    def backward(ctx: Any, query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(
+        ctx: Any, query: torch.Tensor, key: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
         cos, sin = ctx.saved_tensors
         return *_Rotary.apply(query, key, cos, -sin), None, None
 
@@ -138,10 +168,14 @@ class _Rotary(torch.autograd.Function):  # type: ignore[misc]
 def launch_rotary(
     query: torch.Tensor, key: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Launch the kernel once; it overwrites copies of the query and the key, which are `(B, T, H, D)`."""
+    """Launch the kernel once; it overwrites copies of the query and the key, which are `(B, T, H,
+    D)`."""
     module = liger_module("rope")
     assert module is not None
-    copies = [tensor.clone(memory_format=torch.contiguous_format).transpose(1, 2) for tensor in (query, key)]
+    copies = [
+        tensor.clone(memory_format=torch.contiguous_format).transpose(1, 2)
+        for tensor in (query, key)
+    ]
     with torch.cuda.device_of(query):  # Triton launches on the current device
         first, second, *_ = module.rope_forward(*copies, cos, sin)
     return first.transpose(1, 2), second.transpose(1, 2)

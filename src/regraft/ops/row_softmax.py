@@ -13,25 +13,31 @@ from regraft.ops.liger import LigerKernel, can_run_liger, liger_module
 from regraft.ops.plain import are_tensors, is_plain
 
 
-def row_softmax(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> torch.Tensor:
+def row_softmax(
+    x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None
+) -> torch.Tensor:
     """Return `torch.nn.functional.softmax(x, -1, dtype=dtype)`, or `layer(x)`, by Liger's kernel.
 
-    Shapes: the result has the shape of `x`. `layer` is the model's own `torch.nn.Softmax`. The kernel computes in
-    float32 only; a result in another dtype, and a layer that is not plain or that has another dimension, run as the
-    original does.
+    Shapes: the result has the shape of `x`. `layer` is the model's own `torch.nn.Softmax`. The
+    kernel computes in float32 only; a result in another dtype, and a layer that is not plain or
+    that has another dimension, run as the original does.
     """
     if row_softmax_implementation(x, dtype=dtype, layer=layer) != "liger":
         return row_softmax_reference(x, dtype=dtype, layer=layer)
     return _row_softmax_kernel()(x.to(torch.float32))
 
 
-def row_softmax_reference(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> torch.Tensor:
+def row_softmax_reference(
+    x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None
+) -> torch.Tensor:
     """Call the function, or the module as the model calls it."""
     result: torch.Tensor = functional.softmax(x, -1, dtype=dtype) if layer is None else layer(x)
     return result
 
 
-def row_softmax_implementation(x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None) -> str:
+def row_softmax_implementation(
+    x: torch.Tensor, *, dtype: torch.dtype | None = None, layer: Any = None
+) -> str:
     """Name the implementation for these arguments: "liger" or "reference"."""
     if not are_tensors(x) or not x.dim() or not can_run_liger(x):
         return "reference"

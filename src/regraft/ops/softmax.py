@@ -11,13 +11,17 @@ from torch.nn import functional
 from regraft.ops.plain import is_plain
 
 
-def softmax(x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, layer: Any = None) -> torch.Tensor:
-    """Return `torch.nn.functional.softmax(x, dim, dtype=dtype)`, or the softmax of a `layer`, on every device.
+def softmax(
+    x: torch.Tensor, dim: int = -1, dtype: torch.dtype | None = None, *, layer: Any = None
+) -> torch.Tensor:
+    """Return `torch.nn.functional.softmax(x, dim, dtype=dtype)`, or the softmax of a `layer`, on
+    every device.
 
-    Shapes: the result has the shape of `x`. `layer` is the model's own, whose `dim` replaces the argument. A layer
-    that is not a plain `torch.nn.Softmax` (another class, hooks) is called as the model does. The Triton softmax of
-    xFormers that the Adopter paper targets no longer exists, and no other kernel here has been measured to beat
-    PyTorch's own; the op only marks the place in the model.
+    Shapes: the result has the shape of `x`. `layer` is the model's own, whose `dim` replaces the
+    argument. A layer that is not a plain `torch.nn.Softmax` (another class, hooks) is called as the
+    model does. The Triton softmax of xFormers that the Adopter paper targets no longer exists, and
+    no other kernel here has been measured to beat PyTorch's own; the op only marks the place in the
+    model.
     """
     if softmax_implementation(x, layer=layer) == "reference":
         return softmax_reference(x, dim, dtype, layer=layer)

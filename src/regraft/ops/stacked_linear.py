@@ -11,10 +11,14 @@ from regraft.ops.plain import compiles, is_plain
 
 
 def can_stack(x: torch.Tensor, *layers: Any) -> bool:
-    """Return whether these layers can run as one product: plain ones of one size, on CUDA, with gradients disabled."""
+    """Return whether these layers can run as one product: plain ones of one size, on CUDA, with
+    gradients disabled."""
     if torch.compiler.is_compiling() or not all(is_plain(layer, nn.Linear) for layer in layers):
         return False  # the surrounding compiler fuses by itself, and sees the hooks
-    kinds = {(layer.weight.dtype, layer.weight.device, layer.weight.shape, layer.bias is None) for layer in layers}
+    kinds = {
+        (layer.weight.dtype, layer.weight.device, layer.weight.shape, layer.bias is None)
+        for layer in layers
+    }
     first = layers[0]
     if kinds != {(x.dtype, x.device, first.weight.shape, first.bias is None)}:
         return False
@@ -23,13 +27,16 @@ def can_stack(x: torch.Tensor, *layers: Any) -> bool:
 
 
 def stacked_linear(x: torch.Tensor, *layers: nn.Linear) -> tuple[torch.Tensor, ...]:
-    """Compute `tuple(layer(x) for layer in layers)`; `x` is `(..., in_features)`, and the layers have one size."""
+    """Compute `tuple(layer(x) for layer in layers)`; `x` is `(..., in_features)`, and the layers
+    have one size."""
     layer_count = len(layers)
     weights = torch.stack([layer.weight for layer in layers]).transpose(1, 2)
     rows = x.reshape(1, -1, x.shape[-1]).expand(layer_count, -1, -1)
     if layers[0].bias is None:
         product = torch.bmm(rows, weights)
     else:
-        product = torch.baddbmm(torch.stack([layer.bias for layer in layers]).unsqueeze(1), rows, weights)
+        product = torch.baddbmm(
+            torch.stack([layer.bias for layer in layers]).unsqueeze(1), rows, weights
+        )
     results: tuple[torch.Tensor, ...] = product.view(layer_count, *x.shape[:-1], -1).unbind()
     return results

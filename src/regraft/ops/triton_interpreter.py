@@ -1,4 +1,5 @@
-"""Adjustments of Triton's interpreter for Liger's kernels, so that they can be tested, slowly, without a GPU."""
+"""Adjustments of Triton's interpreter for Liger's kernels, so that they can be tested, slowly,
+without a GPU."""
 
 from __future__ import annotations
 
@@ -9,20 +10,23 @@ from collections.abc import Hashable, Sequence
 
 import torch
 
-_FIRST_DRAWS: dict[Hashable, int] = {}  # mode, dtypes and shapes → the number that their first call drew
+_FIRST_DRAWS: dict[
+    Hashable, int
+] = {}  # mode, dtypes and shapes → the number that their first call drew
 
 
 def is_interpreting() -> bool:
-    """Return whether Triton interprets its kernels on the CPU (the environment variable TRITON_INTERPRET is "1")."""
+    """Return whether Triton interprets its kernels on the CPU (the environment variable
+    TRITON_INTERPRET is "1")."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def is_call_drawn(tensors: Sequence[torch.Tensor]) -> bool:
     """Return whether the interpreter runs a call on these tensors.
 
-    It runs all calls, or, if REGRAFT_INTERPRET_ONE_IN=N is in the environment, the first call for each combination of
-    dtypes and shapes and one in N of the others. The sum of the first tensor's numbers decides, so that a forward pass
-    that a checkpoint repeats takes the same path again.
+    It runs all calls, or, if REGRAFT_INTERPRET_ONE_IN=N is in the environment, the first call for
+    each combination of dtypes and shapes and one in N of the others. The sum of the first tensor's
+    numbers decides, so that a forward pass that a checkpoint repeats takes the same path again.
     """
     one_in = int(os.environ.get("REGRAFT_INTERPRET_ONE_IN", "1"))
     if one_in == 1:
@@ -33,11 +37,13 @@ def is_call_drawn(tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def prepare_interpreter() -> None:
-    """Adjust Triton's interpreter (3.9.0), before Liger is imported; do nothing if Triton does not interpret.
+    """Adjust Triton's interpreter (3.9.0), before Liger is imported; do nothing if Triton does not
+    interpret.
 
-    The adjustments mend four problems: the numbers among a kernel's arguments stay Python numbers, which have no `to`;
-    `rsqrt` and `tanh` of `libdevice` have no body; an autotuned kernel asks the driver of a GPU for its clock; and
-    each call of a function in a kernel searches Triton's modules again, which takes a third of the time.
+    The adjustments mend four problems: the numbers among a kernel's arguments stay Python numbers,
+    which have no `to`; `rsqrt` and `tanh` of `libdevice` have no body; an autotuned kernel asks the
+    driver of a GPU for its clock; and each call of a function in a kernel searches Triton's modules
+    again, which takes a third of the time.
     """
     if is_interpreting():
         _wrap_numbers()
@@ -47,7 +53,8 @@ def prepare_interpreter() -> None:
 
 
 def _wrap_numbers() -> None:
-    """Make the interpreter convert the floats among a kernel's arguments to scalar tensors in float32."""
+    """Make the interpreter convert the floats among a kernel's arguments to scalar tensors in
+    float32."""
     import numpy as np
     import triton.language as tl
     from triton.runtime import interpreter
@@ -69,7 +76,8 @@ def _define_libdevice() -> None:
     import triton.language as tl
     from triton.language.extra import libdevice
 
-    # The interpreter compiles the text of these functions, in which `tl` must be a global name of this module.
+    # The interpreter compiles the text of these functions, in which `tl` must be a global name of
+    # this module.
     globals()["tl"] = tl
     libdevice.rsqrt = triton.jit(_rsqrt)
     libdevice.tanh = triton.jit(_tanh)
@@ -91,7 +99,11 @@ def _take_first_configuration() -> None:
         configuration = self.configs[0]
         if configuration.pre_hook is not None:
             configuration.pre_hook(
-                {**dict(zip(self.arg_names, args, strict=False)), **kwargs, **configuration.all_kwargs()}
+                {
+                    **dict(zip(self.arg_names, args, strict=False)),
+                    **kwargs,
+                    **configuration.all_kwargs(),
+                }
             )
         return self.fn.run(*args, **kwargs, **configuration.all_kwargs())
 
@@ -99,7 +111,8 @@ def _take_first_configuration() -> None:
 
 
 def _patch_once() -> None:
-    """Patch Triton's language only once in a launch for each function; the patches last until the launch ends."""
+    """Patch Triton's language only once in a launch for each function; the patches last until the
+    launch ends."""
     from triton.runtime import interpreter
 
     patch = interpreter._patch_lang

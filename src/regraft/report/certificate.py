@@ -13,14 +13,19 @@ _MAX_LABELS = 8  # number of labels of one kind that are shown
 
 
 def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
-    """Return the page: a row for each definition, its comparisons, and the command that shows a difference."""
+    """Return the page: a row for each definition, its comparisons, and the command that shows a
+    difference."""
     counts = {
-        status: sum(verdict.status == status for verdict in verdicts) for status in ("proved", "unproven", "refuted")
+        status: sum(verdict.status == status for verdict in verdicts)
+        for status in ("proved", "unproven", "refuted")
     }
     lines = [
         f"### `{file}`: " + ", ".join(f"{number} {status}" for status, number in counts.items()),
         "",
-        f"Regraft {__version__}, {', '.join(_versions())}. Original and changed version ran side by side.",
+        (
+            f"Regraft {__version__}, {', '.join(_versions())}. Original and changed version ran"
+            " side by side."
+        ),
         "",
         "| definition | verdict | number formats | shapes | models | comparisons | also compared |",
         "|---|---|---|---|---|---|---|",
@@ -35,7 +40,10 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
         if verdict.reason:
             lines += ["", f"**{verdict.definition}** is {verdict.status}: {verdict.reason}"]
         if verdict.evidence.get("given up"):
-            lines += ["", f"**{verdict.definition}** gives up: {_join_members(verdict.evidence['given up'])}"]
+            lines += [
+                "",
+                f"**{verdict.definition}** gives up: {_join_members(verdict.evidence['given up'])}",
+            ]
         for loss in loss_lines(verdict):
             lines += ["", f"**{verdict.definition}** loses {loss}"]
         if verdict.evidence.get("reproducer"):
@@ -44,7 +52,8 @@ def certificate(file: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def loss_lines(verdict: Verdict) -> tuple[str, ...]:
-    """Return the uses of the original that the changed version no longer bears, each with the error."""
+    """Return the uses of the original that the changed version no longer bears, each with the
+    error."""
     return tuple(map(str, _members(verdict.evidence.get("losses"))))
 
 
@@ -53,24 +62,34 @@ def _row(verdict: Verdict) -> str:
     evidence = verdict.evidence
     comparisons = sum(int(str(evidence.get(name, 0))) for name in ("replays", "wholes"))
     cells = [
-        f"`{verdict.definition}`", verdict.status, _join_members(evidence.get("dtypes")),
-        str(len(_members(evidence.get("shapes")))), _join_members(evidence.get("models")), str(comparisons),
+        f"`{verdict.definition}`",
+        verdict.status,
+        _join_members(evidence.get("dtypes")),
+        str(len(_members(evidence.get("shapes")))),
+        _join_members(evidence.get("models")),
+        str(comparisons),
         _join_members(evidence.get("also compared")),
-    ]  # fmt: skip
+    ]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def domain_summary(domain: object) -> str:
-    """Return the kinds of inputs and conditions with the labels of each kind, of many the first and the number."""
+    """Return the kinds of inputs and conditions with the labels of each kind, of many the first and
+    the number."""
     kinds = domain.items() if isinstance(domain, Mapping) else ()
     return "; ".join(
-        f"{kind}: {_first_labels([_short_label(str(label)) for label in labels])}" for kind, labels in kinds
+        f"{kind}: {_first_labels([_short_label(str(label)) for label in labels])}"
+        for kind, labels in kinds
     )
 
 
 def _short_label(label: str) -> str:
     """Return a label without the words that repeat its kind."""
-    return label.removeprefix("values: ").removeprefix("mask: ").removesuffix(" in every dimension of that size")
+    return (
+        label.removeprefix("values: ")
+        .removeprefix("mask: ")
+        .removesuffix(" in every dimension of that size")
+    )
 
 
 def _first_labels(labels: Sequence[str]) -> str:
@@ -80,7 +99,8 @@ def _first_labels(labels: Sequence[str]) -> str:
 
 
 def kills_summary(score: object) -> str:
-    """Return how many generated mutants of the changed lines the inputs kill, and which survive; "" for no mutants."""
+    """Return how many generated mutants of the changed lines the inputs kill, and which survive; ""
+    for no mutants."""
     if not isinstance(score, Mapping) or not score.get("of"):
         return ""
     survivors = _members(score.get("survived"))

@@ -1,6 +1,7 @@
 """The output formats of `regraft check`: a class for each, found by its name in `FORMATS`.
 
-This module imports nothing of the scan, since the command line lists the formats before anything is scanned.
+This module imports nothing of the scan, since the command line lists the formats before anything is
+scanned.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """The places where a format writes: lines of output, remarks beside it, and colour where a terminal shows it."""
+    """The places where a format writes: lines of output, remarks beside it, and colour where a
+    terminal shows it."""
 
     write: Callable[[str], None]
     remark: Callable[[str], None]
@@ -76,7 +78,8 @@ class Full:
 
 
 class Concise(Full):
-    """One line for each finding; the totals go beside the output, so that it holds nothing but findings."""
+    """One line for each finding; the totals go beside the output, so that it holds nothing but
+    findings."""
 
     def __init__(self, streams: Streams) -> None:
         super().__init__(streams)
@@ -122,4 +125,6 @@ class ErrorsOnly:
             self.streams.remark(text.error(error))
 
 
-FORMATS: Mapping[str, type[Output]] = MappingProxyType({"full": Full, "concise": Concise, "json": Json})
+FORMATS: Mapping[str, type[Output]] = MappingProxyType(
+    {"full": Full, "concise": Concise, "json": Json}
+)

@@ -1,4 +1,5 @@
-"""The JSON report of `regraft check`, whose shape is a contract: keys are added, never changed or removed."""
+"""The JSON report of `regraft check`, whose shape is a contract: keys are added, never changed or
+removed."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from regraft.source.text import SourceError
 
 @dataclass(slots=True)
 class Collector:
-    """A collector of the report, file by file, so that a file's analysis can be freed when its findings are known.
+    """A collector of the report, file by file, so that a file's analysis can be freed when its
+    findings are known.
 
     explain  also list near misses and places that were not followed
     missing  number of findings by the package that they wait for
@@ -37,7 +39,9 @@ class Collector:
         self.errors += report.errors
         self.findings += [finding_as_json(finding) for finding in report.findings]
         self.missing.update(
-            package for finding in report.findings for package in missing_requirements(finding.rule.syntax.needs)
+            package
+            for finding in report.findings
+            for package in missing_requirements(finding.rule.syntax.needs)
         )
         if self.explain:
             self.misses += [_miss_as_json(miss) for miss in report.misses]
@@ -53,7 +57,12 @@ class Collector:
 
     def data(self, seconds: float) -> dict[str, Any]:
         """Return the whole report, ready for JSON."""
-        stats = {"files": self.files, "classes": self.classes, "nodes": self.nodes, "seconds": round(seconds, 3)}
+        stats = {
+            "files": self.files,
+            "classes": self.classes,
+            "nodes": self.nodes,
+            "seconds": round(seconds, 3),
+        }
         data: dict[str, Any] = {
             "version": 1,
             "findings": self.findings,
@@ -87,7 +96,12 @@ def finding_as_json(finding: Finding) -> dict[str, Any]:
 
 
 def error_as_json(error: SourceError) -> dict[str, Any]:
-    return {"file": error.file, "line": error.line, "column": error.column, "message": error.message}
+    return {
+        "file": error.file,
+        "line": error.line,
+        "column": error.column,
+        "message": error.message,
+    }
 
 
 def _miss_as_json(miss: Miss) -> dict[str, Any]:

@@ -26,7 +26,8 @@ def concise(finding: Finding, paint: Paint = plain) -> str:
 
 
 def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
-    """Yield the concise line, the code with a caret frame, and either the change or the obstacle to it."""
+    """Yield the concise line, the code with a caret frame, and either the change or the obstacle to
+    it."""
     yield concise(finding, paint)
     number = finding.start[0]
     line = finding.text.replace("\t", " ")
@@ -34,14 +35,22 @@ def full(finding: Finding, paint: Paint = plain) -> Iterator[str]:
     gutter = " " * len(str(number))
     yield f"{gutter} |"
     yield f"{number} | {line}"
-    yield f"{gutter} | {' ' * (finding.start[1] - 1)}{paint('^' * max(end - finding.start[1], 1), fg='red')}"
+    yield (
+        f"{gutter} |"
+        f" {' ' * (finding.start[1] - 1)}{paint('^' * max(end - finding.start[1], 1), fg='red')}"
+    )
     if finding.fixable:
         lines = ", ".join(map(str, finding.lines))
         does = "mark it for a kernel" if finding.mode == "decorate" else "replace it"
-        yield f"{gutter} = help: {finding.kernel} can {does} (mode {finding.mode}; reads lines {lines})"
+        yield (
+            f"{gutter} = help: {finding.kernel} can {does} (mode {finding.mode}; reads lines"
+            f" {lines})"
+        )
         if finding.mode == "version":
             tests = " and ".join(finding.tests)
-            yield f"{gutter} = note: only where {tests}; the original code stays as the other branch"
+            yield (
+                f"{gutter} = note: only where {tests}; the original code stays as the other branch"
+            )
     else:
         yield f"{gutter} = {paint('note', fg='yellow')}: withheld: {finding.reason}"
     yield ""
@@ -53,13 +62,18 @@ def explanations(report: FileReport, paint: Paint = plain) -> Iterator[str]:
         place = paint(f"{miss.file}:{miss.line}:{miss.column}", bold=True)
         yield f"{place} {paint(miss.rule.id, fg='cyan')} no match in {miss.scope}: {miss.reason}"
     for opaque in report.opaque:
-        yield f"{paint(f'{report.file}:{opaque.line}:{opaque.column}', bold=True)} not followed: {opaque.reason}"
+        yield (
+            f"{paint(f'{report.file}:{opaque.line}:{opaque.column}', bold=True)} not followed:"
+            f" {opaque.reason}"
+        )
 
 
 def error(source_error: SourceError, paint: Paint = plain) -> str:
     """Return the line `file:line:col error: message`, without the parts that are not known."""
     place = ":".join(
-        str(part) for part in (source_error.file, source_error.line or "", source_error.column or "") if part
+        str(part)
+        for part in (source_error.file, source_error.line or "", source_error.column or "")
+        if part
     )
     return f"{paint(place, bold=True)} {paint('error', fg='red')}: {source_error.message}"
 
@@ -68,7 +82,9 @@ def summary(total: Collector) -> str:
     """Return one line of totals."""
     parts = [count(len(total.findings), "finding")]
     if total.findings:
-        parts[0] += f" ({sum(finding['status'] == 'fixable' for finding in total.findings)} fixable)"
+        parts[0] += (
+            f" ({sum(finding['status'] == 'fixable' for finding in total.findings)} fixable)"
+        )
     parts.append(count(total.files, "file"))
     if total.errors:
         parts.append(count(len(total.errors), "error"))

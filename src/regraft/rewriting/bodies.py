@@ -13,10 +13,13 @@ from regraft.source.names import walk
 from regraft.source.text import Edit, Span
 
 
-def rewrite_body(match: BodyMatch, imports: Imports) -> tuple[Edit, Span, frozenset[str]] | Withheld:
+def rewrite_body(
+    match: BodyMatch, imports: Imports
+) -> tuple[Edit, Span, frozenset[str]] | Withheld:
     """Replace the body of a function by one `return` of the kernel call.
 
-    Return the edit, the span that it replaces and the qualified names to import, or the reason not to rewrite.
+    Return the edit, the span that it replaces and the qualified names to import, or the reason not
+    to rewrite.
     """
     source, statements = imports.source, match.statements
     line = statements[0].lineno
@@ -26,8 +29,12 @@ def rewrite_body(match: BodyMatch, imports: Imports) -> tuple[Edit, Span, frozen
     if source.text[source.line_starts[line - 1] : span.start].strip():
         return Withheld("several statements share a line", line)
     if any("jit" in ast.unparse(decorator) for decorator in match.function.decorator_list):
-        return Withheld("TorchScript compiles this function, and would have to compile the kernel", line)
-    if any(isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in walk(match.function)):
+        return Withheld(
+            "TorchScript compiles this function, and would have to compile the kernel", line
+        )
+    if any(
+        isinstance(node, ast.Yield | ast.YieldFrom | ast.Await) for node in walk(match.function)
+    ):
         return Withheld("the function is a generator", line)
     if imports.obstacle:
         return Withheld(imports.obstacle, line)
@@ -35,9 +42,16 @@ def rewrite_body(match: BodyMatch, imports: Imports) -> tuple[Edit, Span, frozen
     assert isinstance(apply.callee, Ref)
 
     def text(operand: Operand) -> str:
-        return source.segment(match.bindings[operand.name]) if isinstance(operand, Var) else repr(operand.value)  # type: ignore[union-attr]
+        return (
+            source.segment(match.bindings[operand.name])
+            if isinstance(operand, Var)
+            else repr(operand.value)  # type: ignore[union-attr]
+        )
 
-    arguments = [*map(text, apply.args), *(f"{name}={text(value)}" for name, value in apply.keywords)]
+    arguments = [
+        *map(text, apply.args),
+        *(f"{name}={text(value)}" for name, value in apply.keywords),
+    ]
     head = "return "
     layout = Layout(source, Span(span.start, span.end), indentation(source, span.start), head)
     call = layout.call(imports.spell(apply.callee.path), arguments)

@@ -1,4 +1,5 @@
-"""The rewriting of a definition that a decorator marks: one line above it, and one above each class that calls it."""
+"""The rewriting of a definition that a decorator marks: one line above it, and one above each class
+that calls it."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def decorate(match: Match, imports: Imports) -> Patch:
     is_called = isinstance(marked, Function) and bool(decorator.callers)
     callers = tuple(_callers(marked, decorator, imports)) if is_called else ()
     for cls in callers:
-        edits.append(_line_above(cls, f"@{imports.spell(decorator.callers)}({marked.name})", imports))
+        edits.append(
+            _line_above(cls, f"@{imports.spell(decorator.callers)}({marked.name})", imports)
+        )
         uses.add(decorator.callers)
     spans = [imports.source.span(marked), *(edit.span for edit in edits)]
     extent = Span(min(span.start for span in spans), max(span.end for span in spans))
@@ -41,13 +44,16 @@ def decorate(match: Match, imports: Imports) -> Patch:
 
 
 def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
-    """Raise Withheld where the file does not give the decorator its meaning, or the definition may not be marked."""
+    """Raise Withheld where the file does not give the decorator its meaning, or the definition may
+    not be marked."""
     source, line = imports.source, marked.lineno
     package = decorator.path.partition(".")[0]
     if imports.obstacle:
         raise Withheld(imports.obstacle, line)
     if not any(name.partition(".")[0] == package for name in imports.names.qualified.values()):
-        raise Withheld(f"the file imports nothing of {package}, which gives the decorator its meaning", line)
+        raise Withheld(
+            f"the file imports nothing of {package}, which gives the decorator its meaning", line
+        )
     if "kernel" in source.segment(marked).lower():
         raise Withheld("a note in the definition speaks of kernels: read it first", line)
     if b"torch.jit.script" in source.text:
@@ -56,12 +62,20 @@ def _check(marked: Definition, decorator: Decorator, imports: Imports) -> None:
         return
     callees = {ast_node.func for ast_node in walk(source.tree) if isinstance(ast_node, ast.Call)}
     for ast_node in walk(source.tree):
-        if isinstance(ast_node, ast.Name) and ast_node.id == marked.name and ast_node not in callees:
-            raise Withheld("the function is used as a value, and the decorator makes it a module", ast_node.lineno)
+        if (
+            isinstance(ast_node, ast.Name)
+            and ast_node.id == marked.name
+            and ast_node not in callees
+        ):
+            raise Withheld(
+                "the function is used as a value, and the decorator makes it a module",
+                ast_node.lineno,
+            )
 
 
 def _callers(marked: Definition, decorator: Decorator, imports: Imports) -> Iterator[ast.ClassDef]:
-    """Yield the classes of the file that call a function; raise Withheld for one that stands above the function."""
+    """Yield the classes of the file that call a function; raise Withheld for one that stands above
+    the function."""
     for cls in imports.source.tree.body:
         if not isinstance(cls, ast.ClassDef):
             continue

@@ -1,4 +1,5 @@
-"""The source text of a kernel call: each value is written as an expression that gives it at the place of the call."""
+"""The source text of a kernel call: each value is written as an expression that gives it at the
+place of the call."""
 
 from __future__ import annotations
 
@@ -14,16 +15,31 @@ from regraft.source.text import Span
 from regraft.structure.model import MISSING, Node, Statement, Value
 
 _ARITHMETIC_SYNTAX = (
-    ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Call,
-    ast.expr_context, ast.operator, ast.unaryop,
-)  # fmt: skip
+    ast.Name,
+    ast.Attribute,
+    ast.Constant,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Call,
+    ast.expr_context,
+    ast.operator,
+    ast.unaryop,
+)
 _TRANSPOSING_OPS = frozenset({"transpose", "permute"})
-_TRANSPOSITION_SYNTAX = (ast.Name, ast.Attribute, ast.Constant, ast.UnaryOp, ast.expr_context, ast.unaryop)
+_TRANSPOSITION_SYNTAX = (
+    ast.Name,
+    ast.Attribute,
+    ast.Constant,
+    ast.UnaryOp,
+    ast.expr_context,
+    ast.unaryop,
+)
 
 
 @dataclass(eq=False)
 class Withheld(Exception):
-    """The reason why a match is not rewritten, with the line of the obstacle; raised, or returned instead of edits."""
+    """The reason why a match is not rewritten, with the line of the obstacle; raised, or returned
+    instead of edits."""
 
     reason: str
     line: int
@@ -33,11 +49,11 @@ class Withheld(Exception):
 class Renderer:
     """A writer of the source text of one kernel call for one match.
 
-    deleted        statements that will be gone when the call runs
-    reduced_names  value → name, for the values that a statement of which only they remain binds to a name
-    used           qualified names that the written text uses, which have to be imported
-    spliced        nodes of the replaced text whose expressions the call repeats, in the order of the text
-    mentioned      identifiers that the matched expressions contain
+    deleted        statements that will be gone when the call runs reduced_names  value → name, for
+    the values that a statement of which only they remain binds to a name used           qualified
+    names that the written text uses, which have to be imported spliced        nodes of the replaced
+    text whose expressions the call repeats, in the order of the text mentioned      identifiers
+    that the matched expressions contain
     """
 
     match: Match
@@ -51,22 +67,29 @@ class Renderer:
     root: Node | None = None  # the node whose place the call takes; None: the match's root
     time: int = 0  # the time at which the call runs; 0: the time of the replaced node
     can_run: Callable[[Node], bool] = lambda _: True  # whether a node can run where the call does
-    attribute_reads: list[tuple[int, Value]] = field(default_factory=list)  # (expressions spliced before, attribute)
+    attribute_reads: list[tuple[int, Value]] = field(
+        default_factory=list
+    )  # (expressions spliced before, attribute)
 
     def __post_init__(self) -> None:
         self.time = self.time or self._replaced_node().time
         for node in self.match.nodes:
-            self.mentioned.update(ast_node.id for ast_node in ast.walk(node.expr) if isinstance(ast_node, ast.Name))
+            self.mentioned.update(
+                ast_node.id for ast_node in ast.walk(node.expr) if isinstance(ast_node, ast.Name)
+            )
 
     def _replaced_node(self) -> Node:
         """Return the node whose place the call takes."""
         return self.root or self.match.root
 
     def is_in_order(self) -> bool:
-        """Return whether the call evaluates spliced expressions and reads attributes in the order of the original."""
+        """Return whether the call evaluates spliced expressions and reads attributes in the order
+        of the original."""
         times = [node.time for node in self.spliced]
         late = any(
-            inner.effect and inner.time <= value.born and inner.statement is self._replaced_node().statement
+            inner.effect
+            and inner.time <= value.born
+            and inner.statement is self._replaced_node().statement
             for position, value in self.attribute_reads
             for node in self.spliced[position:]
             for inner in self._nodes_within(node)
@@ -74,7 +97,8 @@ class Renderer:
         return times == sorted(times) and not late
 
     def _nodes_within(self, node: Node) -> list[Node]:
-        """Return the nodes of the same statement whose expressions lie inside the expression of `node`."""
+        """Return the nodes of the same statement whose expressions lie inside the expression of
+        `node`."""
         source = self.imports.source
         outer = source.span(node.expr)
         inner_nodes = []
@@ -86,7 +110,8 @@ class Renderer:
         return inner_nodes
 
     def call(self, target: Apply, wrap: Callable[[str, list[str]], str]) -> str:
-        """Return the text of the kernel call `target`; `wrap(function, arguments)` lays the call out on lines."""
+        """Return the text of the kernel call `target`; `wrap(function, arguments)` lays the call
+        out on lines."""
         if not isinstance(target.callee, Ref):
             text = self.operand(target)
             return f"({text})" if isinstance(target.callee, str) else text
@@ -94,7 +119,8 @@ class Renderer:
         return wrap(function, self.arguments(target))
 
     def arguments(self, target: Apply) -> list[str]:
-        """Return the texts of the arguments; keyword arguments that are unbound or at their default are left out."""
+        """Return the texts of the arguments; keyword arguments that are unbound or at their default
+        are left out."""
         assert isinstance(target.callee, Ref)
         defaults = kernel_parameters(target.callee.path)
         arguments = [self.operand(operand) for operand in target.args]
@@ -106,7 +132,8 @@ class Renderer:
         return arguments
 
     def spell(self, qualified: str) -> str:
-        """Return a qualified name as this file writes it; raise Withheld where a local variable hides the name."""
+        """Return a qualified name as this file writes it; raise Withheld where a local variable
+        hides the name."""
         spelling = self.imports.spell(qualified)
         root = spelling.split(".")[0]
         self.used |= {qualified, "torch"} if root == "torch" else {qualified}
@@ -115,7 +142,8 @@ class Renderer:
         return spelling
 
     def _is_default(self, operand: Operand, default: object) -> bool:
-        """Return whether a variable stands for a constant that equals the default of its parameter."""
+        """Return whether a variable stands for a constant that equals the default of its
+        parameter."""
         value = self.match.bindings.get(operand.name) if isinstance(operand, Var) else None
         if value is None or value.const is MISSING:
             return False
@@ -134,7 +162,10 @@ class Renderer:
         if isinstance(operand, Item):
             return f"{self._atom_text(operand.base)}[{self.operand(operand.index)}]"
         if isinstance(operand, Slice):
-            return ":".join("" if bound is None else self.operand(bound) for bound in (operand.start, operand.stop))
+            return ":".join(
+                "" if bound is None else self.operand(bound)
+                for bound in (operand.start, operand.stop)
+            )
         if isinstance(operand, Group):
             inner = ", ".join(self.operand(element) for element in operand.items)
             return f"({inner},)" if len(operand.items) == 1 else f"({inner})"
@@ -147,19 +178,26 @@ class Renderer:
         if isinstance(operand.callee, str):
             if operand.callee == "neg":
                 return f"-{self._atom_text(operand.args[0])}"
-            return f" {operand.callee} ".join(self._atom_text(argument) for argument in operand.args)
+            return f" {operand.callee} ".join(
+                self._atom_text(argument) for argument in operand.args
+            )
         arguments = [self.operand(argument) for argument in operand.args]
         arguments += [f"{name}={self.operand(value)}" for name, value in operand.keywords]
         return f"{self._atom_text(operand.callee)}({', '.join(arguments)})"
 
     def _atom_text(self, operand: Operand) -> str:
-        """Return the text of an operand, in parentheses where `.` or an operator may not follow it otherwise."""
+        """Return the text of an operand, in parentheses where `.` or an operator may not follow it
+        otherwise."""
         text = self.operand(operand)
-        simple = isinstance(operand, Attr | Item | Ref) or text.replace(".", "").replace("_", "").isalnum()
+        simple = (
+            isinstance(operand, Attr | Item | Ref)
+            or text.replace(".", "").replace("_", "").isalnum()
+        )
         return text if simple or _is_closed(text) else f"({text})"
 
     def value(self, value: Value) -> str:
-        """Return an expression that gives `value` where the call will stand; raise Withheld where there is none."""
+        """Return an expression that gives `value` where the call will stand; raise Withheld where
+        there is none."""
         name = self._local_name(value)
         if name is not None:
             return name
@@ -178,11 +216,13 @@ class Renderer:
         if repeated is not None:
             return repeated
         raise self._withholding(
-            f"{value.names[0] if value.names else 'a value'} is not available where the kernel is called"
+            f"{value.names[0] if value.names else 'a value'} is not available where the kernel is"
+            " called"
         )
 
     def _local_name(self, value: Value) -> str | None:
-        """Return a local name that is bound to the value at the time of the call; None where there is none."""
+        """Return a local name that is bound to the value at the time of the call; None where there
+        is none."""
         if value in self.reduced_names:
             return self.reduced_names[value]
         time = self.time
@@ -206,7 +246,8 @@ class Renderer:
         return repr(const)
 
     def _path_text(self, value: Value) -> str:
-        """Return the text of an attribute path of the instance; raise Withheld where it may have changed."""
+        """Return the text of an attribute path of the instance; raise Withheld where it may have
+        changed."""
         time = self.time
         self.attribute_reads.append((len(self.spliced), value))
         parts = value.name.split(".")
@@ -220,7 +261,8 @@ class Renderer:
         return ".".join((self._receiver(), *parts[1:]))
 
     def _receiver(self) -> str:
-        """Return the name of the function's first parameter, which is the instance where its attributes are read."""
+        """Return the name of the function's first parameter, which is the instance where its
+        attributes are read."""
         arguments = self.match.body.node.args
         return next((parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args)), "")
 
@@ -243,16 +285,19 @@ class Renderer:
 
     @staticmethod
     def _is_written(value: Value) -> bool:
-        """Return whether the source writes an attribute out; `x.type_as(y)` reads `y.dtype` without writing it."""
+        """Return whether the source writes an attribute out; `x.type_as(y)` reads `y.dtype` without
+        writing it."""
         return value.node is not None and isinstance(value.node.expr, ast.Attribute)
 
     def recomputation(self, value: Value) -> str | None:
-        """Return text that cheaply computes the same value where the call stands; None where no text is certain to."""
+        """Return text that cheaply computes the same value where the call stands; None where no
+        text is certain to."""
         text = self._number_text(value)
         return self._transposition_text(value) if text is None else text
 
     def _number_text(self, value: Value) -> str | None:
-        """Return the text that computes a number, where it gives the same number at the call; else None."""
+        """Return the text that computes a number, where it gives the same number at the call; else
+        None."""
         node = value.node
         if node is None or not isinstance(node.expr, ast.expr) or node.inner is not None:
             return None
@@ -261,20 +306,25 @@ class Renderer:
             if isinstance(ast_node, ast.Name) and ast_node.id in body.log:
                 binding = body.reaching(ast_node.id, node.time)
                 is_number = binding is not None and (
-                    binding.kind in ("int", "scalar") or (binding.origin, binding.name) == ("param", self._receiver())
+                    binding.kind in ("int", "scalar")
+                    or (binding.origin, binding.name) == ("param", self._receiver())
                 )
-                if not is_number or body.reaching(ast_node.id, self.time, self.deleted) is not binding:
+                if (
+                    not is_number
+                    or body.reaching(ast_node.id, self.time, self.deleted) is not binding
+                ):
                     return None
-            elif (isinstance(ast_node, ast.Call) and not self._is_arithmetic(ast_node)) or not isinstance(
-                ast_node, _ARITHMETIC_SYNTAX
-            ):
+            elif (
+                isinstance(ast_node, ast.Call) and not self._is_arithmetic(ast_node)
+            ) or not isinstance(ast_node, _ARITHMETIC_SYNTAX):
                 return None
         if self._can_change_attributes(*sorted((self.time, node.time))):
             return None
         return self.imports.source.segment(node.expr)
 
     def _transposition_text(self, value: Value) -> str | None:
-        """Return the text that transposes a tensor, where it gives the same tensor at the call; else None."""
+        """Return the text that transposes a tensor, where it gives the same tensor at the call;
+        else None."""
         node, body = value.node, self.match.body
         if (
             node is None
@@ -299,7 +349,8 @@ class Renderer:
         return self.imports.source.segment(node.expr)
 
     def _can_change_attributes(self, first: int, last: int) -> bool:
-        """Return whether a node that is not matched and runs between two times may change attributes."""
+        """Return whether a node that is not matched and runs between two times may change
+        attributes."""
         return any(
             node.effect and node.op in ("call", "py.store") and self.can_run(node)
             for node in self.match.between(first, last)
@@ -308,7 +359,9 @@ class Renderer:
     def _is_arithmetic(self, call: ast.Call) -> bool:
         """Return whether a call is one of a function of `math`, of `int` or of `float`."""
         qualified = self.imports.names.resolve(call.func) or ""
-        return qualified.startswith("math.") or (isinstance(call.func, ast.Name) and call.func.id in ("int", "float"))
+        return qualified.startswith("math.") or (
+            isinstance(call.func, ast.Name) and call.func.id in ("int", "float")
+        )
 
     def _splice(self, value: Value) -> str:
         """Return the text of a value's expression, recording that the call repeats it.
@@ -329,9 +382,12 @@ class Renderer:
 
 
 def _is_closed(text: str) -> bool:
-    """Return whether the text is one expression that binds so tightly that it needs no parentheses."""
+    """Return whether the text is one expression that binds so tightly that it needs no
+    parentheses."""
     try:
         node = ast.parse(text, mode="eval").body
     except SyntaxError:
         return False
-    return isinstance(node, ast.Call | ast.Attribute | ast.Subscript | ast.Name | ast.Constant | ast.Tuple)
+    return isinstance(
+        node, ast.Call | ast.Attribute | ast.Subscript | ast.Name | ast.Constant | ast.Tuple
+    )

@@ -25,6 +25,10 @@ def rewrite(match: Match, imports: Imports) -> Patch | Withheld:
             return MultipleOutputRewriter(match, imports).patch()
         rewriter = Rewriter(match, imports)
         is_conditional = any(isinstance(test, Holds) for test in match.tests)
-        return (GuardedRewriter(match, imports) if is_conditional or rewriter.has_branches() else rewriter).patch()
+        return (
+            GuardedRewriter(match, imports)
+            if is_conditional or rewriter.has_branches()
+            else rewriter
+        ).patch()
     except Withheld as reason:
         return reason

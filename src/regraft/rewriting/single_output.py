@@ -1,9 +1,10 @@
 """The rewriting of a match with one output by edits of its statements.
 
-There are three modes. *substitute*: the root expression becomes the kernel call, and statements that only made inner
-values are deleted. *sink*: the same where the root is in one branch of an `if` that follows these statements; they
-move into the other branch. *version*: the kernel runs under a condition that is tested where the kernel stands, and
-the original block, unchanged, is the other branch.
+There are three modes. *substitute*: the root expression becomes the kernel call, and statements
+that only made inner values are deleted. *sink*: the same where the root is in one branch of an `if`
+that follows these statements; they move into the other branch. *version*: the kernel runs under a
+condition that is tested where the kernel stands, and the original block, unchanged, is the other
+branch.
 """
 
 from __future__ import annotations
@@ -22,11 +23,24 @@ from regraft.source.text import Edit, Span
 from regraft.structure.calls import writes
 from regraft.structure.model import Node, Statement, Value
 
-_HOOK_REGISTRATION = re.compile(rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook")
+_HOOK_REGISTRATION = re.compile(
+    rb"\.register_(?:module_)?(?:forward|full_backward|backward)\w*hook"
+)
 
 Mode = Literal["substitute", "sink", "version", "decorate"]
 _VIEW_OPS = frozenset(
-    ["view", "reshape", "transpose", "permute", "squeeze", "unsqueeze", "flatten", "expand", "detach", "py.item"]
+    [
+        "view",
+        "reshape",
+        "transpose",
+        "permute",
+        "squeeze",
+        "unsqueeze",
+        "flatten",
+        "expand",
+        "detach",
+        "py.item",
+    ]
 )
 POSTPONED = "regraft.ops.postponed_"
 _PURE_OPS = frozenset({"py.attr", "py.item", "py.slice", "py.tuple"})
@@ -55,7 +69,9 @@ class _Plan:
     """The statements to delete, and those to reduce to an inner expression; all others stay."""
 
     deleted: tuple[Statement, ...]
-    reduced: Mapping[Statement, Value]  # statement → the value of the inner expression that remains of it
+    reduced: Mapping[
+        Statement, Value
+    ]  # statement → the value of the inner expression that remains of it
 
 
 class Rewriter:
@@ -81,7 +97,13 @@ class Rewriter:
         call, used = self._kernel_call(plan, span, indentation(self.source, span.start))
         edits = [Edit(span, call), *self._statement_edits(plan)]
         first = min(
-            [span.start, *(self.source.span(statement.node).start for statement in (*plan.deleted, *plan.reduced))]
+            [
+                span.start,
+                *(
+                    self.source.span(statement.node).start
+                    for statement in (*plan.deleted, *plan.reduced)
+                ),
+            ]
         )
         last = self.source.span(self.root.statement.node).end
         if self.branching is not None:
@@ -93,12 +115,16 @@ class Rewriter:
     # checks
 
     def has_branches(self) -> bool:
-        """Return whether a matched node stands in a branch of a statement that comes before the root's statement."""
+        """Return whether a matched node stands in a branch of a statement that comes before the
+        root's statement."""
         block = self.root.statement.block
-        return self.branching is None and any(node.statement.block != block for node in self.match.nodes)
+        return self.branching is None and any(
+            node.statement.block != block for node in self.match.nodes
+        )
 
     def _check_places(self, root: ast.expr, node: Node) -> None:
-        """Raise Withheld where the place of a node, its layers, a comment or the file's imports forbid the rewrite."""
+        """Raise Withheld where the place of a node, its layers, a comment or the file's imports
+        forbid the rewrite."""
         self._check_compound()
         for outer in ast.walk(node.statement.node):
             if isinstance(outer, ast.JoinedStr) and any(inner is root for inner in ast.walk(outer)):
@@ -106,10 +132,15 @@ class Rewriter:
             if isinstance(outer, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await):
                 raise self._withholding(f"the statement holds a {type(outer).__name__}", node)
         for elided in self._elided_layer_nodes():
-            name = elided.layer.name.split("[")[0].rpartition(".")[2] if elided.layer is not None else ""
+            name = (
+                elided.layer.name.split("[")[0].rpartition(".")[2]
+                if elided.layer is not None
+                else ""
+            )
             if _HOOK_REGISTRATION.search(self.source.text):
                 raise self._withholding(
-                    f"the file registers hooks, which may be on {name}, which is no longer called", elided
+                    f"the file registers hooks, which may be on {name}, which is no longer called",
+                    elided,
                 )
             if self._is_set_outside(name.encode()):
                 raise self._withholding(
@@ -119,7 +150,8 @@ class Rewriter:
         self._check_writes(node)
         if self.match.body.compiled:
             raise self._withholding(
-                "TorchScript compiles this function, and would have to compile the kernel", self.root
+                "TorchScript compiles this function, and would have to compile the kernel",
+                self.root,
             )
         if self.imports.obstacle:
             raise self._withholding(self.imports.obstacle, self.root)
@@ -127,8 +159,8 @@ class Rewriter:
     def _check_writes(self, root: Node) -> None:
         """Raise Withheld where the result, or a view of it, is written into.
 
-        A kernel may keep its result for the backward pass. A postponed tensor is exempt, because it is computed before
-        anything writes into it.
+        A kernel may keep its result for the backward pass. A postponed tensor is exempt, because it
+        is computed before anything writes into it.
         """
         if self.match.pattern.kernel.startswith(POSTPONED):
             return
@@ -137,7 +169,9 @@ class Rewriter:
             value = pending.pop()
             for use in value.every_use():
                 target = next(iter(use.args.values()), None)
-                reached = target is not None and (target is value or value in (option for _, option in target.options))
+                reached = target is not None and (
+                    target is value or value in (option for _, option in target.options)
+                )
                 if writes(use) and reached:
                     raise self._withholding("the result is changed in place afterwards", use)
                 if use.op in _VIEW_OPS and use.output not in visited:
@@ -148,9 +182,14 @@ class Rewriter:
         """Return whether the file sets an attribute of this name on an object other than `self`."""
         text = self.source.text
         for assignment in re.finditer(rb"\.%s\s*=(?!=)" % re.escape(name), text):
-            if not re.search(rb"(?<![\w.])self$", text[max(assignment.start() - 5, 0) : assignment.start()]):
+            if not re.search(
+                rb"(?<![\w.])self$", text[max(assignment.start() - 5, 0) : assignment.start()]
+            ):
                 return True
-        return re.search(rb"setattr\((?!\s*self\b)[^,\n]*,\s*[\"']%s\b" % re.escape(name), text) is not None
+        return (
+            re.search(rb"setattr\((?!\s*self\b)[^,\n]*,\s*[\"']%s\b" % re.escape(name), text)
+            is not None
+        )
 
     def _check_compound(self) -> None:
         """Raise Withheld where a call that computes several nodes is matched in part only.
@@ -165,12 +204,17 @@ class Rewriter:
                 self._check_passing_method(expr, name or "")
                 continue
             if name is None:
-                raise self._withholding("the layers are inside one nn.Sequential call", matched_nodes[0])
+                raise self._withholding(
+                    "the layers are inside one nn.Sequential call", matched_nodes[0]
+                )
             if name.startswith("self."):
                 raise self._withholding(
-                    f"{name}, which a subclass may override, would no longer be called", matched_nodes[0]
+                    f"{name}, which a subclass may override, would no longer be called",
+                    matched_nodes[0],
                 )
-            unmatched_nodes = [node for node in body.nodes if node.expr is expr and node not in self.matched]
+            unmatched_nodes = [
+                node for node in body.nodes if node.expr is expr and node not in self.matched
+            ]
             inner = self.root not in matched_nodes and value.node in self.matched
             is_whole = inner or self.root.output is value
             if not is_whole or any(map(self._has_work, unmatched_nodes)):
@@ -179,20 +223,30 @@ class Rewriter:
                 )
 
     def _check_passing_method(self, expr: ast.AST, name: str) -> None:
-        """Raise Withheld where an inlined method that only passes on a matched value would no longer be called."""
+        """Raise Withheld where an inlined method that only passes on a matched value would no
+        longer be called."""
         value = self.match.body.compound[expr]
-        between = any(value is argument for node in self.match.nodes for argument in node.args.values())
+        between = any(
+            value is argument for node in self.match.nodes for argument in node.args.values()
+        )
         if name.startswith("self.") and between and value.node in self.matched:
-            raise self._withholding(f"{name}, which a subclass may override, would no longer be called", self.root)
+            raise self._withholding(
+                f"{name}, which a subclass may override, would no longer be called", self.root
+            )
 
     def _has_work(self, node: Node) -> bool:
         """Return whether an unmatched node of a call does more than pass values on."""
         return node.effect or not node.op.startswith("py.")
 
     def _elided_layer_nodes(self) -> list[Node]:
-        """Return the nodes of layers that the kernel replaces without being given the module to look at."""
+        """Return the nodes of layers that the kernel replaces without being given the module to
+        look at."""
         passed_values = {value for value in self.match.bindings.values() if value.kind == "module"}
-        return [node for node in self.match.nodes if node.layer is not None and node.layer not in passed_values]
+        return [
+            node
+            for node in self.match.nodes
+            if node.layer is not None and node.layer not in passed_values
+        ]
 
     def _check_comments(self, span: Span, node: Node) -> None:
         """Raise Withheld where a comment touches the span."""
@@ -202,19 +256,26 @@ class Rewriter:
     def _check_effects(self) -> None:
         """Raise Withheld where a node between the matched ones may have effects.
 
-        Inner nodes move to the root's place: what stands in between must neither change nor show what they compute.
+        Inner nodes move to the root's place: what stands in between must neither change nor show
+        what they compute.
         """
         first = min(node.time for node in self.match.nodes)
         for node in self.match.between(first, self.root.time):
             if node.effect:
                 line = getattr(node.expr, "lineno", node.statement.node.lineno)
-                description = node.spelling or (node.layer.name if node.layer is not None else "") or "a call"
-                raise Withheld(f"{description} at line {line} stands between the nodes and may have effects", line)
+                description = (
+                    node.spelling or (node.layer.name if node.layer is not None else "") or "a call"
+                )
+                raise Withheld(
+                    f"{description} at line {line} stands between the nodes and may have effects",
+                    line,
+                )
 
     # statements
 
     def _plan(self) -> _Plan:
-        """Return the statements that are deleted and those that are reduced to an inner expression; raise Withheld."""
+        """Return the statements that are deleted and those that are reduced to an inner expression;
+        raise Withheld."""
         deleted: list[Statement] = []
         reduced: dict[Statement, Value] = {}
         roots = {root.statement for root in self.match.roots}
@@ -223,7 +284,8 @@ class Rewriter:
                 continue
             if not self._is_inner(statement):
                 raise self._withholding(
-                    "an inner step is part of another statement", _first_node_of(self.match, statement)
+                    "an inner step is part of another statement",
+                    _first_node_of(self.match, statement),
                 )
             reduced_value = self._reduced_value(statement)
             if reduced_value is None:
@@ -243,43 +305,56 @@ class Rewriter:
     def _reduced_value(self, statement: Statement) -> Value | None:
         """Return the one input of the pattern that a statement computes besides matched nodes.
 
-        Return None where there is none, or where the kernel call can repeat its text; raise Withheld where the
-        statement computes more.
+        Return None where there is none, or where the kernel call can repeat its text; raise
+        Withheld where the statement computes more.
         """
         unmatched_nodes = [
             node
             for node in self.match.body.nodes
-            if node.statement is statement and node not in self.matched and not self._only_feeds_match(node)
+            if node.statement is statement
+            and node not in self.matched
+            and not self._only_feeds_match(node)
         ]
         if not unmatched_nodes:
             return None
-        bound_values = {value for value in self.match.bindings.values() if value.node in unmatched_nodes}
+        bound_values = {
+            value for value in self.match.bindings.values() if value.node in unmatched_nodes
+        }
         tops = {
             node: self.source.span(node.expr)
             for node in unmatched_nodes
             if node.output in bound_values and isinstance(node.expr, ast.expr)
         }
         enclosing_tops = [
-            [top for top in tops if _is_inside(self.source.span(node.expr), tops[top])] for node in unmatched_nodes
+            [top for top in tops if _is_inside(self.source.span(node.expr), tops[top])]
+            for node in unmatched_nodes
         ]
         repeatable_tops = [
-            top for top in tops if Renderer(self.match, self.imports, tops[top], (), {}).recomputation(top.output)
+            top
+            for top in tops
+            if Renderer(self.match, self.imports, tops[top], (), {}).recomputation(top.output)
         ]
         if all(any(top in repeatable_tops for top in enclosing) for enclosing in enclosing_tops):
             return None
         for top in tops:
             if all(top in enclosing for enclosing in enclosing_tops):
                 return top.output
-        raise self._withholding("an inner statement computes more than the rule covers", unmatched_nodes[-1])
+        raise self._withholding(
+            "an inner statement computes more than the rule covers", unmatched_nodes[-1]
+        )
 
     def _only_feeds_match(self, node: Node) -> bool:
-        """Return whether a node is pure and only matched nodes use its value, directly or through such nodes."""
+        """Return whether a node is pure and only matched nodes use its value, directly or through
+        such nodes."""
         if node.op not in _PURE_OPS or node.effect or node.output in self.match.bindings.values():
             return False
-        return all(use in self.matched or self._only_feeds_match(use) for use in node.output.every_use())
+        return all(
+            use in self.matched or self._only_feeds_match(use) for use in node.output.every_use()
+        )
 
     def _unneeded_statements(self, removed: list[Statement]) -> list[Statement]:
-        """Return statements like `dtype = x.dtype` whose value is unused once `removed` are gone."""
+        """Return statements like `dtype = x.dtype` whose value is unused once `removed` are
+        gone."""
         supports: list[Statement] = []
         for node in self.match.nodes:
             for value in node.args.values():
@@ -291,9 +366,16 @@ class Rewriter:
                 ):
                     continue
                 statement = maker.statement
-                statement_nodes = [node for node in self.match.body.nodes if node.statement is statement]
-                simple = target_name(statement.node) is not None and statement.block == self.root.statement.block
-                if simple and all(self._only_feeds_match(statement_node) for statement_node in statement_nodes):
+                statement_nodes = [
+                    node for node in self.match.body.nodes if node.statement is statement
+                ]
+                simple = (
+                    target_name(statement.node) is not None
+                    and statement.block == self.root.statement.block
+                )
+                if simple and all(
+                    self._only_feeds_match(statement_node) for statement_node in statement_nodes
+                ):
                     supports.append(statement)
         return supports
 
@@ -302,44 +384,57 @@ class Rewriter:
         edits = [self._deletion(statement) for statement in plan.deleted]
         for statement, value in plan.reduced.items():
             node = statement.node
-            assert isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and value.node is not None
+            assert (
+                isinstance(node, ast.Assign | ast.AnnAssign)
+                and node.value is not None
+                and value.node is not None
+            )
             span = self.source.span(node.value)
             self._check_comments(span, value.node)
             edits.append(Edit(span, self._reduced_text(value.node)))
         return edits
 
     def _reduced_text(self, node: Node) -> str:
-        """Return an inner expression as the value of a statement, in parentheses where it spans several lines."""
+        """Return an inner expression as the value of a statement, in parentheses where it spans
+        several lines."""
         text = self.source.segment(node.expr)
         return f"({text})" if "\n" in text else text
 
     def _deletion(self, statement: Statement) -> Edit:
-        """Return the edit that deletes a statement with its lines; a comment behind it stays on a line of its own."""
+        """Return the edit that deletes a statement with its lines; a comment behind it stays on a
+        line of its own."""
         span = self.source.span(statement.node)
         comments = self.source.comments_near(span)
         if any(span.start < comment.start < span.end for comment in comments):
             raise self._withholding(
-                "a comment stands inside the code that would change", _first_node_of(self.match, statement)
+                "a comment stands inside the code that would change",
+                _first_node_of(self.match, statement),
             )
         lines = self._own_lines(statement, span)
         behind = [comment for comment in comments if span.end <= comment.start < lines.end]
         return Edit(Span(span.start, behind[0].start), "") if behind else Edit(lines, "")
 
     def _own_lines(self, statement: Statement, span: Span) -> Span:
-        """Return the span of the lines of a statement; raise Withheld where more than a comment shares them."""
+        """Return the span of the lines of a statement; raise Withheld where more than a comment
+        shares them."""
         starts, text = self.source.line_starts, self.source.text
         start = starts[statement.node.lineno - 1]
         end = starts[statement.node.end_lineno or statement.node.lineno]
         text_behind = text[span.end : end].strip()
         if text[start : span.start].strip() or (text_behind and not text_behind.startswith(b"#")):
-            raise self._withholding("several statements share a line", _first_node_of(self.match, statement))
+            raise self._withholding(
+                "several statements share a line", _first_node_of(self.match, statement)
+            )
         return Span(start, end)
 
     # mode sink
 
     def _find_branching(self) -> ast.If | None:
-        """Return the `if` with the root in a branch that directly follows all other matched statements, or None."""
-        inner_statements = list(dict.fromkeys(node.statement for node in self.match.nodes if node is not self.root))
+        """Return the `if` with the root in a branch that directly follows all other matched
+        statements, or None."""
+        inner_statements = list(
+            dict.fromkeys(node.statement for node in self.match.nodes if node is not self.root)
+        )
         if (
             self.match.tests
             or not inner_statements
@@ -348,37 +443,62 @@ class Rewriter:
             return None
         block = _block_of(self.match.body.node, inner_statements[-1].node)
         position = block.index(inner_statements[0].node)
-        following = block[position + len(inner_statements)] if position + len(inner_statements) < len(block) else None
+        following = (
+            block[position + len(inner_statements)]
+            if position + len(inner_statements) < len(block)
+            else None
+        )
         root = self.root.statement.node
         adjacent = all(
-            statement.node is sibling for statement, sibling in zip(inner_statements, block[position:], strict=False)
+            statement.node is sibling
+            for statement, sibling in zip(inner_statements, block[position:], strict=False)
         )
-        if not (adjacent and isinstance(following, ast.If) and root in (*following.body, *following.orelse)):
+        if not (
+            adjacent
+            and isinstance(following, ast.If)
+            and root in (*following.body, *following.orelse)
+        ):
             return None
-        # what the moved statements bind is unbound, or something else, after the branch with the kernel
+        # what the moved statements bind is unbound, or something else, after the branch with the
+        # kernel
         same_name = isinstance(root, ast.Return) or all(
             target_name(statement.node) == target_name(root) for statement in inner_statements
         )
-        quiet = not any(isinstance(ast_node, ast.NamedExpr | ast.Await) for ast_node in ast.walk(following.test))
+        quiet = not any(
+            isinstance(ast_node, ast.NamedExpr | ast.Await) for ast_node in ast.walk(following.test)
+        )
         pure = not any(node.effect for node in self.matched if node is not self.root)
         return following if same_name and quiet and pure else None
 
     def _sinking_edit(self, plan: _Plan, branching: ast.If) -> Edit:
-        """Return the edit that inserts the deleted statements at the head of the branch without the kernel."""
-        statements = sorted((statement.node for statement in plan.deleted), key=lambda statement: statement.lineno)
+        """Return the edit that inserts the deleted statements at the head of the branch without the
+        kernel."""
+        statements = sorted(
+            (statement.node for statement in plan.deleted), key=lambda statement: statement.lineno
+        )
         if plan.reduced:
-            raise self._withholding("an inner statement computes more than the rule covers", self.root)
+            raise self._withholding(
+                "an inner statement computes more than the rule covers", self.root
+            )
         self._check_indentable(list(statements))
         lines, newline = self._block_lines([branching]), self.source.newline
         outer = indentation(self.source, lines.start)
-        other_branch = branching.orelse if self.root.statement.node in branching.body else branching.body
+        other_branch = (
+            branching.orelse if self.root.statement.node in branching.body else branching.body
+        )
         place = self.source.span((other_branch or branching.body)[0]).start
         if getattr((other_branch or branching.body)[0], "decorator_list", None):
             raise self._withholding("the other branch begins with a decorator", self.root)
-        head, inner = self.source.line_starts[self.source.position(place)[0] - 1], indentation(self.source, place)
+        head, inner = (
+            self.source.line_starts[self.source.position(place)[0] - 1],
+            indentation(self.source, place),
+        )
         if self.source.text[head:place].strip() or self.source.text[place:].startswith(b"elif"):
             raise self._withholding("the other branch has no lines of its own", self.root)
-        texts = (self.source.segment(statement).replace("\n" + outer, "\n" + inner) for statement in statements)
+        texts = (
+            self.source.segment(statement).replace("\n" + outer, "\n" + inner)
+            for statement in statements
+        )
         moved = "".join(f"{inner}{text}{newline}" for text in texts)
         if other_branch:
             return Edit(Span(head, head), moved)
@@ -387,31 +507,44 @@ class Rewriter:
     # the kernel call
 
     def _kernel_call(self, plan: _Plan, span: Span, indent: str) -> tuple[str, set[str]]:
-        """Return the text of the kernel call and the qualified names that it uses; raise Withheld."""
-        reduced_names = {value: target_name(statement.node) or "" for statement, value in plan.reduced.items()}
+        """Return the text of the kernel call and the qualified names that it uses; raise
+        Withheld."""
+        reduced_names = {
+            value: target_name(statement.node) or "" for statement, value in plan.reduced.items()
+        }
         self._check_reduced(plan, reduced_names)
         renderer = Renderer(self.match, self.imports, span, plan.deleted, reduced_names)
         layout = Layout(self.source, span, indent)
         text = renderer.call(self.match.pattern.target, layout.call)
         if not renderer.is_in_order():
-            raise self._withholding("the kernel would evaluate its arguments in another order", self.root)
+            raise self._withholding(
+                "the kernel would evaluate its arguments in another order", self.root
+            )
         self._check_lost_calls(renderer, span)
         return text, renderer.used
 
     def _check_reduced(self, plan: _Plan, reduced_names: Mapping[Value, str]) -> None:
-        """Raise Withheld where the name of a reduced statement is bound anew before the kernel is called."""
+        """Raise Withheld where the name of a reduced statement is bound anew before the kernel is
+        called."""
         for statement, value in plan.reduced.items():
             name = reduced_names[value]
             reaching = self.match.body.reaching(name, self.match.roots[0].time, plan.deleted)
-            if reaching is None or reaching.node is None or reaching.node.statement is not statement:
-                raise self._withholding(f"{name} is assigned again before the kernel is called", self.root)
+            if (
+                reaching is None
+                or reaching.node is None
+                or reaching.node.statement is not statement
+            ):
+                raise self._withholding(
+                    f"{name} is assigned again before the kernel is called", self.root
+                )
 
     def _block_around(self, statement: ast.stmt) -> list[ast.stmt]:
         """Return the list of statements that contains `statement`."""
         return _block_of(self.match.body.node, statement)
 
     def _check_lost_calls(self, renderer: Renderer, span: Span) -> None:
-        """Raise Withheld where the replaced expression has an effect that is neither matched nor repeated."""
+        """Raise Withheld where the replaced expression has an effect that is neither matched nor
+        repeated."""
         repeated = [self.source.span(node.expr) for node in renderer.spliced]
         for node in self.match.body.nodes:
             if (
@@ -433,45 +566,63 @@ class Rewriter:
     def _version_patch(self, plan: _Plan, span: Span) -> Patch:
         """Return the patch that runs the kernel where the tests of the match hold."""
         statements = self._statement_range(plan)
-        indent, unit = indentation(self.source, self.source.span(statements[0]).start), indent_unit(self.source)
+        indent, unit = (
+            indentation(self.source, self.source.span(statements[0]).start),
+            indent_unit(self.source),
+        )
         subjects = Renderer(self.match, self.imports, span, plan.deleted, {})
         tests = (test for test in self.match.tests if isinstance(test, Test))
-        condition = " and ".join(f"{subjects.spell(test.predicate)}({subjects.value(test.subject)})" for test in tests)
+        condition = " and ".join(
+            f"{subjects.spell(test.predicate)}({subjects.value(test.subject)})" for test in tests
+        )
         call, call_names = self._kernel_call(plan, span, indent + unit)
         fast = self._fast_branch(plan, statements, span, call, indent + unit)
         return self._branches(statements, condition, fast, subjects.used | call_names)
 
-    def _branches(self, statements: list[ast.stmt], condition: str, fast: list[str], used: set[str]) -> Patch:
-        """Return the patch to `if <condition>:` with the lines of `fast`, and `statements` as the other branch."""
+    def _branches(
+        self, statements: list[ast.stmt], condition: str, fast: list[str], used: set[str]
+    ) -> Patch:
+        """Return the patch to `if <condition>:` with the lines of `fast`, and `statements` as the
+        other branch."""
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         lines = self._block_lines(statements)
-        indent, unit, newline = indentation(self.source, first.start), indent_unit(self.source), self.source.newline
+        indent, unit, newline = (
+            indentation(self.source, first.start),
+            indent_unit(self.source),
+            self.source.newline,
+        )
         head = f"{indent}if {condition}:{newline}" + "".join(fast)
         original = self.source.text[lines.start : lines.end].decode()
         if isinstance(statements[-1], ast.Return):
             edits = (Edit(Span(lines.start, lines.start), head),)
         else:
             self._check_indentable(statements)
-            block = "".join(unit + line if line.strip() else line for line in re.findall(r".*?\n|.+", original))
+            block = "".join(
+                unit + line if line.strip() else line for line in re.findall(r".*?\n|.+", original)
+            )
             edits = (Edit(lines, f"{head}{indent}else:{newline}{block}"),)
         return Patch(self.match, "version", edits, Span(first.start, last.end), frozenset(used))
 
     def _statement_range(self, plan: _Plan) -> list[ast.stmt]:
-        """Return the statements from the first matched one to the root's; raise Withheld where one is not matched."""
+        """Return the statements from the first matched one to the root's; raise Withheld where one
+        is not matched."""
         root = self.root.statement.node
         if not isinstance(root, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr):
             raise self._withholding(
                 f"the kernel would stand in the head of a {type(root).__name__.lower()}", self.root
             )
         body = _block_of(self.match.body.node, root)
-        matched_statements = [statement.node for statement in (*plan.deleted, *plan.reduced, self.root.statement)]
+        matched_statements = [
+            statement.node for statement in (*plan.deleted, *plan.reduced, self.root.statement)
+        ]
         positions = sorted(body.index(statement) for statement in matched_statements)
         if positions != list(range(positions[0], positions[-1] + 1)):
             raise self._withholding("other statements stand between the matched ones", self.root)
         return body[positions[0] : positions[-1] + 1]
 
     def _block_lines(self, statements: list[ast.stmt]) -> Span:
-        """Return the span of the lines of statements; raise Withheld where other statements share them."""
+        """Return the span of the lines of statements; raise Withheld where other statements share
+        them."""
         starts, text = self.source.line_starts, self.source.text
         first, last = self.source.span(statements[0]), self.source.span(statements[-1])
         start, end = starts[statements[0].lineno - 1], starts[statements[-1].end_lineno or 0]
@@ -482,8 +633,11 @@ class Rewriter:
             raise self._withholding("the file does not end with a line ending", self.root)
         return Span(start, end)
 
-    def _fast_branch(self, plan: _Plan, statements: list[ast.stmt], span: Span, call: str, indent: str) -> list[str]:
-        """Return the lines of the branch with the kernel: the statements less the deleted ones, with the call."""
+    def _fast_branch(
+        self, plan: _Plan, statements: list[ast.stmt], span: Span, call: str, indent: str
+    ) -> list[str]:
+        """Return the lines of the branch with the kernel: the statements less the deleted ones,
+        with the call."""
         deleted = {statement.node for statement in plan.deleted}
         reduced = {statement.node: value for statement, value in plan.reduced.items()}
         lines = []
@@ -492,7 +646,10 @@ class Rewriter:
                 continue
             statement_span = self.source.span(statement)
             if statement in reduced:
-                assert isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
+                assert (
+                    isinstance(statement, ast.Assign | ast.AnnAssign)
+                    and statement.value is not None
+                )
                 node = reduced[statement].node
                 assert node is not None
                 inner, text = self.source.span(statement.value), self._reduced_text(node)
@@ -506,22 +663,28 @@ class Rewriter:
         return self._statement_line(self.source.span(statement), span, call, indent)
 
     def _statement_line(self, statement_span: Span, inner: Span, text: str, indent: str) -> str:
-        """Return the line of a statement in which `text` replaces `inner`; raise Withheld for several lines."""
+        """Return the line of a statement in which `text` replaces `inner`; raise Withheld for
+        several lines."""
         text_before = self.source.text[statement_span.start : inner.start].decode()
         text_after = self.source.text[inner.end : statement_span.end].decode()
         if "\n" in text_before + text_after:
-            raise self._withholding("the statement around the kernel call spans several lines", self.root)
+            raise self._withholding(
+                "the statement around the kernel call spans several lines", self.root
+            )
         return f"{indent}{text_before}{text}{text_after}{self.source.newline}"
 
     def _check_indentable(self, statements: list[ast.stmt]) -> None:
-        """Raise Withheld where a string of several lines would be changed by indenting the statements."""
+        """Raise Withheld where a string of several lines would be changed by indenting the
+        statements."""
         for statement in statements:
             for node in ast.walk(statement):
                 is_text = isinstance(node, ast.JoinedStr) or (
                     isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
                 )
                 if is_text and node.lineno != node.end_lineno:  # type: ignore[attr-defined]
-                    raise self._withholding("a string of several lines would have to be indented", self.root)
+                    raise self._withholding(
+                        "a string of several lines would have to be indented", self.root
+                    )
 
     def _withholding(self, reason: str, node: Node) -> Withheld:
         """Return the Withheld for a reason at the line of a node."""
@@ -530,9 +693,17 @@ class Rewriter:
 
 def target_name(node: ast.stmt) -> str | None:
     """Return the name that a plain assignment of one name binds; None for another statement."""
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+    if (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0], ast.Name)
+    ):
         return node.targets[0].id
-    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+    if (
+        isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.value is not None
+    ):
         return node.target.id
     return None
 
@@ -547,7 +718,8 @@ def _first_node_of(match: Match, statement: Statement) -> Node:
 
 
 def _block_of(function: ast.AST, statement: ast.stmt) -> list[ast.stmt]:
-    """Return the list of statements that contains `statement`; raise ValueError where the function does not."""
+    """Return the list of statements that contains `statement`; raise ValueError where the function
+    does not."""
     for node in ast.walk(function):
         for name in ("body", "orelse", "finalbody"):
             block = getattr(node, name, None)

@@ -15,11 +15,12 @@ HEADER = '''"""Operations of Regraft {version} (Apache-2.0), written out for the
 Contains: {names}.
 Needs only PyTorch. Regenerate it with `regraft check --fix --vendor`.
 """
-'''
+'''  # noqa: E501
 
 
 def vendored_names(text: bytes) -> tuple[str, ...]:
-    """Return the ops, sorted, that a module imports from its vendored copy, or that a vendored copy defines."""
+    """Return the ops, sorted, that a module imports from its vendored copy, or that a vendored copy
+    defines."""
     names: set[str] = set()
     for node in ast.parse(text).body:
         if isinstance(node, ast.ImportFrom) and node.module == "regraft_ops":
@@ -30,11 +31,16 @@ def vendored_names(text: bytes) -> tuple[str, ...]:
 
 
 def vendor_source(names: Sequence[str]) -> str:
-    """Return the source of one module with the ops `names` and all that they use; raise KeyError for an unknown op."""
+    """Return the source of one module with the ops `names` and all that they use; raise KeyError
+    for an unknown op."""
     unknown = sorted(set(names) - _ops())
     if unknown:
         raise KeyError(f"no op is called {', '.join(unknown)}")
-    texts = {path: path.read_text("utf-8") for path in sorted(OPS.glob("*.py")) if path.name != "__init__.py"}
+    texts = {
+        path: path.read_text("utf-8")
+        for path in sorted(OPS.glob("*.py"))
+        if path.name != "__init__.py"
+    }
     statements = [(path, node) for path, text in texts.items() for node in ast.parse(text).body]
     defined = {name: node for _, node in statements for name in _defines(node)}
     needed = [defined[name] for name in _reachable(names, defined)]
@@ -44,12 +50,20 @@ def vendor_source(names: Sequence[str]) -> str:
         if node in needed
     ]
     used = {name for node in needed for name in _names(node)}
-    imports = sorted({line for _, node in statements for line in _import_lines(node, used)}, key=_import_order)
-    groups = ["\n".join(lines) for _, lines in itertools.groupby(imports, lambda line: _import_order(line)[0])]
+    imports = sorted(
+        {line for _, node in statements for line in _import_lines(node, used)}, key=_import_order
+    )
+    groups = [
+        "\n".join(lines)
+        for _, lines in itertools.groupby(imports, lambda line: _import_order(line)[0])
+    ]
     constants = "\n".join(text for text, constant in chosen if constant)
     head = "\n\n".join(filter(None, [*groups, constants]))
     header = HEADER.format(version=__version__, names=", ".join(sorted(set(names))))
-    return "\n\n\n".join([f"{header}\n{head}", *(text for text, constant in chosen if not constant)]) + "\n"
+    return (
+        "\n\n\n".join([f"{header}\n{head}", *(text for text, constant in chosen if not constant)])
+        + "\n"
+    )
 
 
 def _ops() -> set[str]:
@@ -60,9 +74,12 @@ def _ops() -> set[str]:
         if isinstance(node, ast.Assign) and _defines(node) == ("__all__",)
     )
     files = (path for path in OPS.glob("*.py") if path.name != "__init__.py")
-    return {name for path in files for node in ast.parse(path.read_bytes()).body for name in _defines(node)} & {
-        *exported
-    }
+    return {
+        name
+        for path in files
+        for node in ast.parse(path.read_bytes()).body
+        for name in _defines(node)
+    } & {*exported}
 
 
 def _defines(node: ast.stmt) -> tuple[str, ...]:
@@ -83,7 +100,8 @@ def _names(node: ast.AST) -> set[str]:
 def _reachable(names: Iterable[str], defined: Mapping[str, ast.stmt]) -> set[str]:
     """Return the names that are defined, and those that their definitions use, directly or not.
 
-    The files of the ops share no private names, so that one mapping holds the definitions of all files.
+    The files of the ops share no private names, so that one mapping holds the definitions of all
+    files.
     """
     reachable: set[str] = set()
     pending = list(names)
@@ -96,7 +114,8 @@ def _reachable(names: Iterable[str], defined: Mapping[str, ast.stmt]) -> set[str
 
 
 def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
-    """Yield a line for each imported name that is used; imports from Regraft itself are left out."""
+    """Yield a line for each imported name that is used; imports from Regraft itself are
+    left out."""
     if isinstance(node, ast.ImportFrom) and not (node.module or "").startswith("regraft"):
         for alias in node.names:
             if node.module == "__future__" or (alias.asname or alias.name) in used:
@@ -108,7 +127,8 @@ def _import_lines(node: ast.stmt, used: Collection[str]) -> Iterator[str]:
 
 
 def _import_order(line: str) -> tuple[int, bool, str]:
-    """Return a sort key: `__future__`, then the standard library, then other packages; `import` before `from`."""
+    """Return a sort key: `__future__`, then the standard library, then other packages; `import`
+    before `from`."""
     package = line.split()[1].partition(".")[0]
     group = 0 if package == "__future__" else 1 if package in sys.stdlib_module_names else 2
     return group, line.startswith("from"), line
@@ -116,5 +136,7 @@ def _import_order(line: str) -> tuple[int, bool, str]:
 
 def _segment(text: str, node: ast.stmt) -> str:
     """Return the source text of a statement with its decorators."""
-    first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+    first = min(
+        [node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))]
+    )
     return "\n".join(text.splitlines()[first - 1 : node.end_lineno])

@@ -1,8 +1,9 @@
-"""The rewriting of a match that holds under conditions of the source: mode version over a range of statements.
-
-The statements from the first matched one to that of the output become the other branch, unchanged; the kernel runs
-where the conditions hold. The conditions are tested, and the kernel's arguments read, before the first of these
+"""The rewriting of a match that holds under conditions of the source: mode version over a range of
 statements.
+
+The statements from the first matched one to that of the output become the other branch, unchanged;
+the kernel runs where the conditions hold. The conditions are tested, and the kernel's arguments
+read, before the first of these statements.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ from regraft.structure.model import Node
 
 _UNSKIPPABLE = (ast.Raise, ast.Return, ast.Break, ast.Continue, ast.Assert, ast.Delete)
 _TESTABLE = (
-    ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.UnaryOp, ast.expr_context, ast.cmpop, ast.unaryop,
-)  # fmt: skip
+    ast.Name,
+    ast.Attribute,
+    ast.Constant,
+    ast.Compare,
+    ast.UnaryOp,
+    ast.expr_context,
+    ast.cmpop,
+    ast.unaryop,
+)
 
 
 class GuardedRewriter(Rewriter):
@@ -39,7 +47,9 @@ class GuardedRewriter(Rewriter):
         for node in self.match.nodes:
             self._statement_number(node)
         if self._is_versioned():
-            raise self._withholding("the kernel already runs in the other branch, under other conditions", self.root)
+            raise self._withholding(
+                "the kernel already runs in the other branch, under other conditions", self.root
+            )
         self._check_skipped()
         span = without_parentheses(self.source, self.source.span(root))
         statements = self._range_statements
@@ -59,11 +69,19 @@ class GuardedRewriter(Rewriter):
         if condition:
             fast = self._kernel_statement(statements[-1], span, call, layout.indent)
             return self._branches(statements, condition, [fast], renderer.used)
-        range_span = Span(self.source.span(statements[0]).start, self.source.span(statements[-1]).end)
+        range_span = Span(
+            self.source.span(statements[0]).start, self.source.span(statements[-1]).end
+        )
         self._check_comments(range_span, self.root)
         self._block_lines(statements)
         text = self._kernel_statement(statements[-1], span, call, "").rstrip("\r\n")
-        return Patch(self.match, "substitute", (Edit(range_span, text),), range_span, frozenset(renderer.used))
+        return Patch(
+            self.match,
+            "substitute",
+            (Edit(range_span, text),),
+            range_span,
+            frozenset(renderer.used),
+        )
 
     # the range
 
@@ -107,9 +125,14 @@ class GuardedRewriter(Rewriter):
 
     @cached_property
     def _range_nodes(self) -> list[Node]:
-        """The nodes of the body, matched or not, whose expressions lie in the range of statements."""
+        """The nodes of the body, matched or not, whose expressions lie in the range of
+        statements."""
         first = len(self._preceding_statements) - len(self._range_statements)
-        return [node for node in self.match.body.nodes if self._statement_numbers.get(id(node.expr), -1) >= first]
+        return [
+            node
+            for node in self.match.body.nodes
+            if self._statement_numbers.get(id(node.expr), -1) >= first
+        ]
 
     @cached_property
     def _range_start(self) -> int:
@@ -117,14 +140,19 @@ class GuardedRewriter(Rewriter):
         return min(node.time for node in self._range_nodes)
 
     def _is_versioned(self) -> bool:
-        """Return whether the range is the other branch of the same kernel already, which an earlier rewrite left."""
+        """Return whether the range is the other branch of the same kernel already, which an earlier
+        rewrite left."""
         kernel = self.match.pattern.kernel
         first = self._range_statements[0]
         for outer in ast.walk(self.match.body.node):
-            if not isinstance(outer, ast.If) or not any(self._calls(statement, kernel) for statement in outer.body):
+            if not isinstance(outer, ast.If) or not any(
+                self._calls(statement, kernel) for statement in outer.body
+            ):
                 continue
             returns = isinstance(outer.body[-1], ast.Return) and outer in self._preceding_statements
-            if returns or any(ast_node is first for branch in outer.orelse for ast_node in ast.walk(branch)):
+            if returns or any(
+                ast_node is first for branch in outer.orelse for ast_node in ast.walk(branch)
+            ):
                 return True
         return False
 
@@ -143,16 +171,32 @@ class GuardedRewriter(Rewriter):
 
     @cached_property
     def _needed_guards(self) -> tuple[Guard, ...]:
-        """The guards of the match's conditions and nodes that `_entry_guard` does not imply, in order of time."""
+        """The guards of the match's conditions and nodes that `_entry_guard` does not imply, in
+        order of time."""
         skipped = {test.node for test in self.match.tests if isinstance(test, Skips)}
-        parts = [part for test in self.match.tests if isinstance(test, Holds) for part in guards.conjuncts(test.guard)]
-        parts += [part for node in self.match.nodes if node not in skipped for part in guards.conjuncts(node.guard)]
+        parts = [
+            part
+            for test in self.match.tests
+            if isinstance(test, Holds)
+            for part in guards.conjuncts(test.guard)
+        ]
+        parts += [
+            part
+            for node in self.match.nodes
+            if node not in skipped
+            for part in guards.conjuncts(node.guard)
+        ]
         implied, needed = self._entry_guard, []
         for part in dict.fromkeys(parts):
             if not guards.implies(implied, part):
                 needed.append(part)
                 implied = guards.conjoin(implied, part)
-        return tuple(sorted(needed, key=lambda part: min((abs(atom.time) for atom in guards.atoms(part)), default=0)))
+        return tuple(
+            sorted(
+                needed,
+                key=lambda part: min((abs(atom.time) for atom in guards.atoms(part)), default=0),
+            )
+        )
 
     @cached_property
     def _fast_guard(self) -> Guard:
@@ -169,45 +213,71 @@ class GuardedRewriter(Rewriter):
     def _check_skipped(self) -> None:
         """Raise Withheld where the fast branch misses something.
 
-        That is an effect of the range that the conditions do not exclude, or a name that the range binds for later.
+        That is an effect of the range that the conditions do not exclude, or a name that the range
+        binds for later.
         """
         self._check_values()
         self._check_names()
         self._check_statements()
 
     def _check_values(self) -> None:
-        """Raise Withheld where the range computes something in the fast case that the kernel does not replace.
+        """Raise Withheld where the range computes something in the fast case that the kernel does
+        not replace.
 
-        That is an unmatched node with an effect or whose value is used later, or another use of an inner value.
+        That is an unmatched node with an effect or whose value is used later, or another use of an
+        inner value.
         """
         for node in self._range_nodes:
             if not self._can_run(node.guard):
                 continue
             if node not in self.matched:
                 if node.effect or node.random:
-                    raise self._withholding("a step in between may have effects, or leave the function", node)
-                if any(use.time > self.root.time and self._can_run(guard) for guard, use in uses(node.output)):
-                    raise self._withholding("a value that is computed in between is used later", node)
+                    raise self._withholding(
+                        "a step in between may have effects, or leave the function", node
+                    )
+                if any(
+                    use.time > self.root.time and self._can_run(guard)
+                    for guard, use in uses(node.output)
+                ):
+                    raise self._withholding(
+                        "a value that is computed in between is used later", node
+                    )
             elif node is not self.root:
                 for guard, use in uses(node.output):
-                    if use not in self.matched and self._can_run(guard) and not self._only_for_match(use):
+                    if (
+                        use not in self.matched
+                        and self._can_run(guard)
+                        and not self._only_for_match(use)
+                    ):
                         raise self._withholding(f"{use.spelling} of an inner value is read", use)
 
     def _check_names(self) -> None:
-        """Raise Withheld where a name that the range binds to a value from outside is read or changed elsewhere."""
+        """Raise Withheld where a name that the range binds to a value from outside is read or
+        changed elsewhere."""
         bound = self._bound_names()
-        inside_ids = {id(ast_node) for outer in self._range_statements for ast_node in ast.walk(outer)}
+        inside_ids = {
+            id(ast_node) for outer in self._range_statements for ast_node in ast.walk(outer)
+        }
         changed_ids = {
-            id(ast_node.target) for ast_node in ast.walk(self.match.body.node) if isinstance(ast_node, ast.AugAssign)
+            id(ast_node.target)
+            for ast_node in ast.walk(self.match.body.node)
+            if isinstance(ast_node, ast.AugAssign)
         }
         for ast_node in ast.walk(self.match.body.node):
-            if not isinstance(ast_node, ast.Name) or ast_node.id not in bound or id(ast_node) in inside_ids:
+            if (
+                not isinstance(ast_node, ast.Name)
+                or ast_node.id not in bound
+                or id(ast_node) in inside_ids
+            ):
                 continue
             if not isinstance(ast_node.ctx, ast.Store) or id(ast_node) in changed_ids:
-                raise self._withholding(f"{ast_node.id} is bound in between and read elsewhere", self.root)
+                raise self._withholding(
+                    f"{ast_node.id} is bound in between and read elsewhere", self.root
+                )
 
     def _check_statements(self) -> None:
-        """Raise Withheld where the fast branch would skip an overridable method or a statement with an effect on flow.
+        """Raise Withheld where the fast branch would skip an overridable method or a statement with
+        an effect on flow.
 
         These statements are `raise`, `return`, `break`, `continue`, `assert` and `del`.
         """
@@ -216,23 +286,33 @@ class GuardedRewriter(Rewriter):
             if name.startswith("self.") and self._statement_numbers.get(id(site), -1) >= first:
                 place_nodes = [node for node in self._range_nodes if node.expr is site]
                 if not place_nodes or any(self._can_run(node.guard) for node in place_nodes):
-                    raise self._withholding(f"{name}, which a subclass may override, would not be called", self.root)
+                    raise self._withholding(
+                        f"{name}, which a subclass may override, would not be called", self.root
+                    )
         for ast_node in (inner for outer in self._range_statements for inner in ast.walk(outer)):
             if (
                 isinstance(ast_node, ast.stmt)
                 and isinstance(ast_node, _UNSKIPPABLE)
                 and ast_node is not self._range_statements[-1]
             ):
-                place_nodes = [node for node in self._range_nodes if node.statement.node is ast_node]
+                place_nodes = [
+                    node for node in self._range_nodes if node.statement.node is ast_node
+                ]
                 if not place_nodes or any(self._can_run(node.guard) for node in place_nodes):
-                    raise self._withholding(f"a {type(ast_node).__name__.lower()} stands in between", self.root)
+                    raise self._withholding(
+                        f"a {type(ast_node).__name__.lower()} stands in between", self.root
+                    )
 
     def _only_for_match(self, use: Node) -> bool:
-        """Return whether only matched nodes use what a node reads of an inner value, like the dtype of a cast."""
-        return use in self._range_nodes and all(reader in self.matched for reader in use.output.every_use())
+        """Return whether only matched nodes use what a node reads of an inner value, like the dtype
+        of a cast."""
+        return use in self._range_nodes and all(
+            reader in self.matched for reader in use.output.every_use()
+        )
 
     def _bound_names(self) -> set[str]:
-        """Return the names that the range binds to values that it does not compute, but for the name of the output.
+        """Return the names that the range binds to values that it does not compute, but for the
+        name of the output.
 
         The uses of these values do not tell who reads the names.
         """
@@ -251,7 +331,8 @@ class GuardedRewriter(Rewriter):
     # conditions
 
     def _conditions(self, renderer: Renderer) -> list[str]:
-        """Return the texts of the conditions to test before the range; raise Withheld for one that cannot be."""
+        """Return the texts of the conditions to test before the range; raise Withheld for one that
+        cannot be."""
         texts = [
             f"{renderer.spell(test.predicate)}({renderer.value(test.subject)})"
             for test in self.match.tests
@@ -264,19 +345,25 @@ class GuardedRewriter(Rewriter):
         return list(dict.fromkeys(texts))
 
     def _check_testable(self, guard: Guard) -> None:
-        """Raise Withheld where an atom of a guard may have another truth value before the range than in its place."""
+        """Raise Withheld where an atom of a guard may have another truth value before the range
+        than in its place."""
         for atom in guards.atoms(guard):
             if not self._is_testable(atom):
-                raise self._withholding(f"`{atom.text}` cannot be tested before the first step", self.root)
+                raise self._withholding(
+                    f"`{atom.text}` cannot be tested before the first step", self.root
+                )
 
     def _is_testable(self, atom: Atom) -> bool:
-        """Return whether an atom certainly has the same truth value before the range as where the source tests it."""
+        """Return whether an atom certainly has the same truth value before the range as where the
+        source tests it."""
         try:
             expression = ast.parse(atom.text, mode="eval")
         except SyntaxError:
             return False
         body = self.match.body
-        names = [ast_node for ast_node in ast.walk(expression.body) if isinstance(ast_node, ast.Name)]
+        names = [
+            ast_node for ast_node in ast.walk(expression.body) if isinstance(ast_node, ast.Name)
+        ]
         for ast_node in ast.walk(expression.body):
             chained = isinstance(ast_node, ast.Compare) and (
                 len(ast_node.ops) > 1 or isinstance(ast_node.left, ast.Compare)
@@ -294,11 +381,16 @@ class GuardedRewriter(Rewriter):
             if isinstance(ast_node, ast.Name) and ast_node.id in self.imports.names.rebound:
                 return False
         fixed = atom.kind == "none" or all(self._is_immutable(name) for name in names)
-        attributes = any(isinstance(ast_node, ast.Attribute) for ast_node in ast.walk(expression.body))
-        return atom.time > 0 and ((fixed and not attributes) or not self._can_change_attributes(atom.time))
+        attributes = any(
+            isinstance(ast_node, ast.Attribute) for ast_node in ast.walk(expression.body)
+        )
+        return atom.time > 0 and (
+            (fixed and not attributes) or not self._can_change_attributes(atom.time)
+        )
 
     def _is_immutable(self, name: ast.Name) -> bool:
-        """Return whether a name certainly holds a number, a string or None, which nobody can change from outside."""
+        """Return whether a name certainly holds a number, a string or None, which nobody can change
+        from outside."""
         value = self.match.body.reaching(name.id, self._range_start)
         if value is not None and value.kind in ("int", "bool", "str", "none", "scalar"):
             return True
@@ -308,11 +400,18 @@ class GuardedRewriter(Rewriter):
         default_by_name = {parameter.arg: default for parameter, default in defaults(arguments)}
         constant = isinstance(default_by_name.get(value.name), ast.Constant)
         parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        annotations = (parameter.annotation for parameter in parameters if parameter.arg == value.name)
+        annotations = (
+            parameter.annotation for parameter in parameters if parameter.arg == value.name
+        )
         return constant or any(
-            annotation is not None and "bool" in ast.unparse(annotation) for annotation in annotations
+            annotation is not None and "bool" in ast.unparse(annotation)
+            for annotation in annotations
         )
 
     def _can_change_attributes(self, time: int) -> bool:
-        """Return whether an unmatched node between the start of the range and `time` may change attributes."""
-        return any(node.effect and self._can_run(node.guard) for node in self.match.between(self._range_start, time))
+        """Return whether an unmatched node between the start of the range and `time` may change
+        attributes."""
+        return any(
+            node.effect and self._can_run(node.guard)
+            for node in self.match.between(self._range_start, time)
+        )

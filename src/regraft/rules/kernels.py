@@ -1,4 +1,5 @@
-"""The signatures of kernels, read without importing them: `regraft.ops` from its source, PyTorch from the table."""
+"""The signatures of kernels, read without importing them: `regraft.ops` from its source, PyTorch
+from the table."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ OPS = Path(__file__).parent.parent / "ops"
 
 @functools.cache
 def kernel_parameters(qualified: str) -> Mapping[str, object]:
-    """Return a kernel's parameter names with their defaults, MISSING for none; empty for an unknown kernel."""
+    """Return a kernel's parameter names with their defaults, MISSING for none; empty for an unknown
+    kernel."""
     module, _, name = qualified.rpartition(".")
     if module == "regraft.ops":
         function = _op_functions().get(name)
@@ -25,11 +27,15 @@ def kernel_parameters(qualified: str) -> Mapping[str, object]:
     if op is None:
         return {}
     signature = table().operation(op).signatures[0]
-    return {parameter.name: parameter.default if parameter.optional else MISSING for parameter in signature}
+    return {
+        parameter.name: parameter.default if parameter.optional else MISSING
+        for parameter in signature
+    }
 
 
 def positional_parameters(qualified: str) -> int:
-    """Return the number of arguments that a kernel takes by position; of all parameters without its source."""
+    """Return the number of arguments that a kernel takes by position; of all parameters without its
+    source."""
     module, _, name = qualified.rpartition(".")
     function = _op_functions().get(name) if module == "regraft.ops" else None
     if function is None:
@@ -41,13 +47,21 @@ def positional_parameters(qualified: str) -> int:
 def _op_functions() -> Mapping[str, ast.FunctionDef]:
     """Return the functions in the files of `regraft.ops` by their names."""
     trees = (ast.parse(path.read_bytes()) for path in sorted(OPS.glob("*.py"), reverse=True))
-    return {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name: node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)
+    }
 
 
 def _parameters(arguments: ast.arguments) -> dict[str, object]:
     """Return the parameter names of a function with their defaults, MISSING for none."""
     parameters: dict[str, object] = dict.fromkeys(
-        (parameter.arg for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)), MISSING
+        (
+            parameter.arg
+            for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        ),
+        MISSING,
     )
-    parameters.update((parameter.arg, ast.literal_eval(default)) for parameter, default in defaults(arguments))
+    parameters.update(
+        (parameter.arg, ast.literal_eval(default)) for parameter, default in defaults(arguments)
+    )
     return parameters

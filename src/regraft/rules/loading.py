@@ -1,4 +1,5 @@
-"""The loading of rules: `packs/<pack>/<name>.rule` with its page `<name>.md`, both documentation and test."""
+"""The loading of rules: `packs/<pack>/<name>.rule` with its page `<name>.md`, both documentation
+and test."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from typing import Literal
 
 from regraft.dsl import parse_rule
 from regraft.dsl.syntax import Apply, Position, Predicate, Ref, RuleSyntax, SyntaxProblem, Wildcard
-from regraft.matching.pattern import alternatives, bound_variables, nodes_of, output_variables, variables
+from regraft.matching.pattern import (
+    alternatives,
+    bound_variables,
+    nodes_of,
+    output_variables,
+    variables,
+)
 from regraft.matching.predicates import PREDICATES
 from regraft.rules.kernels import kernel_parameters, positional_parameters
 from regraft.structure.model import MISSING
@@ -34,7 +41,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleProblem:
-    """The reason why a rule cannot be used, with its place (1-based; 0 where it is about a selector)."""
+    """The reason why a rule cannot be used, with its place (1-based; 0 where it is about a
+    selector)."""
 
     path: str
     line: int
@@ -44,7 +52,8 @@ class RuleProblem:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One example of a page: code before and after, or code that stays as it is for a reason; `line` is 1-based."""
+    """One example of a page: code before and after, or code that stays as it is for a reason;
+    `line` is 1-based."""
 
     kind: Literal["rewrite", "unchanged"]
     before: str
@@ -54,18 +63,24 @@ class Example:
 
 
 def load_rules(
-    select: Sequence[str] = (), ignore: Sequence[str] = (), directories: Sequence[Path] = (BUILT_IN,)
+    select: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    directories: Sequence[Path] = (BUILT_IN,),
 ) -> tuple[tuple[Rule, ...], tuple[RuleProblem, ...]]:
     """Return the selected rules in order of their ids, and every problem found on the way.
 
-    Without a selector these are the rules that need nothing but PyTorch. A selector is a pack (`torch`), a rule
-    (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`). The name of its pack alone does not select a
-    rule that is off by default.
+    Without a selector these are the rules that need nothing but PyTorch. A selector is a pack
+    (`torch`), a rule (`torch/rms-norm`), a bare name (`rms-norm`) or a pattern (`torch/*`). The
+    name of its pack alone does not select a rule that is off by default.
     """
     paths = {
-        f"{path.parent.name}/{path.stem}": path for directory in directories for path in directory.glob("*/*.rule")
+        f"{path.parent.name}/{path.stem}": path
+        for directory in directories
+        for path in directory.glob("*/*.rule")
     }
-    problems = [problem for selector in (*select, *ignore) for problem in _check_selector(selector, paths)]
+    problems = [
+        problem for selector in (*select, *ignore) for problem in _check_selector(selector, paths)
+    ]
     rules: list[Rule] = []
     for name, path in sorted(paths.items()):
         if any(_selects(selector, name) for selector in ignore) or (
@@ -75,7 +90,9 @@ def load_rules(
         loaded = load_rule(path)
         if not isinstance(loaded, Rule):
             problems += loaded
-        elif loaded.syntax.off and not any(_selects(selector, name) for selector in select if selector != loaded.pack):
+        elif loaded.syntax.off and not any(
+            _selects(selector, name) for selector in select if selector != loaded.pack
+        ):
             continue
         elif select or all(need.package == "torch" for need in loaded.syntax.needs):
             rules.append(loaded)
@@ -83,7 +100,8 @@ def load_rules(
 
 
 def _selects(selector: str, name: str) -> bool:
-    """Return whether a selector is the id, the pack or the bare name of a rule, or a pattern that fits its id."""
+    """Return whether a selector is the id, the pack or the bare name of a rule, or a pattern that
+    fits its id."""
     pack, _, bare = name.partition("/")
     return selector in (name, pack, bare) or fnmatchcase(name, selector)
 
@@ -99,7 +117,9 @@ def _check_selector(selector: str, names: Mapping[str, Path]) -> Iterator[RulePr
         and selector not in packs
         and all(name.endswith(f"/{selector}") for name in matching_names)
     ):
-        yield RuleProblem(selector, 0, 0, f"several rules have this name: {', '.join(sorted(matching_names))}")
+        yield RuleProblem(
+            selector, 0, 0, f"several rules have this name: {', '.join(sorted(matching_names))}"
+        )
 
 
 def _suggestion(selector: str, paths: Mapping[str, Path]) -> str:
@@ -129,14 +149,17 @@ def load_rule(path: Path) -> Rule | tuple[RuleProblem, ...]:
 
 
 def _check_rule(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
-    """Yield the problems of a rule that parses: its name, unbound variables, kernels and conditions."""
+    """Yield the problems of a rule that parses: its name, unbound variables, kernels and
+    conditions."""
 
     def problem(message: str, at: Position | None) -> RuleProblem:
         return RuleProblem(str(path), at.line if at else 1, at.column if at else 1, message)
 
     if syntax.name != path.stem:
         yield problem(f"the rule is called {syntax.name} but its file {path.name}", None)
-    constructed = {name for transformation in syntax.init for name in bound_variables(transformation)}
+    constructed = {
+        name for transformation in syntax.init for name in bound_variables(transformation)
+    }
     layers = {
         name
         for transformation in syntax.init
@@ -154,10 +177,17 @@ def _check_rule(path: Path, syntax: RuleSyntax) -> Iterator[RuleProblem]:
                 continue
             for name in dict.fromkeys(variables(node.apply)):
                 if name not in bound_names:
-                    yield problem(f"${name} is not bound by the source", node.at or transformation.at)
-            for name in dict.fromkeys(name for operand in node.apply.args for name in variables(operand)):
+                    yield problem(
+                        f"${name} is not bound by the source", node.at or transformation.at
+                    )
+            for name in dict.fromkeys(
+                name for operand in node.apply.args for name in variables(operand)
+            ):
                 if name in bound_names and any(name not in names for names in names_by_alternative):
-                    message = f"${name} is not bound by every alternative: only a keyword argument can be left out"
+                    message = (
+                        f"${name} is not bound by every alternative: only a keyword argument can be"
+                        " left out"
+                    )
                     yield problem(message, node.at or transformation.at)
             for message in _check_kernel(node.apply):
                 yield problem(message, node.at or transformation.at)
@@ -181,7 +211,9 @@ def _check_predicate(predicate: Predicate, bound_names: Collection[str]) -> Iter
     """Yield the problems of a condition: its name, its number of arguments, unbound variables."""
     if predicate.name not in PREDICATES:
         matches = difflib.get_close_matches(predicate.name, PREDICATES, 1)
-        hint = f"; did you mean {matches[0]}?" if matches else f"; known are {', '.join(PREDICATES)}"
+        hint = (
+            f"; did you mean {matches[0]}?" if matches else f"; known are {', '.join(PREDICATES)}"
+        )
         yield f"{predicate.name} is not a condition{hint}"
         return
     minimum, maximum, _ = PREDICATES[predicate.name]
@@ -194,8 +226,11 @@ def _check_predicate(predicate: Predicate, bound_names: Collection[str]) -> Iter
 
 
 def _check_kernel(apply: Apply) -> Iterator[str]:
-    """Yield a problem where the kernel does not exist or does not take the arguments that the rule gives it."""
-    if not isinstance(apply.callee, Ref) or not apply.callee.path.startswith(("regraft.ops.", "torch.")):
+    """Yield a problem where the kernel does not exist or does not take the arguments that the rule
+    gives it."""
+    if not isinstance(apply.callee, Ref) or not apply.callee.path.startswith(
+        ("regraft.ops.", "torch.")
+    ):
         return
     parameters = kernel_parameters(apply.callee.path)
     if not parameters:
@@ -219,12 +254,19 @@ def _check_kernel(apply: Apply) -> Iterator[str]:
 def _check_page(path: Path, text: str) -> Iterator[RuleProblem]:
     """Yield the problems of a page: missing examples, reasons, or halves of pairs."""
     if not text:
-        yield RuleProblem(str(path), 1, 1, "the rule has no page: every rule is documented and tested by one")
+        yield RuleProblem(
+            str(path), 1, 1, "the rule has no page: every rule is documented and tested by one"
+        )
         return
     examples = page_examples(text)
     for example in examples:
         if example.kind == "unchanged" and not example.reason:
-            yield RuleProblem(str(path), example.line, 1, 'an `unchanged` example says why: `unchanged reason="..."`')
+            yield RuleProblem(
+                str(path),
+                example.line,
+                1,
+                'an `unchanged` example says why: `unchanged reason="..."`',
+            )
     for line in _unpaired_fences(text):
         yield RuleProblem(str(path), line, 1, "every `before` is followed by its `after`")
     if (
@@ -236,12 +278,14 @@ def _check_page(path: Path, text: str) -> Iterator[RuleProblem]:
 
 
 _FENCE = re.compile(
-    r"^```python (before|after|unchanged)(?: reason=\"([^\"]*)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^```python (before|after|unchanged)(?: reason=\"([^\"]*)\")?\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 
 
 def page_examples(text: str) -> tuple[Example, ...]:
-    """Return the examples of a page in order, from the fences `python before`, `after` and `unchanged reason=...`."""
+    """Return the examples of a page in order, from the fences `python before`, `after` and
+    `unchanged reason=...`."""
     examples: list[Example] = []
     before: tuple[str, int] | None = None
     for fence in _FENCE.finditer(text):

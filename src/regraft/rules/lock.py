@@ -1,8 +1,9 @@
-"""The lock file `regraft.lock.toml`: the rules that `regraft bench --select` found to pay, and where it measured them.
+"""The lock file `regraft.lock.toml`: the rules that `regraft bench --select` found to pay, and
+where it measured them.
 
-A rule is pinned by its id and the SHA-256 of its `.rule` file, so that the rules that are applied are those that were
-measured. A lock that does not fit the present rules is an error. Other versions of Regraft and PyTorch, or another
-device, are noted.
+A rule is pinned by its id and the SHA-256 of its `.rule` file, so that the rules that are applied
+are those that were measured. A lock that does not fit the present rules is an error. Other versions
+of Regraft and PyTorch, or another device, are noted.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ else:
 
 NAME = "regraft.lock.toml"
 FORMAT = 1
-HEAD = f"# Written by `regraft bench --select`; `regraft check` and `regraft.optimize` read it.\nformat = {FORMAT}\n"
+HEAD = (
+    "# Written by `regraft bench --select`; `regraft check` and `regraft.optimize` read"
+    f" it.\nformat = {FORMAT}\n"
+)
 
 
 class LockError(ValueError):
-    """An error of a lock file that cannot be read or does not fit the present rules; one sentence says why."""
+    """An error of a lock file that cannot be read or does not fit the present rules; one sentence
+    says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +73,13 @@ class Lock:
 
 
 def nearest(folder: Path) -> Path | None:
-    """Return the lock file in a folder, else the one beside the nearest `pyproject.toml` above it; None for none."""
+    """Return the lock file in a folder, else the one beside the nearest `pyproject.toml` above it;
+    None for none."""
     folder = folder.resolve()
     for directory in (folder, *folder.parents):
-        if (directory == folder or (directory / "pyproject.toml").is_file()) and (directory / NAME).is_file():
+        if (directory == folder or (directory / "pyproject.toml").is_file()) and (
+            directory / NAME
+        ).is_file():
             return directory / NAME
         if (directory / "pyproject.toml").is_file():
             return None
@@ -103,7 +111,10 @@ def read(path: Path) -> Lock:
     except ValueError as error:  # not UTF-8, or not TOML
         raise LockError(f"{path}: is not TOML: {error}") from error
     if document.get("format") != FORMAT:
-        raise LockError(f"{path}: format {document.get('format')!r} is unknown, this version reads format = {FORMAT}")
+        raise LockError(
+            f"{path}: format {document.get('format')!r} is unknown, this version reads format ="
+            f" {FORMAT}"
+        )
     for name in _TEXT_FIELDS:
         if not isinstance(document.get(name), str):
             raise LockError(f"{path}: {name} is missing or not a text")
@@ -111,9 +122,10 @@ def read(path: Path) -> Lock:
     if not isinstance(rules, list) or not isinstance(measured, dict):
         raise LockError(f"{path}: `rule` has to be a list of tables, `measured` a table")
     return Lock(
-        **{name: document[name] for name in _TEXT_FIELDS}, measured=measured,
+        **{name: document[name] for name in _TEXT_FIELDS},
+        measured=measured,
         rules=tuple(_parse_entry(path, entry) for entry in rules),
-    )  # fmt: skip
+    )
 
 
 _TEXT_FIELDS = ("regraft", "torch", "device", "machine", "target", "goal", "mode")
@@ -121,10 +133,14 @@ _TEXT_FIELDS = ("regraft", "torch", "device", "machine", "target", "goal", "mode
 
 def _parse_entry(path: Path, entry: object) -> Pinned:
     """Return the pinned rule of a table in a lock file; raise LockError."""
-    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in ("id", "sha256")):
+    if not isinstance(entry, dict) or not all(
+        isinstance(entry.get(name), str) for name in ("id", "sha256")
+    ):
         raise LockError(f"{path}: every rule needs the texts id and sha256")
     return Pinned(
-        entry["id"], entry["sha256"], {name: value for name, value in entry.items() if name not in ("id", "sha256")}
+        entry["id"],
+        entry["sha256"],
+        {name: value for name, value in entry.items() if name not in ("id", "sha256")},
     )
 
 
@@ -137,7 +153,11 @@ def locked_rules(
     """
     if not lock.rules:
         return (), ()
-    available_ids = {f"{path.parent.name}/{path.stem}" for folder in directories for path in folder.glob("*/*.rule")}
+    available_ids = {
+        f"{path.parent.name}/{path.stem}"
+        for folder in directories
+        for path in folder.glob("*/*.rule")
+    }
     remedy = f"measure again: regraft bench {lock.target} --mode {lock.mode} --select {lock.goal}"
     for pinned_rule in lock.rules:
         if pinned_rule.id not in available_ids:
@@ -146,15 +166,20 @@ def locked_rules(
     digests = {pinned_rule.id: pinned_rule.sha256 for pinned_rule in lock.rules}
     for rule in rules:
         if _file_digest(rule) != digests[rule.id]:
-            raise LockError(f"{path}: the rule {rule.id} is not the one that was measured; {remedy}")
+            raise LockError(
+                f"{path}: the rule {rule.id} is not the one that was measured; {remedy}"
+            )
     return rules, problems
 
 
 def notes(lock: Lock, torch: str = "", device: str = "") -> Iterator[str]:
-    """Yield the differences between here and where the lock was measured; an empty text is not compared."""
+    """Yield the differences between here and where the lock was measured; an empty text is not
+    compared."""
     for name, locked_version, current_version in (
-        ("Regraft", lock.regraft, __version__), ("PyTorch", lock.torch, torch), ("device", lock.device, device),
-    ):  # fmt: skip
+        ("Regraft", lock.regraft, __version__),
+        ("PyTorch", lock.torch, torch),
+        ("device", lock.device, device),
+    ):
         if current_version and current_version != locked_version:
             yield f"measured with {name} {locked_version}, here is {current_version}"
 

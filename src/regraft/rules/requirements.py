@@ -1,4 +1,5 @@
-"""The requirements of rules on packages, and those that this environment lacks; no package is imported to find out."""
+"""The requirements of rules on packages, and those that this environment lacks; no package is
+imported to find out."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def requirement(need: Need) -> str:
 def missing_requirements(needs: Iterable[Need]) -> tuple[str, ...]:
     """Return the requirements that this environment does not meet.
 
-    An environment without PyTorch is one for scanning only: PyTorch is not missing there, but one that is too old is.
+    An environment without PyTorch is one for scanning only: PyTorch is not missing there, but one
+    that is too old is.
     """
     return tuple(requirement(need) for need in needs if not _is_met(need))
 

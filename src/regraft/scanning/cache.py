@@ -1,8 +1,9 @@
 """Reports of files that were scanned before, one small file each in the user's cache directory.
 
-The key is everything that a report depends on: the file's bytes, package and directory, the rules' text, Regraft's own
-source and the version of Python. Files that the scan followed by imports are compared by their digests. An entry that
-cannot be read is scanned again; a directory that cannot be written is left alone.
+The key is everything that a report depends on: the file's bytes, package and directory, the rules'
+text, Regraft's own source and the version of Python. Files that the scan followed by imports are
+compared by their digests. An entry that cannot be read is scanned again; a directory that cannot be
+written is left alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from regraft.structure.package import digest as file_digest
 
 DAY = 24 * 60 * 60
 RETENTION_DAYS = 30
-_PLAIN_FIELDS = tuple(field.name for field in fields(Finding) if field.name not in ("rule", "file", "patch"))
+_PLAIN_FIELDS = tuple(
+    field.name for field in fields(Finding) if field.name not in ("rule", "file", "patch")
+)
 _TUPLE_FIELDS = ("start", "end", "lines", "tests", "also")
 
 
@@ -44,7 +47,8 @@ class Cache:
         self._writable = True
 
     def load(self, path: Path) -> FileReport | None:
-        """Return the report of a file that was scanned with the same content before; None where there is none."""
+        """Return the report of a file that was scanned with the same content before; None where
+        there is none."""
         try:
             if not path.is_file() or path.stat().st_size > MAX_BYTES:
                 return None
@@ -62,7 +66,10 @@ class Cache:
         if content is None:
             return None
         data = json.loads(content)
-        if any(self._digest_of(followed_path) != digest for followed_path, digest in data["followed"].items()):
+        if any(
+            self._digest_of(followed_path) != digest
+            for followed_path, digest in data["followed"].items()
+        ):
             return None
         return decode(data, str(path), self.rules)
 
@@ -88,7 +95,9 @@ class Cache:
         """Delete the entries that nobody has used for a month; do so at most once a day."""
         stamp = self.root / "pruned"
         try:
-            if not self.root.is_dir() or (stamp.exists() and self._now - stamp.stat().st_mtime < DAY):
+            if not self.root.is_dir() or (
+                stamp.exists() and self._now - stamp.stat().st_mtime < DAY
+            ):
                 return
             stamp.touch()
             for entry in self.root.glob("??/*"):
@@ -110,7 +119,8 @@ class Cache:
 
 
 def _base_key(rules: Sequence[CompiledRule]) -> hashlib.blake2b:
-    """Return a hash of what the reports of all files depend on: Python, Regraft's own files, the chosen rules."""
+    """Return a hash of what the reports of all files depend on: Python, Regraft's own files, the
+    chosen rules."""
     key = own_key()
     add_files(key, [rule.rule.path for rule in rules])
     key.update("\0".join(f"{rule.rule.id} {rule.withheld}" for rule in rules).encode())
@@ -124,7 +134,10 @@ def encode(report: FileReport) -> dict[str, Any]:
             {"rule": finding.rule.id, **{name: getattr(finding, name) for name in _PLAIN_FIELDS}}
             for finding in report.findings
         ],
-        "misses": [[miss.rule.id, miss.line, miss.column, miss.scope, miss.reason] for miss in report.misses],
+        "misses": [
+            [miss.rule.id, miss.line, miss.column, miss.scope, miss.reason]
+            for miss in report.misses
+        ],
         "opaque": [[node.line, node.column, node.reason] for node in report.opaque],
         "errors": [[error.line, error.column, error.message] for error in report.errors],
         "followed": dict(report.followed),
@@ -152,6 +165,8 @@ def decode(encoded: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> 
 def _decode_finding(encoded: Mapping[str, Any], file: str, rules: Mapping[str, Rule]) -> Finding:
     """Return the finding that `encode` was given, without its patch."""
     values: dict[str, Any] = {
-        name: tuple(value) if name in _TUPLE_FIELDS else value for name, value in encoded.items() if name != "rule"
+        name: tuple(value) if name in _TUPLE_FIELDS else value
+        for name, value in encoded.items()
+        if name != "rule"
     }
     return Finding(rule=rules[encoded["rule"]], file=file, **values)

@@ -27,7 +27,8 @@ MAX_GARBAGE = 250_000  # objects that are allocated between two collections
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Suspend garbage collection: for code that allocates much that lives on, or that is measured."""
+    """Suspend garbage collection: for code that allocates much that lives on, or that is
+    measured."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -38,15 +39,21 @@ def uncollected() -> Iterator[None]:
 
 
 def check_file(
-    path: Path, rules: Sequence[CompiledRule], home: str = "regraft.ops", explain: bool = False, *,
+    path: Path,
+    rules: Sequence[CompiledRule],
+    home: str = "regraft.ops",
+    explain: bool = False,
+    *,
     inlines: bool = True,
-) -> FileReport:  # fmt: skip
+) -> FileReport:
     """Return the report of one file on disk."""
     started = time.perf_counter()
     with uncollected():
         source = text.read(path)
         if isinstance(source, SourceError):
-            return FileReport(str(path), None, (), (), (), (source,), 0, 0, time.perf_counter() - started)
+            return FileReport(
+                str(path), None, (), (), (), (source,), 0, 0, time.perf_counter() - started
+            )
         return check_source(source, rules, home, explain, inlines=inlines)
 
 
@@ -65,13 +72,18 @@ def collected_between(reports: Iterable[FileReport]) -> Iterator[FileReport]:
 
 
 def check_source(
-    source: SourceFile, rules: Sequence[CompiledRule], home: str = "regraft.ops", explain: bool = False, *,
+    source: SourceFile,
+    rules: Sequence[CompiledRule],
+    home: str = "regraft.ops",
+    explain: bool = False,
+    *,
     inlines: bool = True,
-) -> FileReport:  # fmt: skip
+) -> FileReport:
     """Return the report of one parsed file, with findings sorted by place.
 
-    With `explain` every function is analysed, so that near misses and places that were not followed stand beside
-    the findings; without it only those functions are in which a rule may match. `inlines` is that of `Module`.
+    With `explain` every function is analysed, so that near misses and places that were not followed
+    stand beside the findings; without it only those functions are in which a rule may match.
+    `inlines` is that of `Module`.
     """
     with uncollected():
         return _scan_source(source, rules, home, explain, inlines)
@@ -82,7 +94,9 @@ def _scan_source(
 ) -> FileReport:
     """Return the report of one parsed file; a file that cannot be analysed has an error."""
     started = time.perf_counter()
-    if b"torch" not in source.text:  # also keeps methods of other libraries' tensors from looking like PyTorch's
+    if (
+        b"torch" not in source.text
+    ):  # also keeps methods of other libraries' tensors from looking like PyTorch's
         return FileReport(source.path, source, (), (), (), (), 0, 0, time.perf_counter() - started)
     try:
         module = Module(source, inlines=inlines)
@@ -101,39 +115,60 @@ def _scan_source(
                     rule_matches += ((rule.rule, match) for match in matches)
                     misses += rule_misses
         classes = sum(bool(module.methods(cls)) for cls in module.classes.values())
-        findings = [finding_of(rule, match, imports) for rule, match in _without_repeats(rule_matches)]
+        findings = [
+            finding_of(rule, match, imports) for rule, match in _without_repeats(rule_matches)
+        ]
         findings += [
-            body_finding_of(rule.rule, match, imports) for rule in rules for match in find_bodies(rule.bodies, module)
+            body_finding_of(rule.rule, match, imports)
+            for rule in rules
+            for match in find_bodies(rule.bodies, module)
         ]
         reasons = {rule.rule.id: rule.withheld for rule in rules}
         findings = [withhold(finding, reasons[finding.rule.id]) for finding in findings]
         module.release()
     except RecursionError:
         error = SourceError(source.path, 0, 0, "nested too deeply to analyse")
-        return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
+        return FileReport(
+            source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started
+        )
     except ValueError as problem:  # Python refuses to print integers of more than 4,300 digits
         error = SourceError(source.path, 0, 0, f"cannot be analysed: {problem}")
-        return FileReport(source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started)
+        return FileReport(
+            source.path, source, (), (), (), (error,), 0, 0, time.perf_counter() - started
+        )
     if not explain:
         misses, opaque = [], []  # they are of some functions only
     findings.sort(key=lambda finding: (finding.start, finding.rule.id))
     misses.sort(key=lambda miss: (miss.line, miss.column))
     seconds = time.perf_counter() - started
     return FileReport(
-        source.path, source, tuple(findings), tuple(misses), tuple(opaque), (), classes, nodes, seconds,
+        source.path,
+        source,
+        tuple(findings),
+        tuple(misses),
+        tuple(opaque),
+        (),
+        classes,
+        nodes,
+        seconds,
         module.package_files.followed,
-    )  # fmt: skip
+    )
 
 
 def _without_repeats(rule_matches: Sequence[tuple[Rule, Match]]) -> Iterator[tuple[Rule, Match]]:
-    """Yield the matches less those that inlining repeats: matches that the called function shows by itself."""
-    own_keys = {(rule.id, match.root.expr) for rule, match in rule_matches if match.root.inner is None}
+    """Yield the matches less those that inlining repeats: matches that the called function shows by
+    itself."""
+    own_keys = {
+        (rule.id, match.root.expr) for rule, match in rule_matches if match.root.inner is None
+    }
     yielded_keys: set[tuple[str, ast.AST, ast.AST | None]] = set()
     for rule, match in rule_matches:
         key = (rule.id, match.root.expr, match.root.inner)
         if all(node.in_other_file for node in match.nodes) and not _is_specialised(match.root.expr):
             continue
-        if (match.root.inner is None or (rule.id, match.root.inner) not in own_keys) and key not in yielded_keys:
+        if (
+            match.root.inner is None or (rule.id, match.root.inner) not in own_keys
+        ) and key not in yielded_keys:
             yielded_keys.add(key)
             yield rule, match
 
@@ -143,9 +178,15 @@ def _is_specialised(call: ast.AST) -> bool:
 
     The called function may then show in the call what it does not show by itself.
     """
-    arguments = (*call.args, *(keyword.value for keyword in call.keywords)) if isinstance(call, ast.Call) else ()
+    arguments = (
+        (*call.args, *(keyword.value for keyword in call.keywords))
+        if isinstance(call, ast.Call)
+        else ()
+    )
     return any(
-        isinstance(argument.operand if isinstance(argument, ast.UnaryOp) else argument, ast.Constant)
+        isinstance(
+            argument.operand if isinstance(argument, ast.UnaryOp) else argument, ast.Constant
+        )
         for argument in arguments
     )
 
@@ -155,7 +196,8 @@ def _apply_rule(
 ) -> tuple[list[Match], list[Miss]]:
     """Return the matches and near misses of one rule in one body.
 
-    Of matches that share a node the one of an earlier alternative wins, then the one with more nodes.
+    Of matches that share a node the one of an earlier alternative wins, then the one with more
+    nodes.
     """
     matches: list[tuple[int, Match]] = []
     nearest_misses: dict[Node, NoMatch] = {}
@@ -164,19 +206,28 @@ def _apply_rule(
         for result in find(pattern, where, module, structure, body):
             if isinstance(result, Match):
                 matches.append((number, result))
-            elif result.depth > 0 and result.depth > getattr(nearest_misses.get(result.root), "depth", 0):
+            elif result.depth > 0 and result.depth > getattr(
+                nearest_misses.get(result.root), "depth", 0
+            ):
                 nearest_misses[result.root] = result
     covered: set[Node] = set()
     chosen = []
     for _, match in sorted(
-        matches, key=lambda candidate: (candidate[0], -len(candidate[1].nodes), candidate[1].root.time)
+        matches,
+        key=lambda candidate: (candidate[0], -len(candidate[1].nodes), candidate[1].root.time),
     ):
         if covered.isdisjoint(match.nodes):
             covered.update(match.nodes)
             chosen.append(match)
     scope = f"{structure.name}.{body.name}" if structure.cls is not None else body.name
     misses = [
-        Miss(compiled.rule, module.source.path, *_position(module.source, miss.at), scope, miss.reason)
+        Miss(
+            compiled.rule,
+            module.source.path,
+            *_position(module.source, miss.at),
+            scope,
+            miss.reason,
+        )
         for root, miss in nearest_misses.items()
         if root not in covered and root.inner is None
     ]

@@ -8,11 +8,14 @@ from pathlib import Path
 
 from regraft.source.text import SourceError
 
-SKIPPED_DIRECTORIES = frozenset({".git", ".venv", "venv", "__pycache__", "node_modules", ".cache", "build", "dist"})
+SKIPPED_DIRECTORIES = frozenset(
+    {".git", ".venv", "venv", "__pycache__", "node_modules", ".cache", "build", "dist"}
+)
 
 
 def python_files(paths: Sequence[Path]) -> Iterator[Path | SourceError]:
-    """Yield the Python files under the paths, each once, in order; for a path that is missing, an error.
+    """Yield the Python files under the paths, each once, in order; for a path that is missing, an
+    error.
 
     Directories are followed through symbolic links, but never twice, so that cycles end.
     """

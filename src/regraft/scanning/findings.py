@@ -22,17 +22,14 @@ from regraft.structure.model import Node, Opaque
 class Finding:
     """One place where a rule's kernel applies, as plain data but for the patch.
 
-    cls       the class around the place; None outside of classes
-    function  the function around the place
-    start     line and column of the place; `end` likewise
-    lines     source lines of all matched nodes and of the constructors of their layers
-    text      the source line on which the place starts
-    guard     the condition under which the kernel applies
-    tests     the parts of it that only the running program can decide
-    mode      how the place is rewritten, or would have to be
-    reason    why the rewrite is withheld; "" when it is not
-    patch     None when the rewrite is withheld, or when a report comes from the cache or another process
-    also      other definitions that the patch changes
+    cls       the class around the place; None outside of classes function  the function around the
+    place start     line and column of the place; `end` likewise lines     source lines of all
+    matched nodes and of the constructors of their layers text      the source line on which the
+    place starts guard     the condition under which the kernel applies tests     the parts of it
+    that only the running program can decide mode      how the place is rewritten, or would have to
+    be reason    why the rewrite is withheld; "" when it is not patch     None when the rewrite is
+    withheld, or when a report comes from the cache or another process also      other definitions
+    that the patch changes
     """
 
     rule: Rule
@@ -71,12 +68,13 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FileReport:
-    """The results of scanning one file; `errors` stand instead of findings when the file cannot be read.
+    """The results of scanning one file; `errors` stand instead of findings when the file cannot be
+    read.
 
-    misses, opaque  near misses, and places that were not followed; only where the scan was asked to explain
-    classes         number of classes with methods
-    nodes           number of nodes of the functions that were analysed
-    followed        digests of other files of the package whose text matters, by path
+    misses, opaque  near misses, and places that were not followed; only where the scan was asked to
+    explain classes         number of classes with methods nodes           number of nodes of the
+    functions that were analysed followed        digests of other files of the package whose text
+    matters, by path
     """
 
     file: str
@@ -119,7 +117,8 @@ def finding_of(rule: Rule, match: Match, imports: Imports) -> Finding:
 
 
 def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
-    """Return the finding for a match of a whole body, with its patch or the reason why it is withheld."""
+    """Return the finding for a match of a whole body, with its patch or the reason why it is
+    withheld."""
     source = imports.source
     result = rewrite_body(match, imports)
     first, last = source.span(match.statements[0]), source.span(match.statements[-1])
@@ -138,7 +137,9 @@ def body_finding_of(rule: Rule, match: BodyMatch, imports: Imports) -> Finding:
         guard="",
         tests=(),
         reason=f"{result.reason} (line {result.line})" if isinstance(result, Withheld) else "",
-        patch=None if isinstance(result, Withheld) else Patch(None, "substitute", (result[0],), result[1], result[2]),
+        patch=None
+        if isinstance(result, Withheld)
+        else Patch(None, "substitute", (result[0],), result[1], result[2]),
     )
 
 
@@ -147,12 +148,22 @@ def withhold(finding: Finding, reason: str) -> Finding:
 
     The finding's own reason takes precedence over `reason`.
     """
-    return replace(finding, reason=finding.reason or reason, patch=None, also=()) if reason else finding
+    return (
+        replace(finding, reason=finding.reason or reason, patch=None, also=())
+        if reason
+        else finding
+    )
 
 
 def _required_mode(match: Match) -> Mode:
     """Return how a place would have to be rewritten."""
-    return "decorate" if match.pattern.decorator is not None else "version" if match.tests else "substitute"
+    return (
+        "decorate"
+        if match.pattern.decorator is not None
+        else "version"
+        if match.tests
+        else "substitute"
+    )
 
 
 def _guard_text(match: Match) -> str:

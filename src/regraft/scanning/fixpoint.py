@@ -24,7 +24,9 @@ class RuleDefect(Exception):
 
     def __init__(self, findings: Sequence[Finding], message: str) -> None:
         rules = ", ".join(dict.fromkeys(finding.rule.id for finding in findings))
-        self.error = SourceError(findings[0].file, findings[0].start[0], findings[0].start[1], f"{rules}: {message}")
+        self.error = SourceError(
+            findings[0].file, findings[0].start[0], findings[0].start[1], f"{rules}: {message}"
+        )
         super().__init__(self.error.message)
 
 
@@ -35,7 +37,11 @@ def choose(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """
     chosen: list[Finding] = []
     end = -1
-    fixable = [(finding.patch.extent, finding.rule.id, finding) for finding in findings if finding.patch is not None]
+    fixable = [
+        (finding.patch.extent, finding.rule.id, finding)
+        for finding in findings
+        if finding.patch is not None
+    ]
     for extent, _, finding in sorted(fixable, key=lambda row: row[:2]):
         if extent.start >= end:
             chosen.append(finding)
@@ -52,31 +58,47 @@ def apply_patches(source: SourceFile, patches: Sequence[Patch], home: str = "reg
         used |= patch.uses
         for qualified in patch.uses:
             imports.spell(qualified)
-    return text.apply(source, [*(edit for patch in patches for edit in patch.edits), *imports.edits(used)])
+    return text.apply(
+        source, [*(edit for patch in patches for edit in patch.edits), *imports.edits(used)]
+    )
 
 
 def rewrite_file(
-    report: FileReport, rules: Sequence[CompiledRule], home: str = "regraft.ops",
+    report: FileReport,
+    rules: Sequence[CompiledRule],
+    home: str = "regraft.ops",
     wanted: Callable[[Finding], bool] = lambda _: True,
-) -> tuple[bytes, tuple[Finding, ...]]:  # fmt: skip
+) -> tuple[bytes, tuple[Finding, ...]]:
     """Return the bytes of a file with its fixable findings applied, and these findings.
 
     This goes in rounds until no finding is left. Findings that are not `wanted` stay as they are.
-    Patches that share a statement are applied in different rounds, each against the text of the round before.
-    Raise RuleDefect when a rewritten file does not parse or the rounds do not end.
+    Patches that share a statement are applied in different rounds, each against the text of the
+    round before. Raise RuleDefect when a rewritten file does not parse or the rounds do not end.
     """
     assert report.source is not None
     source = report.source
     applied: list[Finding] = []
     for _ in range(MAX_ROUNDS):
-        chosen = choose([finding for finding in report.findings if finding.patch is not None and wanted(finding)])
+        chosen = choose(
+            [
+                finding
+                for finding in report.findings
+                if finding.patch is not None and wanted(finding)
+            ]
+        )
         if not chosen:
             return source.data, tuple(applied)
         applied += chosen
-        rewritten = apply_patches(source, [finding.patch for finding in chosen if finding.patch is not None], home)
+        rewritten = apply_patches(
+            source, [finding.patch for finding in chosen if finding.patch is not None], home
+        )
         parsed = text.parse(source.path, rewritten)
         if isinstance(parsed, SourceError):
-            raise RuleDefect(chosen, f"the rewritten file does not parse: line {parsed.line}: {parsed.message}")
+            raise RuleDefect(
+                chosen, f"the rewritten file does not parse: line {parsed.line}: {parsed.message}"
+            )
         source = parsed
         report = check_source(source, rules, home)
-    raise RuleDefect(applied[-1:], "rewriting does not come to an end: the target matches the source again")
+    raise RuleDefect(
+        applied[-1:], "rewriting does not come to an end: the target matches the source again"
+    )

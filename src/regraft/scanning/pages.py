@@ -16,9 +16,11 @@ from regraft.source.text import SourceError, SourceFile, parse
 
 @dataclass(frozen=True, slots=True)
 class PageFailure:
-    """An example that does not hold: the page, the line (1-based) of the example, and what happened instead.
+    """An example that does not hold: the page, the line (1-based) of the example, and what happened
+    instead.
 
-    details  a diff between the page and what the rule wrote, or the reasons why the rule left the code as it is
+    details  a diff between the page and what the rule wrote, or the reasons why the rule left the
+    code as it is
     """
 
     path: str
@@ -28,7 +30,8 @@ class PageFailure:
 
 
 def check_page(compiled: CompiledRule) -> Iterator[PageFailure]:
-    """Yield a failure for every example of the rule's page that the rule does not do as the page says."""
+    """Yield a failure for every example of the rule's page that the rule does not do as the page
+    says."""
     for example in page_examples(compiled.rule.page):
         yield from _check_example(example, compiled)
 
@@ -37,7 +40,9 @@ def _check_example(example: Example, compiled: CompiledRule) -> Iterator[PageFai
     page = str(compiled.rule.path.with_suffix(".md"))
     source = parse(page, example.before.encode())
     if isinstance(source, SourceError):
-        yield PageFailure(page, example.line + source.line, f"the example is not Python: {source.message}")
+        yield PageFailure(
+            page, example.line + source.line, f"the example is not Python: {source.message}"
+        )
         return
     report = check_source(source, (compiled,), explain=True)
     try:
@@ -56,14 +61,20 @@ def _check_example(example: Example, compiled: CompiledRule) -> Iterator[PageFai
         yield PageFailure(page, example.line, "a second run changes the code once more")
 
 
-def _check_unchanged(example: Example, written: str, report: FileReport, rule: Rule) -> Iterator[PageFailure]:
+def _check_unchanged(
+    example: Example, written: str, report: FileReport, rule: Rule
+) -> Iterator[PageFailure]:
     page = str(rule.path.with_suffix(".md"))
     reasons = _reasons(report)
     if written != example.before:
         diff = _diff(example.before, written)
-        yield PageFailure(page, example.line, "the rule changes code that should stay as it is", diff)
+        yield PageFailure(
+            page, example.line, "the rule changes code that should stay as it is", diff
+        )
     elif not any(example.reason in reason for reason in reasons):
-        yield PageFailure(page, example.line, f'no reason of the rule contains "{example.reason}"', reasons)
+        yield PageFailure(
+            page, example.line, f'no reason of the rule contains "{example.reason}"', reasons
+        )
 
 
 def _reasons(report: FileReport) -> tuple[str, ...]:
@@ -75,7 +86,9 @@ def _reasons(report: FileReport) -> tuple[str, ...]:
 
 
 def _diff(expected: str, written: str) -> tuple[str, ...]:
-    lines = difflib.unified_diff(expected.splitlines(), written.splitlines(), "page", "rule", lineterm="")
+    lines = difflib.unified_diff(
+        expected.splitlines(), written.splitlines(), "page", "rule", lineterm=""
+    )
     return tuple(lines)
 
 

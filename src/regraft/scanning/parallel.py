@@ -1,4 +1,5 @@
-"""The scanning of many files, in order: each from the cache where possible, in several processes where wanted."""
+"""The scanning of many files, in order: each from the cache where possible, in several processes
+where wanted."""
 
 from __future__ import annotations
 
@@ -25,21 +26,27 @@ class Task:
     cache: Path | None = None
 
 
-def scan_files(paths: Sequence[Path | SourceError], task: Task, jobs: int = 1) -> Iterator[FileReport]:
-    """Yield a report for each path, in the order of the paths; a SourceError stands for a path that is not there.
+def scan_files(
+    paths: Sequence[Path | SourceError], task: Task, jobs: int = 1
+) -> Iterator[FileReport]:
+    """Yield a report for each path, in the order of the paths; a SourceError stands for a path that
+    is not there.
 
     Reports from the cache or another process have no patches.
 
     jobs  number of processes; 0 for as many as there are processors
     """
     processes = min(jobs or os.cpu_count() or 1, len(paths))
-    return _scan_in_processes(paths, task, processes) if processes > 1 else _scan_serially(paths, task)
+    return (
+        _scan_in_processes(paths, task, processes) if processes > 1 else _scan_serially(paths, task)
+    )
 
 
 def _scan_serially(paths: Sequence[Path | SourceError], task: Task) -> Iterator[FileReport]:
     cache = _open_cache(task)
     yield from collected_between(
-        failed(path) if isinstance(path, SourceError) else _scan(path, task, cache) for path in paths
+        failed(path) if isinstance(path, SourceError) else _scan(path, task, cache)
+        for path in paths
     )
     if cache is not None:
         cache.prune()
@@ -51,7 +58,8 @@ def _open_cache(task: Task) -> Cache | None:
 
 
 def _scan(path: Path, task: Task, cache: Cache | None) -> FileReport:
-    """Return the report of one file from the cache, else from a scan, which the cache then stores."""
+    """Return the report of one file from the cache, else from a scan, which the cache then
+    stores."""
     report = cache.load(path) if cache is not None else None
     if report is None:
         report = check_file(path, task.rules, explain=task.explain)
@@ -60,14 +68,22 @@ def _scan(path: Path, task: Task, cache: Cache | None) -> FileReport:
     return report
 
 
-def _scan_in_processes(paths: Sequence[Path | SourceError], task: Task, processes: int) -> Iterator[FileReport]:
+def _scan_in_processes(
+    paths: Sequence[Path | SourceError], task: Task, processes: int
+) -> Iterator[FileReport]:
     """Yield the reports of the paths, which a pool of processes scans."""
     rules = {rule.rule.id: rule.rule for rule in task.rules}
     pool = ProcessPoolExecutor(processes, initializer=_start_worker, initargs=(task,))
     try:
-        for path, future in [(path_or_error, _submit(pool, path_or_error)) for path_or_error in paths]:
+        for path, future in [
+            (path_or_error, _submit(pool, path_or_error)) for path_or_error in paths
+        ]:
             result = future if isinstance(future, SourceError) else _result(str(path), future)
-            yield failed(result) if isinstance(result, SourceError) else decode(result, str(path), rules)
+            yield (
+                failed(result)
+                if isinstance(result, SourceError)
+                else decode(result, str(path), rules)
+            )
     finally:
         pool.shutdown(cancel_futures=True)  # also on Ctrl-C: what has not begun does not begin
     cache = _open_cache(task)
@@ -75,8 +91,11 @@ def _scan_in_processes(paths: Sequence[Path | SourceError], task: Task, processe
         cache.prune()
 
 
-def _submit(pool: ProcessPoolExecutor, path: Path | SourceError) -> Future[dict[str, Any]] | SourceError:
-    """Return the future of a file's scan; an error for a path that is one, or where the pool has broken."""
+def _submit(
+    pool: ProcessPoolExecutor, path: Path | SourceError
+) -> Future[dict[str, Any]] | SourceError:
+    """Return the future of a file's scan; an error for a path that is one, or where the pool has
+    broken."""
     if isinstance(path, SourceError):
         return path
     try:

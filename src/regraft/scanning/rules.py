@@ -1,4 +1,5 @@
-"""Rules compiled for scanning: their patterns, and the nodes that a function must have for a rule to match in it."""
+"""Rules compiled for scanning: their patterns, and the nodes that a function must have for a rule
+to match in it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ from dataclasses import dataclass, replace
 
 from regraft.matching.bodies import BodyPattern, compile_body
 from regraft.matching.matcher import required_calls, required_classes, required_operations
-from regraft.matching.pattern import OWN_CLASS, RUN_TIME_TESTS, Pattern, PatternNode, PatternProblem, compile_rule
+from regraft.matching.pattern import (
+    OWN_CLASS,
+    RUN_TIME_TESTS,
+    Pattern,
+    PatternNode,
+    PatternProblem,
+    compile_rule,
+)
 from regraft.rules import Rule, RuleProblem
 from regraft.rules.requirements import missing_requirements
 from regraft.structure.relevance import Need, Needs
@@ -17,7 +25,8 @@ from regraft.structure.relevance import Need, Needs
 class CompiledRule:
     """A rule with its patterns, in the order of its alternatives.
 
-    withheld  the reason why no place of the rule may be rewritten, whatever matches; "" where places may be
+    withheld  the reason why no place of the rule may be rewritten, whatever matches; "" where
+    places may be
     """
 
     rule: Rule
@@ -49,20 +58,31 @@ def _needs_word(node: PatternNode) -> bool:
 
 def _need(node: PatternNode) -> Need:
     """Return what the function needs so that this node of a pattern can match in it."""
-    return Need(node.op, node.name if node.op == "call" else "", node.chosen or node.op in RUN_TIME_TESTS)
+    return Need(
+        node.op, node.name if node.op == "call" else "", node.chosen or node.op in RUN_TIME_TESTS
+    )
 
 
-def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tuple[RuleProblem, ...]]:
+def compile_rules(
+    rules: Sequence[Rule],
+) -> tuple[tuple[CompiledRule, ...], tuple[RuleProblem, ...]]:
     """Return the compiled rules, and a problem for each rule that has no meaning for the matcher.
 
-    Rules that need a newer PyTorch than the installed version are withheld: their kernels may compute something else.
+    Rules that need a newer PyTorch than the installed version are withheld: their kernels may
+    compute something else.
     """
     compiled, problems = [], []
     for rule in rules:
         try:
             bodies = tuple(map(compile_body, rule.syntax.bodies))
-            older_requirements = missing_requirements(need for need in rule.syntax.needs if need.package == "torch")
-            reason = f"needs {older_requirements[0]}, and here is an older version" if older_requirements else ""
+            older_requirements = missing_requirements(
+                need for need in rule.syntax.needs if need.package == "torch"
+            )
+            reason = (
+                f"needs {older_requirements[0]}, and here is an older version"
+                if older_requirements
+                else ""
+            )
             compiled.append(CompiledRule(rule, compile_rule(rule.syntax), bodies, withheld=reason))
         except PatternProblem as problem:
             line, column = (problem.at.line, problem.at.column) if problem.at else (1, 1)
@@ -71,9 +91,13 @@ def compile_rules(rules: Sequence[Rule]) -> tuple[tuple[CompiledRule, ...], tupl
 
 
 def withhold_contract_rules(rules: Sequence[CompiledRule], remedy: str) -> tuple[CompiledRule, ...]:
-    """Return the rules, withholding every place of those that change what callers see (safety contract).
+    """Return the rules, withholding every place of those that change what callers see (safety
+    contract).
 
     remedy  the action by which the user has these rules applied, as the end of a sentence
     """
     reason = f"changes what callers see (safety contract): only with {remedy}"
-    return tuple(replace(rule, withheld=reason) if rule.rule.syntax.safety == "contract" else rule for rule in rules)
+    return tuple(
+        replace(rule, withheld=reason) if rule.rule.syntax.safety == "contract" else rule
+        for rule in rules
+    )

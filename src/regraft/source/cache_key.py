@@ -29,7 +29,10 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path | None:
 def own_key() -> hashlib.blake2b:
     """Return a hash of what all entries depend on: Python and Regraft's own files."""
     key = hashlib.blake2b(f"{sys.implementation.cache_tag} {sys.version}".encode(), digest_size=20)
-    add_files(key, sorted(path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}")))
+    add_files(
+        key,
+        sorted(path for ending in ("py", "json", "lark") for path in PACKAGE.rglob(f"*.{ending}")),
+    )
     return key
 
 
@@ -42,7 +45,8 @@ def add_files(key: hashlib.blake2b, paths: Iterable[Path]) -> None:
 
 
 def write_entry(path: Path, content: bytes) -> None:
-    """Write what is kept behind its check sum; raise OSError where the directory cannot be written."""
+    """Write what is kept behind its check sum; raise OSError where the directory cannot be
+    written."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, _checksum(content) + b"\n" + content, 0o600)
 

@@ -1,4 +1,5 @@
-"""The new versions of files after a unified diff, made by `git apply` away from the working tree."""
+"""The new versions of files after a unified diff, made by `git apply` away from the working
+tree."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def is_diff(path: Path) -> bool:
 
 
 def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
-    """Return the Python files below `root` that a diff changes, with their texts after it; nothing is written there.
+    """Return the Python files below `root` that a diff changes, with their texts after it; nothing
+    is written there.
 
     Raise DiffError where git or a file is missing, or where the diff does not fit the files.
     """
@@ -49,13 +51,23 @@ def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
             "GIT_CEILING_DIRECTORIES": str(Path(folder).parent),
         }  # no repository around it counts
         command = [git, "apply", "--whitespace=nowarn", str(diff.resolve())]
-        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         if result.returncode:
             reverse_result = subprocess.run(
-                [*command, "--reverse", "--check"], cwd=folder, env=environment, capture_output=True, check=False
+                [*command, "--reverse", "--check"],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                check=False,
             )
             if reverse_result.returncode == 0:
                 raise DiffError("the files are changed already: apply it to the version before")
             raise DiffError(result.stderr.strip() or "git apply fails")
         changed = [name for name in names if name.endswith(".py") and (root / name).is_file()]
-        return {root / name: Path(folder, name).read_bytes() for name in changed if Path(folder, name).is_file()}
+        return {
+            root / name: Path(folder, name).read_bytes()
+            for name in changed
+            if Path(folder, name).is_file()
+        }

@@ -1,4 +1,5 @@
-"""The imports of the rewritten file: names that the file has are reused, missing ones are added once."""
+"""The imports of the rewritten file: names that the file has are reused, missing ones are added
+once."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from regraft.source.text import Edit, SourceFile, Span
 class Imports:
     """Spellings of qualified names in one file.
 
-    home              the package that replaces `regraft.ops` in added imports, for ops vendored beside the model
-    local_names       qualified name → local name, for all that has to be imported
+    home              the package that replaces `regraft.ops` in added imports, for ops vendored
+    beside the model local_names       qualified name → local name, for all that has to be imported
     is_taken_by_name  answers of `_is_taken` by name
     """
 
@@ -31,7 +32,8 @@ class Imports:
     is_taken_by_name: dict[str, bool] = field(default_factory=dict)
 
     def spell(self, qualified: str) -> str:
-        """Return a qualified name as this file may write it, by the shortest spelling through present imports.
+        """Return a qualified name as this file may write it, by the shortest spelling through
+        present imports.
 
         Note a new import.
         """
@@ -41,7 +43,9 @@ class Imports:
             if qualified == qualified_name or qualified.startswith(qualified_name + ".")
         ]
         if spellings:
-            return min(spellings, key=lambda spelling: (spelling.count("."), len(spelling), spelling))
+            return min(
+                spellings, key=lambda spelling: (spelling.count("."), len(spelling), spelling)
+            )
         if qualified.startswith("torch.") and not qualified.startswith("torch.nn.functional."):
             self.local_names["torch"] = "torch"
             return qualified
@@ -61,23 +65,34 @@ class Imports:
             return "an import shares its line with another statement"
         for node in self.source.tree.body:
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            modules += (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            )
             if any(module.split(".")[0] == "torch" for module in modules):
                 return ""
         imports_torch = any(name.split(".")[0] == "torch" for name in self.names.qualified.values())
         return "the file imports torch only under a condition" if imports_torch else ""
 
     def _module_spelling(self, module: str) -> str:
-        """Return a module as this file imports from it: relative within its own package, where the file does so."""
+        """Return a module as this file imports from it: relative within its own package, where the
+        file does so."""
         if module == "regraft.ops":
             return self.home
         own_parts, module_parts = self._package.split("."), module.split(".")
         shared_length = sum(
-            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own_parts, module_parts, strict=False))
+            1
+            for _ in takewhile(
+                lambda pair: pair[0] == pair[1], zip(own_parts, module_parts, strict=False)
+            )
         )
-        relative = "." * (len(own_parts) - shared_length + 1) + ".".join(module_parts[shared_length:])
+        relative = "." * (len(own_parts) - shared_length + 1) + ".".join(
+            module_parts[shared_length:]
+        )
         level = len(own_parts) - shared_length + 1
-        is_own_style = any(isinstance(node, ast.ImportFrom) and node.level == level for node in self.source.tree.body)
+        is_own_style = any(
+            isinstance(node, ast.ImportFrom) and node.level == level
+            for node in self.source.tree.body
+        )
         return relative if shared_length and is_own_style else module
 
     @cached_property
@@ -93,20 +108,26 @@ class Imports:
             return True  # a star may bind any name
         if name not in self.is_taken_by_name:
             lines = _lines_with(name, self.source)
-            self.is_taken_by_name[name] = bool(lines) and name in _identifiers(self.source.tree, lines)
+            self.is_taken_by_name[name] = bool(lines) and name in _identifiers(
+                self.source.tree, lines
+            )
         return self.is_taken_by_name[name]
 
     def edits(self, used: Iterable[str]) -> tuple[Edit, ...]:
         """Return the edits that import those of the `used` qualified names that are missing."""
         missing_names = {
-            qualified: self.local_names[qualified] for qualified in sorted(set(used)) if qualified in self.local_names
+            qualified: self.local_names[qualified]
+            for qualified in sorted(set(used))
+            if qualified in self.local_names
         }
         if not missing_names:
             return ()
         lines = [f"import {qualified}" for qualified in missing_names if "." not in qualified]
         edits: list[Edit] = []
         modules: dict[str, list[str]] = {}
-        for qualified in sorted(missing_names, key=lambda qualified: qualified.startswith("regraft.ops.")):
+        for qualified in sorted(
+            missing_names, key=lambda qualified: qualified.startswith("regraft.ops.")
+        ):
             if "." in qualified:
                 modules.setdefault(self._module_spelling(qualified.rpartition(".")[0]), []).append(
                     _import_clause(qualified, missing_names)
@@ -126,7 +147,8 @@ class Imports:
 
 
 def _import_clause(qualified: str, missing: Mapping[str, str]) -> str:
-    """Return the part of `from ... import ...` that imports a qualified name under its local name."""
+    """Return the part of `from ... import ...` that imports a qualified name under its
+    local name."""
     name = qualified.rpartition(".")[2]
     return name if missing[qualified] == name else f"{name} as {missing[qualified]}"
 
@@ -149,7 +171,12 @@ def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
         node = pending.pop()
         end = getattr(node, "end_lineno", None)
         if end is not None:
-            first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])  # type: ignore[attr-defined]
+            first = min(
+                [
+                    node.lineno,  # type: ignore[attr-defined]
+                    *(decorator.lineno for decorator in getattr(node, "decorator_list", ())),
+                ]
+            )
             index = bisect_left(lines, first)
             if index == len(lines) or lines[index] > end:
                 continue
@@ -165,7 +192,8 @@ def _identifiers(tree: ast.AST, lines: Sequence[int]) -> Iterable[str]:
 
 
 def _existing_import(tree: ast.Module, spelling: str) -> ast.ImportFrom | None:
-    """Return the import `from <spelling> import ...` at the top level of a file; None where there is none."""
+    """Return the import `from <spelling> import ...` at the top level of a file; None where there
+    is none."""
     module = spelling.lstrip(".")
     level = len(spelling) - len(module)
     for node in tree.body:
@@ -181,17 +209,25 @@ def _extension_edit(source: SourceFile, node: ast.ImportFrom, added: Sequence[st
 
 
 def _relative_import_edit(source: SourceFile, module: str, line: str) -> Edit:
-    """Return the edit that adds a relative import among those with as many dots, in alphabetical place."""
+    """Return the edit that adds a relative import among those with as many dots, in alphabetical
+    place."""
     name = module.lstrip(".")
     level = len(module) - len(name)
-    nodes = [node for node in source.tree.body if isinstance(node, ast.ImportFrom) and node.level == level]
+    nodes = [
+        node
+        for node in source.tree.body
+        if isinstance(node, ast.ImportFrom) and node.level == level
+    ]
     next_import = next((node for node in nodes if (node.module or "") > name), None)
-    start = source.line_starts[next_import.lineno - 1 if next_import is not None else nodes[-1].end_lineno or 0]
+    start = source.line_starts[
+        next_import.lineno - 1 if next_import is not None else nodes[-1].end_lineno or 0
+    ]
     return Edit(Span(start, start), line + source.newline)
 
 
 def _insertion_edit(source: SourceFile, lines: Sequence[str]) -> Edit:
-    """Return the edit that adds lines to the file's last block of absolute imports, in alphabetical place.
+    """Return the edit that adds lines to the file's last block of absolute imports, in alphabetical
+    place.
 
     Without such a block the lines come after the docstring, or at the head of the file.
     """
@@ -199,12 +235,21 @@ def _insertion_edit(source: SourceFile, lines: Sequence[str]) -> Edit:
     text = source.newline.join(lines)
     for node in block:
         starts_line = node.col_offset == 0
-        if starts_line and isinstance(node, ast.ImportFrom) and (node.module or "") > lines[-1].split()[1]:
+        if (
+            starts_line
+            and isinstance(node, ast.ImportFrom)
+            and (node.module or "") > lines[-1].split()[1]
+        ):
             start = source.line_starts[node.lineno - 1]
             return Edit(Span(start, start), text + source.newline)
     body = source.tree.body
     anchor: ast.stmt | None = block[-1] if block else None
-    if anchor is None and body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+    if (
+        anchor is None
+        and body
+        and isinstance(body[0], ast.Expr)
+        and isinstance(body[0].value, ast.Constant)
+    ):
         anchor = body[0]
     if anchor is None:
         start = source.line_starts[(body[0].lineno if body else 1) - 1]
@@ -221,7 +266,9 @@ def _last_block(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """Return the last group of adjacent absolute imports before the first definition."""
     block: list[ast.stmt] = []
     for node in body:
-        is_absolute = isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.level == 0)
+        is_absolute = isinstance(node, ast.Import) or (
+            isinstance(node, ast.ImportFrom) and node.level == 0
+        )
         if is_absolute and block and node.lineno == (block[-1].end_lineno or 0) + 1:
             block.append(node)
         elif is_absolute:

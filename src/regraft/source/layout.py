@@ -1,4 +1,5 @@
-"""The layout of rewritten code: line length, indentation and line breaks after the file's own habits."""
+"""The layout of rewritten code: line length, indentation and line breaks after the file's own
+habits."""
 
 from __future__ import annotations
 
@@ -24,20 +25,28 @@ class Layout:
     head: str = ""
 
     def call(self, function: str, arguments: list[str]) -> str:
-        """Return the text of a call: on one line if it fits, else with the arguments on one line or on a line each."""
+        """Return the text of a call: on one line if it fits, else with the arguments on one line or
+        on a line each."""
         inline = f"{function}({', '.join(arguments)})"
         line_start = self.source.line_starts[self.source.position(self.span.start)[0] - 1]
         text_before = self.source.text[line_start : self.span.start].decode()
         text_after = self.source.text[self.span.end :].split(b"\n", 1)[0].decode()
         limit = _line_limit(self.source)
-        if len(self.indent + text_before.lstrip() + self.head + inline + text_after) <= limit or not arguments:
+        if (
+            len(self.indent + text_before.lstrip() + self.head + inline + text_after) <= limit
+            or not arguments
+        ):
             return inline
         newline, inner_indent = self.source.newline, self.indent + indent_unit(self.source)
         argument_line = inner_indent + ", ".join(arguments)
         if len(argument_line) <= limit:
             return f"{function}({newline}{argument_line}{newline}{self.indent})"
-        indented_arguments = [_indent_later_lines(argument, indent_unit(self.source)) for argument in arguments]
-        argument_lines = "".join(f"{inner_indent}{argument},{newline}" for argument in indented_arguments)
+        indented_arguments = [
+            _indent_later_lines(argument, indent_unit(self.source)) for argument in arguments
+        ]
+        argument_lines = "".join(
+            f"{inner_indent}{argument},{newline}" for argument in indented_arguments
+        )
         return f"{function}({newline}{argument_lines}{self.indent})"
 
 
@@ -51,7 +60,9 @@ def _indent_later_lines(argument: str, unit: str) -> str:
     return argument.replace("\n", "\n" + unit)
 
 
-_BEFORE_GROUP = re.compile(rb"(?:[=(\[{,+\-*/@:<>%&|^]|\b(?:return|in|and|or|not|if|else|is))\s*\($")
+_BEFORE_GROUP = re.compile(
+    rb"(?:[=(\[{,+\-*/@:<>%&|^]|\b(?:return|in|and|or|not|if|else|is))\s*\($"
+)
 
 
 def without_parentheses(source: SourceFile, span: Span) -> Span:
@@ -75,10 +86,15 @@ def indentation(source: SourceFile, offset: int) -> str:
 
 
 def indent_unit(source: SourceFile) -> str:
-    """Return one step of indentation, as the file's first indented line has it; at most 4 blanks."""
+    """Return one step of indentation, as the file's first indented line has it; at most 4
+    blanks."""
     for line in source.text.splitlines():
         if line.startswith(b"\t"):
             return "\t"
-        if line.startswith(b" ") and line.strip() and not line.lstrip().startswith((b"#", b'"', b"'")):
+        if (
+            line.startswith(b" ")
+            and line.strip()
+            and not line.lstrip().startswith((b"#", b'"', b"'"))
+        ):
             return " " * min(len(line) - len(line.lstrip()), 4)
     return "    "

@@ -12,10 +12,9 @@ from pathlib import Path
 class Names:
     """The module-level names of one file.
 
-    qualified    local name → fully qualified name
-    definitions  local name → the class or function that the file defines
-    stars        modules imported with `*`
-    ambiguous    names bound to different objects (the branches of `try: ... except ImportError: ...`), which resolve
+    qualified    local name → fully qualified name definitions  local name → the class or function
+    that the file defines stars        modules imported with `*` ambiguous    names bound to
+    different objects (the branches of `try: ... except ImportError: ...`), which resolve
                  to nothing
     bound        all names that the module's top level binds
     rebound      names that functions declare `global`
@@ -46,7 +45,8 @@ class Names:
 
 
 def dotted(expr: ast.Attribute) -> tuple[str, str] | None:
-    """Return the root name and the other parts, joined by dots, of `root.a.b`; None where the root is no name."""
+    """Return the root name and the other parts, joined by dots, of `root.a.b`; None where the root
+    is no name."""
     parts = [expr.attr]
     inner = expr.value
     while isinstance(inner, ast.Attribute):
@@ -56,7 +56,8 @@ def dotted(expr: ast.Attribute) -> tuple[str, str] | None:
 
 
 def package_of(path: Path) -> str:
-    """Return the dotted name of a file's package, by the `__init__.py` files above it; "" for none."""
+    """Return the dotted name of a file's package, by the `__init__.py` files above it; ""
+    for none."""
     parts: list[str] = []
     directory = path.resolve().parent
     while (directory / "__init__.py").is_file():
@@ -66,7 +67,8 @@ def package_of(path: Path) -> str:
 
 
 def import_bindings(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (local name, qualified name) that an import statement binds; a star binds `*` to its module.
+    """Yield pairs (local name, qualified name) that an import statement binds; a star binds `*` to
+    its module.
 
     Relative names that leave the known package keep their dots (`..activations.ACT2FN`).
     """
@@ -78,15 +80,24 @@ def import_bindings(node: ast.Import | ast.ImportFrom, package: str) -> Iterator
     if node.level:
         base = package.split(".")[: -(node.level - 1) or None] if package else []
         prefix = ".".join(base) or "." * node.level
-        module = f"{prefix}.{module}".rstrip(".") if base and module else (prefix + module if module else prefix)
+        module = (
+            f"{prefix}.{module}".rstrip(".")
+            if base and module
+            else (prefix + module if module else prefix)
+        )
     for alias in node.names:
-        yield (alias.asname or alias.name, module if alias.name == "*" else f"{module}.{alias.name}")
+        yield (
+            alias.asname or alias.name,
+            module if alias.name == "*" else f"{module}.{alias.name}",
+        )
 
 
 def module_names(tree: ast.Module, package: str, declares_global: bool = True) -> Names:
-    """Return the names that the module's top level binds, also within `if`, `try` and `with`, but not in functions.
+    """Return the names that the module's top level binds, also within `if`, `try` and `with`, but
+    not in functions.
 
-    Names that a function declares `global` are ambiguous; without `declares_global` there are none to look for.
+    Names that a function declares `global` are ambiguous; without `declares_global` there are none
+    to look for.
     """
     bound: dict[str, set[str]] = {}
     definitions: dict[str, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = {}
@@ -120,7 +131,9 @@ def module_names(tree: ast.Module, package: str, declares_global: bool = True) -
     for name in rebound:
         bound.setdefault(name, set()).update(("", "?"))
     qualified_names = {
-        name: next(iter(candidates - {"="}), "") for name, candidates in bound.items() if len(candidates) == 1
+        name: next(iter(candidates - {"="}), "")
+        for name, candidates in bound.items()
+        if len(candidates) == 1
     }
     ambiguous = frozenset(name for name, candidates in bound.items() if len(candidates) > 1)
     return Names(
@@ -137,7 +150,8 @@ _LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator)
 
 
 def walk(root: ast.AST) -> Iterator[ast.AST]:
-    """Yield every node below and including `root`, in no particular order; three times as fast as `ast.walk`."""
+    """Yield every node below and including `root`, in no particular order; three times as fast as
+    `ast.walk`."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -152,7 +166,8 @@ def walk(root: ast.AST) -> Iterator[ast.AST]:
 
 
 def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield every statement of a block and of the blocks nested in it, also in functions and classes."""
+    """Yield every statement of a block and of the blocks nested in it, also in functions and
+    classes."""
     pending = list(body)
     while pending:
         statement = pending.pop()
@@ -166,14 +181,21 @@ def statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _add_other_stores(statement: ast.stmt, bound: dict[str, set[str]]) -> None:
-    """Mark names as ambiguous that a statement binds in its head: loop targets, tuples, `with ... as`, walrus."""
+    """Mark names as ambiguous that a statement binds in its head: loop targets, tuples, `with ...
+    as`, walrus."""
     if isinstance(statement, ast.If | ast.Try):
         return
     plain_targets: list[object] = []
     if isinstance(statement, ast.Assign | ast.AnnAssign):
-        plain_targets += statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        plain_targets += (
+            statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        )
     for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node not in plain_targets:
+        if (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Store)
+            and node not in plain_targets
+        ):
             bound.setdefault(node.id, set()).update(("", "?"))
 
 
@@ -183,22 +205,32 @@ def _alias_target(value: ast.expr, bound: Mapping[str, set[str]]) -> str:
     "" for an unknown name or another value.
     """
     unique_names = {
-        name: next(iter(candidates - {"="}), "") for name, candidates in bound.items() if len(candidates) == 1
+        name: next(iter(candidates - {"="}), "")
+        for name, candidates in bound.items()
+        if len(candidates) == 1
     }
-    return Names({name: qualified for name, qualified in unique_names.items() if qualified}, {}).resolve(value) or ""
+    return (
+        Names(
+            {name: qualified for name, qualified in unique_names.items() if qualified}, {}
+        ).resolve(value)
+        or ""
+    )
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
     """Yield the parameters that have a default, with the default."""
     positional = [*arguments.posonlyargs, *arguments.args]
-    yield from zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True)
+    yield from zip(
+        positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True
+    )
     for parameter, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         if default is not None:
             yield parameter, default
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements that run when the module is imported, without those under `if TYPE_CHECKING`."""
+    """Yield the statements that run when the module is imported, without those under `if
+    TYPE_CHECKING`."""
     for statement in body:
         if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.dump(statement.test):
             continue  # not bound when the program runs

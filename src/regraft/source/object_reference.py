@@ -1,4 +1,5 @@
-"""The functions that the user names on the command line: `package.module:function` or `path/to/file.py:function`."""
+"""The functions that the user names on the command line: `package.module:function` or
+`path/to/file.py:function`."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from typing import Any
 def find_function(spec: str, folder: str) -> Callable[..., Any]:
     """Return the function that a target names, with its module imported as seen from `folder`.
 
-    Raise ValueError for a text of another form or that names no function; errors of the user's file are passed on.
+    Raise ValueError for a text of another form or that names no function; errors of the user's file
+    are passed on.
     """
     module_reference, _, name = spec.rpartition(":")
     if not module_reference or not name:

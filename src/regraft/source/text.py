@@ -1,7 +1,7 @@
 """The text of one Python file: reading, byte spans, byte-exact edits and safe writing.
 
-All offsets are offsets into the UTF-8 form of the text, because the columns of `ast` are UTF-8 byte columns.
-Files in another encoding (coding cookie) are decoded, edited as UTF-8 and encoded back.
+All offsets are offsets into the UTF-8 form of the text, because the columns of `ast` are UTF-8 byte
+columns. Files in another encoding (coding cookie) are decoded, edited as UTF-8 and encoded back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class SourceError:
-    """The reason why a file cannot be worked on, with the place (1-based; 0 where there is none)."""
+    """The reason why a file cannot be worked on, with the place (1-based; 0 where there is
+    none)."""
 
     file: str
     line: int
@@ -62,7 +63,9 @@ class SourceFile:
     tree      the syntax tree
     """
 
-    def __init__(self, path: str, data: bytes, encoding: str, text: bytes, tree: ast.Module) -> None:
+    def __init__(
+        self, path: str, data: bytes, encoding: str, text: bytes, tree: ast.Module
+    ) -> None:
         self.path = path
         self.data = data
         self.encoding = encoding
@@ -71,7 +74,8 @@ class SourceFile:
 
     @cached_property
     def line_starts(self) -> tuple[int, ...]:
-        """The byte offset of the first character of each line; a BOM stands before the first line."""
+        """The byte offset of the first character of each line; a BOM stands before the
+        first line."""
         starts = [len(_BOM) if self.text.startswith(_BOM) else 0]
         position = 0
         for line in self.text.splitlines(keepends=True):
@@ -94,8 +98,13 @@ class SourceFile:
 
     def position(self, offset: int) -> tuple[int, int]:
         """Return the 1-based line and column (in characters) of a byte offset."""
-        line = min(max(bisect_right(self.line_starts, offset), 1), max(len(self.line_starts) - 1, 1))
-        return line, len(self.text[self.line_starts[line - 1] : offset].decode(errors="replace")) + 1
+        line = min(
+            max(bisect_right(self.line_starts, offset), 1), max(len(self.line_starts) - 1, 1)
+        )
+        return (
+            line,
+            len(self.text[self.line_starts[line - 1] : offset].decode(errors="replace")) + 1,
+        )
 
     def line(self, number: int) -> str:
         """Return the text of a 1-based line, without its line ending."""
@@ -109,7 +118,8 @@ class SourceFile:
         return "\r\n" if first.endswith(b"\r") else "\n"
 
     def comments_near(self, span: Span) -> tuple[Span, ...]:
-        """Return the comments on the lines of `span`; the file is tokenized only when there may be one."""
+        """Return the comments on the lines of `span`; the file is tokenized only when there may be
+        one."""
         first = self.position(span.start)[0]
         end = self.line_starts[self.position(span.end)[0]]
         start = self.line_starts[first - 1]
@@ -132,9 +142,12 @@ class SourceFile:
 
 
 def parse(path: str, data: bytes) -> SourceFile | SourceError:
-    """Parse bytes as Python; return a `SourceError` for bytes that are not Python, whatever the reason."""
+    """Parse bytes as Python; return a `SourceError` for bytes that are not Python, whatever the
+    reason."""
     if len(data) > MAX_BYTES:
-        return SourceError(path, 0, 0, f"file has {len(data):,} bytes, more than the limit of {MAX_BYTES:,}")
+        return SourceError(
+            path, 0, 0, f"file has {len(data):,} bytes, more than the limit of {MAX_BYTES:,}"
+        )
     if b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1
         return SourceError(path, line, 0, "binary file (it contains a NUL byte)")
@@ -176,7 +189,10 @@ def read(path: Path) -> SourceFile | SourceError:
             return SourceError(str(path), 0, 0, "not a regular file")
         if path.stat().st_size > MAX_BYTES:
             return SourceError(
-                str(path), 0, 0, f"file has {path.stat().st_size:,} bytes, more than the limit of {MAX_BYTES:,}"
+                str(path),
+                0,
+                0,
+                f"file has {path.stat().st_size:,} bytes, more than the limit of {MAX_BYTES:,}",
             )
         data = path.read_bytes()
     except OSError as error:
@@ -197,11 +213,14 @@ def apply(source: SourceFile, edits: Iterable[Edit]) -> bytes:
         parts += (source.text[position : edit.span.start], edit.text.encode())
         position = edit.span.end
     text = b"".join((*parts, source.text[position:]))
-    return text if source.encoding in ("utf-8", "utf-8-sig") else text.decode().encode(source.encoding)
+    return (
+        text if source.encoding in ("utf-8", "utf-8-sig") else text.decode().encode(source.encoding)
+    )
 
 
 def diff(path: str, before: bytes, after: bytes, encoding: str = "utf-8") -> str:
-    """Return a unified diff that `git apply` takes, with `a/` and `b/` before the path; "" when nothing changed."""
+    """Return a unified diff that `git apply` takes, with `a/` and `b/` before the path; "" when
+    nothing changed."""
     lines: list[str] = []
     label = path.lstrip("/")
     old, new = (_lines(data.decode(encoding)) for data in (before, after))
@@ -217,11 +236,14 @@ def _lines(text: str) -> list[str]:
 
 
 def write(source: SourceFile, data: bytes) -> SourceError | None:
-    """Replace the file by `data`, as a whole or not at all; return an error where it changed since it was read."""
+    """Replace the file by `data`, as a whole or not at all; return an error where it changed since
+    it was read."""
     path = Path(os.path.realpath(source.path))
     try:
         if path.read_bytes() != source.data:
-            return SourceError(source.path, 0, 0, "file changed on disk after it was read; not overwritten")
+            return SourceError(
+                source.path, 0, 0, "file changed on disk after it was read; not overwritten"
+            )
         write_whole(path, data, path.stat().st_mode)
     except OSError as error:
         return SourceError(source.path, 0, 0, f"cannot write: {error.strerror or error}")
@@ -229,10 +251,13 @@ def write(source: SourceFile, data: bytes) -> SourceError | None:
 
 
 def write_copy(path: Path, data: bytes) -> SourceError | None:
-    """Write a new file and the folders above it; return an error where it exists with another content."""
+    """Write a new file and the folders above it; return an error where it exists with another
+    content."""
     try:
         if path.exists() and path.read_bytes() != data:
-            return SourceError(str(path), 0, 0, "is there already, with another content; not overwritten")
+            return SourceError(
+                str(path), 0, 0, "is there already, with another content; not overwritten"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, data)
     except OSError as error:

@@ -1,4 +1,5 @@
-"""The second back end: a network with decisions on values becomes static sub-networks and a host."""
+"""The second back end: a network with decisions on values becomes static sub-networks and a
+host."""
 
 from regraft.splitting.build import split
 from regraft.splitting.errors import Unsplittable

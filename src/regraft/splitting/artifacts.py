@@ -11,12 +11,17 @@ import onnx
 from onnx import numpy_helper
 
 ALIGNMENT = 64  # bytes; the offset of a weight in its file is a multiple of it
-MIN_INTEGERS = 64  # elements; smaller integer tensors are shapes and axes, which belong to the structure
-WEIGHT_TYPES = frozenset(["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"])
+MIN_INTEGERS = (
+    64  # elements; smaller integer tensors are shapes and axes, which belong to the structure
+)
+WEIGHT_TYPES = frozenset(
+    ["float16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
+)
 
 
 class Artifacts:
-    """The files of one directory: `model_*.onnx`, without weights or names, and `weights.bin`, bound to them."""
+    """The files of one directory: `model_*.onnx`, without weights or names, and `weights.bin`,
+    bound to them."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -28,8 +33,8 @@ class Artifacts:
     def add(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
         """Write a region's model, unless an equal one was written, and return its entry.
 
-        inputs: the region's input names. The entry has the model's number, the numbers of the weights bound to it, and
-        the positions of the inputs that the model reads.
+        inputs: the region's input names. The entry has the model's number, the numbers of the
+        weights bound to it, and the positions of the inputs that the model reads.
         """
         weights = self.take_weights(model.graph)
         read_names = {graph_input.name for graph_input in model.graph.input}
@@ -44,9 +49,11 @@ class Artifacts:
         return {"model": list(self.models).index(key), "weights": weights, "used": used}
 
     def add_standalone(self, model: onnx.ModelProto, inputs: list[str]) -> dict[str, Any]:
-        """Write a region's model as a file that says where its weights lie, unless an equal one was written.
+        """Write a region's model as a file that says where its weights lie, unless an equal one was
+        written.
 
-        Returns its entry: the file with its digest, and the positions of the inputs that the model reads.
+        Returns its entry: the file with its digest, and the positions of the inputs that the model
+        reads.
         """
         weights = self.take_weights(model.graph)
         read_names = {graph_input.name for graph_input in model.graph.input}
@@ -67,11 +74,14 @@ class Artifacts:
         return {"file": self.file_by_digest[key], "sha256": key, "used": used}
 
     def take_weights(self, graph: onnx.GraphProto) -> list[int]:
-        """Take the weights out of the graph and return their numbers, in the order of the graph's initializers."""
+        """Take the weights out of the graph and return their numbers, in the order of the graph's
+        initializers."""
         numbers = []
         for tensor in graph.initializer:
             array = numpy_helper.to_array(tensor)
-            if array.dtype.name not in WEIGHT_TYPES or array.size < (MIN_INTEGERS if array.dtype.kind in "iu" else 1):
+            if array.dtype.name not in WEIGHT_TYPES or array.size < (
+                MIN_INTEGERS if array.dtype.kind in "iu" else 1
+            ):
                 continue
             numbers.append(self.add_weight(array))
             tensor.doc_string = ""
@@ -85,7 +95,8 @@ class Artifacts:
         return numbers
 
     def add_weight(self, array: numpy.ndarray[Any, Any]) -> int:
-        """Return the number of a weight, after adding it to the weights unless an equal one is there."""
+        """Return the number of a weight, after adding it to the weights unless an equal one is
+        there."""
         weight_bytes = array.tobytes()
         key = digest(f"{array.dtype.name} {array.shape}".encode() + weight_bytes)
         if key not in self.weights:
@@ -95,7 +106,8 @@ class Artifacts:
         return list(self.weights).index(key)
 
     def manifest(self) -> dict[str, Any]:
-        """Write the weights, and return the parts of the manifest that the host needs to bind them."""
+        """Write the weights, and return the parts of the manifest that the host needs to
+        bind them."""
         (self.directory / "weights.bin").write_bytes(self.weight_bytes)
         return {
             "models": list(self.models.values()),
@@ -110,12 +122,17 @@ class Artifacts:
 def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
     """Rename the graph's values by position, so that graphs of equal structure are equal.
 
-    names: the new names of the inputs. The new names are i0 (inputs), o0 (outputs), w0 (weights) and v0 (others).
+    names: the new names of the inputs. The new names are i0 (inputs), o0 (outputs), w0 (weights)
+    and v0 (others).
     """
     names = {"": "", **names}
     weights = [tensor.name for tensor in graph.initializer if tensor.external_data]
     names.update((name, f"w{number}") for number, name in enumerate(weights))
-    names.update((output.name, f"o{number}") for number, output in enumerate(graph.output) if output.name not in names)
+    names.update(
+        (output.name, f"o{number}")
+        for number, output in enumerate(graph.output)
+        if output.name not in names
+    )
     _rename_values(graph, names)
     graph.name, graph.doc_string = "region", ""
     del graph.metadata_props[:]

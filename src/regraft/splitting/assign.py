@@ -16,8 +16,16 @@ from regraft.splitting.residual import HostStep, TensorStep, reads, writes
 from regraft.splitting.values import SAME, Names, Value, literal
 
 ARITHMETIC_NODES = (
-    ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Subscript, ast.Attribute, ast.Name, ast.Constant, ast.Load,
-)  # fmt: skip
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.operator,
+    ast.unaryop,
+    ast.Subscript,
+    ast.Attribute,
+    ast.Name,
+    ast.Constant,
+    ast.Load,
+)
 
 
 class Assignments(Calls):
@@ -43,7 +51,9 @@ class Assignments(Calls):
             elif base.kind == "record":
                 raise self.record_error(target, type(base.example), FIXED)
             else:
-                raise self.refuse(target, "assigning to an attribute is not supported in a network that is split")
+                raise self.refuse(
+                    target, "assigning to an attribute is not supported in a network that is split"
+                )
 
     @abstractmethod
     def store_element(self, target: ast.Subscript, value: Value) -> None:
@@ -52,9 +62,13 @@ class Assignments(Calls):
     def store_name(self, key: str, value: Value) -> None:
         """Assign a value to a name; a tuple or a record is stored as its elements."""
         self.implied_tests = {
-            condition: test for condition, test in self.implied_tests.items() if key not in reads(test)
+            condition: test
+            for condition, test in self.implied_tests.items()
+            if key not in reads(test)
         }
-        if value.kind == "static" and (key not in self.varying_names or literal(value.example) is None):
+        if value.kind == "static" and (
+            key not in self.varying_names or literal(value.example) is None
+        ):
             self.names[key] = value
             return
         if value.kind == "either":
@@ -63,7 +77,9 @@ class Assignments(Calls):
             self.assign(key, value.code, False)
             self.names[key] = value.with_name(key)
             return
-        if value.kind == "tensor" and (type(value.example) is tuple or is_named_result(value.example)):
+        if value.kind == "tensor" and (
+            type(value.example) is tuple or is_named_result(value.example)
+        ):
             codes = [element.code for element in self.take_apart(value)]
             value = Value("host", value.example, ast.Tuple(codes, ast.Load()), value.twin)
         if value.kind == "tensor" and type(value.example) is list:
@@ -76,13 +92,19 @@ class Assignments(Calls):
         is_size = self.is_size(value)
         self.assign(key, value.code, value.kind == "tensor" or is_size)
         (self.size_names.add if is_size else self.size_names.discard)(key)
-        bound_value = self.bind_name(key, replace(value, kind="host") if value.kind == "static" else value)
+        bound_value = self.bind_name(
+            key, replace(value, kind="host") if value.kind == "static" else value
+        )
         if value.kind == "static":
             self.names[key] = replace(bound_value, constant=True)
 
     def assign(self, key: str, code: ast.expr, by_region: bool) -> None:
         """Append the step that assigns to a name, in a region or in the host."""
-        self.steps.append(TensorStep(assign(key, code), self.location) if by_region else HostStep(assign(key, code)))
+        self.steps.append(
+            TensorStep(assign(key, code), self.location)
+            if by_region
+            else HostStep(assign(key, code))
+        )
 
     def store_fields(self, key: str, value: Value) -> None:
         """Store a tuple or a record as its elements, under names of their own."""
@@ -90,7 +112,8 @@ class Assignments(Calls):
         clashing_names = {part_name(key, place) for place in value.fields} & self.reserved_names
         if clashing_names:
             raise self.refuse(
-                value.code, f"{min(clashing_names)} is also the name for an element of {key}; call it another"
+                value.code,
+                f"{min(clashing_names)} is also the name for an element of {key}; call it another",
             )
         for place, element in zip(value.fields, elements, strict=True):
             self.store_name(part_name(key, place), element)
@@ -105,11 +128,14 @@ class Assignments(Calls):
         return bool(value.fields) and all(part_name(key, place) in names for place in value.fields)
 
     def dissolve(self, value: Value) -> Value:
-        """Return a list or tuple that a region makes as the host's list or tuple of its elements."""
+        """Return a list or tuple that a region makes as the host's list or tuple of its
+        elements."""
         parts = []
         for place, (example, second_example) in enumerate(value.parts()):
             code = ast.Subscript(value.code, ast.Constant(place), ast.Load())
-            part = Value("tensor", example, code, SAME if second_example is SAME else second_example)
+            part = Value(
+                "tensor", example, code, SAME if second_example is SAME else second_example
+            )
             if type(example) in (list, tuple):
                 parts.append(self.dissolve(part))
             elif isinstance(example, torch.Tensor):
@@ -117,28 +143,45 @@ class Assignments(Calls):
             elif literal(example) is not None and example == part.second_example:
                 parts.append(self.static(example))
             else:
-                raise self.refuse(value.code, f"a {type(example).__name__} in a list that cannot be followed")
-        return self.make_list(value.code, parts) if type(value.example) is list else self.make_tuple(parts)
+                raise self.refuse(
+                    value.code, f"a {type(example).__name__} in a list that cannot be followed"
+                )
+        return (
+            self.make_list(value.code, parts)
+            if type(value.example) is list
+            else self.make_tuple(parts)
+        )
 
     def open_record(self, value: Value) -> Value:
-        """Return a region's object of named fields as a record; the object itself cannot leave the region."""
+        """Return a region's object of named fields as a record; the object itself cannot leave the
+        region."""
         object_name = self.fresh_name()
         self.assign(object_name, value.code, True)
         codes = []
         for field in fields_of(type(value.example)):
-            example, second_example = getattr(value.example, field), getattr(value.second_example, field)
+            example, second_example = (
+                getattr(value.example, field),
+                getattr(value.second_example, field),
+            )
             code: ast.expr = ast.Attribute(name(object_name), field, ast.Load())
             if holds_tensor(example):
                 field_name = self.fresh_name()
                 self.store_name(
-                    field_name, Value("tensor", example, code, SAME if value.twin is SAME else second_example)
+                    field_name,
+                    Value("tensor", example, code, SAME if value.twin is SAME else second_example),
                 )
                 code = name(field_name)
-            elif literal(example) is not None and type(example) is type(second_example) and example == second_example:
+            elif (
+                literal(example) is not None
+                and type(example) is type(second_example)
+                and example == second_example
+            ):
                 code = literal(example) or code
             codes.append(ast.keyword(field, code))
         self.bind_name(object_name, value)
-        construction = ast.Call(self.alias_global(type(value.example).__name__, type(value.example)), [], codes)
+        construction = ast.Call(
+            self.alias_global(type(value.example).__name__, type(value.example)), [], codes
+        )
         return Value("record", value.example, construction, value.twin)
 
     def is_size(self, value: Value) -> bool:
@@ -146,11 +189,19 @@ class Assignments(Calls):
         if value.kind != "host" or type(value.example) is not int or value.twin is SAME:
             return False
         nodes = list(ast.walk(value.code))
-        shape_bases = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "shape"}
+        shape_bases = {
+            id(node.value)
+            for node in nodes
+            if isinstance(node, ast.Attribute) and node.attr == "shape"
+        }
         return all(
             isinstance(node, ARITHMETIC_NODES)
             and not isinstance(node, (ast.Div, ast.Pow))
-            and (not isinstance(node, ast.Name) or id(node) in shape_bases or node.id in self.size_names)
+            and (
+                not isinstance(node, ast.Name)
+                or id(node) in shape_bases
+                or node.id in self.size_names
+            )
             for node in nodes
         )
 
@@ -159,9 +210,13 @@ class Assignments(Calls):
         is_sequence = isinstance(value.example, (tuple, list, torch.Tensor))
         parts = value.parts() if is_sequence else []
         starred = [
-            place for place, element_target in enumerate(target.elts) if isinstance(element_target, ast.Starred)
+            place
+            for place, element_target in enumerate(target.elts)
+            if isinstance(element_target, ast.Starred)
         ]
-        has_known_length = value.fields or self.has_length(value) or isinstance(value.code, ast.List)
+        has_known_length = (
+            value.fields or self.has_length(value) or isinstance(value.code, ast.List)
+        )
         is_unpredictable = bool(starred) and value.kind == "host" and not has_known_length
         if (
             not parts
@@ -172,7 +227,10 @@ class Assignments(Calls):
         if value.kind == "static":
             elements = [self.static(part) for part, _ in parts]
         elif value.fields:  # element by element, through names of their own where they might clash
-            elements = [self.save_from_stores(target, self.element(value, place)) for place in range(len(parts))]
+            elements = [
+                self.save_from_stores(target, self.element(value, place))
+                for place in range(len(parts))
+            ]
         else:
             elements = self.take_apart(value)
         targets = list(target.elts)
@@ -188,13 +246,17 @@ class Assignments(Calls):
         self.pending.pop()
 
     def save_from_stores(self, target: ast.expr, value: Value) -> Value:
-        """Return an element of the right side, under a name of its own where the targets may change what it reads."""
+        """Return an element of the right side, under a name of its own where the targets may change
+        what it reads."""
         if value.kind in ("static", "lost"):
             return value
         stored_names = {self.frame.prefix + target_name for target_name in writes(target)}
-        stores_in_containers = any(isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(target))
+        stores_in_containers = any(
+            isinstance(node, (ast.Attribute, ast.Subscript)) for node in ast.walk(target)
+        )
         if stores_in_containers or any(
-            key in stored_names or key.partition("__")[0] in stored_names for key in reads(value.code)
+            key in stored_names or key.partition("__")[0] in stored_names
+            for key in reads(value.code)
         ):
             return self.bind_fresh(value)
         return self.bind_copy(value)
@@ -203,10 +265,14 @@ class Assignments(Calls):
         """Return the elements of what one expression gives, under names of their own."""
         parts = value.parts()
         element_names = [self.fresh_name() for _ in parts]
-        pattern = ast.Tuple([ast.Name(element_name, ast.Store()) for element_name in element_names], ast.Store())
+        pattern = ast.Tuple(
+            [ast.Name(element_name, ast.Store()) for element_name in element_names], ast.Store()
+        )
         statement = ast.fix_missing_locations(ast.Assign([pattern], value.code, lineno=1))
         is_tensor = value.kind == "tensor"
-        self.steps.append(TensorStep(statement, self.location) if is_tensor else HostStep(statement))
+        self.steps.append(
+            TensorStep(statement, self.location) if is_tensor else HostStep(statement)
+        )
         return [
             self.unpacked_part(element_name, *part, value.kind)
             for element_name, part in zip(element_names, parts, strict=True)
@@ -222,7 +288,11 @@ class Assignments(Calls):
 
     def bind_copy(self, value: Value) -> Value:
         """Copy a value that has a name to a name of its own, unless the value is static."""
-        return self.bind_fresh(value) if isinstance(value.code, ast.Name) and value.kind != "static" else value
+        return (
+            self.bind_fresh(value)
+            if isinstance(value.code, ast.Name) and value.kind != "static"
+            else value
+        )
 
     def keep(self, key: str, value: Value) -> None:
         self.store_name(key, value)

@@ -1,4 +1,5 @@
-"""Evaluation of calls: functions that are followed, operations of regions, and calls of the host."""
+"""Evaluation of calls: functions that are followed, operations of regions, and calls of the
+host."""
 
 from __future__ import annotations
 
@@ -37,7 +38,20 @@ SHAPE_METHODS = frozenset({"dim", "ndimension", "is_floating_point"})
 TYPE_TESTS = (torch.is_tensor, torch.is_floating_point, torch.is_complex)
 READING_METHODS = frozenset({"item", "tolist"})
 HOST_METHODS = frozenset(
-    {"append", "extend", "pop", "get", "keys", "values", "items", "insert", "copy", "index", "count", "reverse"}
+    {
+        "append",
+        "extend",
+        "pop",
+        "get",
+        "keys",
+        "values",
+        "items",
+        "insert",
+        "copy",
+        "index",
+        "count",
+        "reverse",
+    }
 )
 
 
@@ -80,7 +94,8 @@ class Calls(Builtins):
             self.holds_local_function(operand.example) for operand in operands
         ) or self.holds_local_function(function)
         has_mutable_record = any(
-            operand.kind == "record" and not is_namedtuple(type(operand.example)) for operand in operands
+            operand.kind == "record" and not is_namedtuple(type(operand.example))
+            for operand in operands
         )
         code = ast.Call(
             callee.code,
@@ -90,7 +105,9 @@ class Calls(Builtins):
         function_name = getattr(function, "__name__", "")
         if getattr(builtins, function_name, None) is function:
             if holds_local:
-                raise self.refuse(node, f"{function_name}() of a function that forward makes is not supported")
+                raise self.refuse(
+                    node, f"{function_name}() of a function that forward makes is not supported"
+                )
             return self.call_builtin(node, function_name, operands, code)
         is_host_list = args and isinstance(args[0].example, list) and not is_display(args[0])
         if function in (torch.cat, torch.stack) and is_host_list:
@@ -101,7 +118,11 @@ class Calls(Builtins):
             return self.make_record(node, callee, args, keywords)
         if isinstance(function, torch.nn.Module):
             self.check_scalars(node, operands)
-            if holds_local or has_mutable_record or self.module_decides(node, function, code, operands):
+            if (
+                holds_local
+                or has_mutable_record
+                or self.module_decides(node, function, code, operands)
+            ):
                 return self.inline(node, type(function).forward, function, args, keywords)
             try:
                 return self.result(node, code, operands)
@@ -119,21 +140,33 @@ class Calls(Builtins):
             except ReadInside:
                 if not is_python:
                     raise
-        if function_name in MUTATORS and isinstance(getattr(function, "__self__", None), (list, dict, set)):
+        if function_name in MUTATORS and isinstance(
+            getattr(function, "__self__", None), (list, dict, set)
+        ):
             raise self.refuse(
-                node, f"{function_name} changes a {type(function.__self__).__name__} that forward did not make"
+                node,
+                f"{function_name} changes a {type(function.__self__).__name__} that forward did not"
+                " make",
             )
-        if not holds_local and all(operand.kind == "static" for operand in operands) and is_predictable(function):
+        if (
+            not holds_local
+            and all(operand.kind == "static" for operand in operands)
+            and is_predictable(function)
+        ):
             value = None if changes_outside(function) else self.constant_result(node, code)
             if value is not None:
                 return value
         if getattr(function, "__module__", "") == "math":
             return self.call_math(node, function_name, code, operands)
         needs_source = holds_local or has_mutable_record or has_either
-        must_follow = is_torch(function) or needs_source or (is_python and changes_outside(function))
+        must_follow = (
+            is_torch(function) or needs_source or (is_python and changes_outside(function))
+        )
         if inspect.ismethod(function) and isinstance(function.__self__, (torch.nn.Module, type)):
             operation_result = None if must_follow else self.run_as_operation(node, code, operands)
-            return operation_result or self.inline(node, function.__func__, function.__self__, args, keywords)
+            return operation_result or self.inline(
+                node, function.__func__, function.__self__, args, keywords
+            )
         if inspect.isfunction(function):
             operation_result = None if must_follow else self.run_as_operation(node, code, operands)
             return operation_result or self.inline(node, function, None, args, keywords)
@@ -144,31 +177,48 @@ class Calls(Builtins):
     def call_on_object(
         self, node: ast.Call, function: Any, args: list[Value], keywords: dict[str, Value]
     ) -> Value | None:
-        """Call a method of an object that forward makes, or a built-in with one; return None for other calls."""
+        """Call a method of an object that forward makes, or a built-in with one; return None for
+        other calls."""
         if function is super:
             return self.static(self.super_object(node, args))
         if self.is_stand_in(function):
-            return self.invoke(node, self.special_method(node, function, "__call__"), args, keywords)
+            return self.invoke(
+                node, self.special_method(node, function, "__call__"), args, keywords
+            )
         if isinstance(function, BOUND_TYPES) and self.is_stand_in(function.__self__):
             return self.invoke(node, function, args, keywords)
         first_example = args[0].example if args else None
-        if function is dict and (not args or self.is_dict_stand_in(first_example)) and len(args) < 2:
+        if (
+            function is dict
+            and (not args or self.is_dict_stand_in(first_example))
+            and len(args) < 2
+        ):
             new_dictionary = self.make_object(dict)
             self.dict_update(node, new_dictionary.example, *args, **keywords)
             return new_dictionary
         attribute = args[1].example if len(args) > 1 else None
         if function is dataclasses.replace and not is_namedtuple(type(first_example)):
             return self.replace_fields(node, args[0], keywords)
-        if function is setattr and isinstance(first_example, torch.nn.Module) and type(attribute) is str:
+        if (
+            function is setattr
+            and isinstance(first_example, torch.nn.Module)
+            and type(attribute) is str
+        ):
             self.put_scratch(node, first_example, attribute, args[2])
             return self.static(None)
-        if function in (getattr, hasattr) and type(attribute) is str and self.is_scratch(first_example, attribute):
+        if (
+            function in (getattr, hasattr)
+            and type(attribute) is str
+            and self.is_scratch(first_example, attribute)
+        ):
             value = self.scratch_value(node, first_example, attribute)
             return self.static(True) if function is hasattr else value
         record_result = self.builtin_on_record(node, function, args, keywords)
         if record_result is not None:
             return record_result
-        if not self.is_stand_in(first_example) or any(argument.kind != "static" for argument in args[:2]):
+        if not self.is_stand_in(first_example) or any(
+            argument.kind != "static" for argument in args[:2]
+        ):
             return None
         if function in (isinstance, type, callable):
             return self.static(function(*(argument.example for argument in args)))
@@ -177,10 +227,13 @@ class Calls(Builtins):
         if function in (list, tuple, sorted) and self.is_dict_stand_in(first_example):
             keys = self.item_keys(node, first_example)
             has_plain_keywords = all(
-                value.kind == "static" and isinstance(value.example, (bool, int)) for value in keywords.values()
+                value.kind == "static" and isinstance(value.example, (bool, int))
+                for value in keywords.values()
             )
             if has_plain_keywords and (function is not sorted or len({*map(type, keys)}) == 1):
-                return self.static(function(keys, **{key: value.example for key, value in keywords.items()}))
+                return self.static(
+                    function(keys, **{key: value.example for key, value in keywords.items()})
+                )
         if function in (getattr, hasattr):
             attribute_value = self.attribute(node, first_example, args[1].example)
             if function is hasattr or (attribute_value is None and len(args) < 3):
@@ -204,30 +257,45 @@ class Calls(Builtins):
     def on_Lambda(self, node: ast.Lambda) -> Value:
         return self.make_local_function(node, as_definition(node))
 
-    def make_local_function(self, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef) -> Value:
+    def make_local_function(
+        self, node: ast.Lambda | ast.FunctionDef, definition: ast.FunctionDef
+    ) -> Value:
         """Return a function that forward makes, to be followed where it is called."""
         unsupported_types = (ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)
         if definition.decorator_list or any(
             isinstance(inner_node, unsupported_types) for inner_node in body_nodes(definition)
         ):
             raise self.refuse(
-                node, "decorators, generators, global and nonlocal in an inner function are not supported"
+                node,
+                "decorators, generators, global and nonlocal in an inner function are not"
+                " supported",
             )
         defaults = [self.evaluate(default) for default in node.args.defaults]
-        keyword_defaults = [self.evaluate(default) for default in node.args.kw_defaults if default is not None]
+        keyword_defaults = [
+            self.evaluate(default) for default in node.args.kw_defaults if default is not None
+        ]
         if any(value.kind != "static" for value in [*defaults, *keyword_defaults]):
-            raise self.refuse(node, "a default of an inner function that is known only at run time is not supported")
-        examples, keyword_examples = ([value.example for value in values] for values in (defaults, keyword_defaults))
+            raise self.refuse(
+                node,
+                "a default of an inner function that is known only at run time is not supported",
+            )
+        examples, keyword_examples = (
+            [value.example for value in values] for values in (defaults, keyword_defaults)
+        )
         function = stand_in(node, examples, keyword_examples, self.frame.scope)
         self.local_functions[function] = LocalFunction(definition, self.frame)
         return self.static(function)
 
-    def operands(self, node: ast.Call, either: bool = False) -> tuple[list[Value], dict[str, Value]]:
+    def operands(
+        self, node: ast.Call, either: bool = False
+    ) -> tuple[list[Value], dict[str, Value]]:
         """Return positional and keyword arguments, with `*` and `**` of what is known taken apart.
 
         either: whether an argument may be a constant on some paths and a tensor on others.
         """
-        for argument in (*node.args, *(keyword.value for keyword in node.keywords)) if either else ():
+        for argument in (
+            (*node.args, *(keyword.value for keyword in node.keywords)) if either else ()
+        ):
             argument.either = True  # type: ignore[attr-defined]
         args: list[Value] = []
         for arg in node.args:
@@ -245,7 +313,9 @@ class Calls(Builtins):
             else:
                 elements = self.elements_of_list(arg, sequence)
                 if elements is None:
-                    raise self.refuse(arg, "a call with * of something whose length is not known is not supported")
+                    raise self.refuse(
+                        arg, "a call with * of something whose length is not known is not supported"
+                    )
                 args.extend(elements)
         keywords: dict[str, Value] = {}
         for keyword in node.keywords:
@@ -255,7 +325,9 @@ class Calls(Builtins):
             elif value.kind == "static" and isinstance(value.example, dict):
                 keywords.update(self.items_of(keyword.value, value))
             else:
-                raise self.refuse(keyword, "a call with ** of something that is not known is not supported")
+                raise self.refuse(
+                    keyword, "a call with ** of something that is not known is not supported"
+                )
         return args, keywords
 
     def constant_result(self, node: ast.Call, code: ast.Call) -> Value | None:
@@ -263,18 +335,26 @@ class Calls(Builtins):
         if self.has_to_be_followed(code):
             return None
         example, second_example = self.run(node, code).example, self.run(node, code).example
-        if literal(example) is not None and (type(example) is not type(second_example) or example != second_example):
+        if literal(example) is not None and (
+            type(example) is not type(second_example) or example != second_example
+        ):
             raise self.refuse(node, "gives something else each time it is called")
         immutable_types = (torch.dtype, torch.device, torch.nn.Module, type)
         is_immutable = (
-            literal(example) is not None or isinstance(example, immutable_types) or inspect.isroutine(example)
+            literal(example) is not None
+            or isinstance(example, immutable_types)
+            or inspect.isroutine(example)
         )
         return self.static(example) if is_immutable else None
 
-    def run_as_operation(self, node: ast.Call, code: ast.Call, operands: list[Value]) -> Value | None:
-        """Run a function that reads no tensor's value and gives tensors as one operation; else return None."""
+    def run_as_operation(
+        self, node: ast.Call, code: ast.Call, operands: list[Value]
+    ) -> Value | None:
+        """Run a function that reads no tensor's value and gives tensors as one operation; else
+        return None."""
         has_containers = any(
-            isinstance(operand.example, (list, dict)) and not is_display(operand) for operand in operands
+            isinstance(operand.example, (list, dict)) and not is_display(operand)
+            for operand in operands
         )
         if (
             has_containers
@@ -295,38 +375,62 @@ class Calls(Builtins):
     def check_scalars(self, node: ast.AST, operands: list[Value]) -> None:
         """Refuse a container of the host as an operand of a tensor operation."""
         for operand in operands:
-            is_plain_number = isinstance(operand.example, (int, float, bool)) or isinstance(operand.code, ast.Slice)
+            is_plain_number = isinstance(operand.example, (int, float, bool)) or isinstance(
+                operand.code, ast.Slice
+            )
             if operand.kind == "host" and not is_plain_number and not is_display(operand):
-                raise self.refuse(node, f"a {type(operand.example).__name__} of the host goes into a tensor operation")
+                raise self.refuse(
+                    node,
+                    f"a {type(operand.example).__name__} of the host goes into a tensor operation",
+                )
 
     def read_single_numbers(self, code: ast.Call, operands: list[Value]) -> ast.Call:
-        """Return the call with numbers for one-integer tensors that are read, such as in `torch.arange(t)`."""
+        """Return the call with numbers for one-integer tensors that are read, such as in
+        `torch.arange(t)`."""
         integer_tensors = [operand for operand in operands if is_single_integer(operand.example)]
         sequences = [
-            operand for operand in operands if any(map(is_single_integer, operand.example if operand.fields else ()))
+            operand
+            for operand in operands
+            if any(map(is_single_integer, operand.example if operand.fields else ()))
         ]
         if not (integer_tensors or sequences) or not self.has_to_be_followed(code):
             return code
-        numbers = {id(operand.code): self.slice_bound(operand.code, operand).code for operand in integer_tensors}
+        numbers = {
+            id(operand.code): self.slice_bound(operand.code, operand).code
+            for operand in integer_tensors
+        }
         for sequence in sequences:
             parts = [self.element(sequence, place) for place in sequence.fields]
             codes = [
-                self.slice_bound(part.code, part).code if is_single_integer(part.example) else part.code
+                (
+                    self.slice_bound(part.code, part).code
+                    if is_single_integer(part.example)
+                    else part.code
+                )
                 for part in parts
             ]
             numbers[id(sequence.code)] = ast.Tuple(codes, ast.Load())
         keywords = [
-            ast.keyword(keyword.arg, numbers.get(id(keyword.value), keyword.value)) for keyword in code.keywords
+            ast.keyword(keyword.arg, numbers.get(id(keyword.value), keyword.value))
+            for keyword in code.keywords
         ]
-        return ast.Call(code.func, [numbers.get(id(argument), argument) for argument in code.args], keywords)
+        return ast.Call(
+            code.func, [numbers.get(id(argument), argument) for argument in code.args], keywords
+        )
 
-    def module_decides(self, node: ast.AST, module: torch.nn.Module, code: ast.expr, operands: list[Value]) -> bool:
-        """Return whether a module beyond torch.nn decides by values of tensors, or by sizes that values decide."""
-        is_custom = any(not type(submodule).__module__.startswith("torch.nn") for submodule in module.modules())
+    def module_decides(
+        self, node: ast.AST, module: torch.nn.Module, code: ast.expr, operands: list[Value]
+    ) -> bool:
+        """Return whether a module beyond torch.nn decides by values of tensors, or by sizes that
+        values decide."""
+        is_custom = any(
+            not type(submodule).__module__.startswith("torch.nn") for submodule in module.modules()
+        )
         return is_custom and (self.may_decide(code, operands) or self.depends_on_sizes(node, code))
 
     def may_decide(self, code: ast.expr, operands: list[Value]) -> bool:
-        """Return whether the code may decide by a tensor's value, or by an operand's size that values decide."""
+        """Return whether the code may decide by a tensor's value, or by an operand's size that
+        values decide."""
         has_open_numbers = any(
             operand.kind == "host" and operand.twin is not SAME and holds_number(operand.example)
             for operand in operands
@@ -334,12 +438,17 @@ class Calls(Builtins):
         return has_open_numbers or self.has_to_be_followed(code)
 
     def has_to_be_followed(self, code: ast.expr) -> bool:
-        """Return whether running the code reads a value of a tensor, assigns an attribute, or fails."""
+        """Return whether running the code reads a value of a tensor, assigns an attribute, or
+        fails."""
         for key in reads(code) & self.names.keys():
             value = self.names[key]
             if value.kind == "host" and holds_number(value.example) and key not in self.size_names:
-                return True  # a number is a tensor in its region, where what it decides need not show
-        scope = self.scope({key: value.example for key, value in {**self.names, **self.copies_read(code)}.items()})
+                return (
+                    True  # a number is a tensor in its region, where what it decides need not show
+                )
+        scope = self.scope(
+            {key: value.example for key, value in {**self.names, **self.copies_read(code)}.items()}
+        )
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         stored_count = len(self.stored_attributes)
         try:
@@ -369,29 +478,51 @@ class Calls(Builtins):
                     node, base, lambda tensor: getattr(tensor, method_name)()
                 )
                 self.note_ragged(example, [second_example])
-                among = TRUTHS if type(example) is bool else None  # the tensor's type decides that, not its value
+                among = (
+                    TRUTHS if type(example) is bool else None
+                )  # the tensor's type decides that, not its value
                 return Value(
-                    "host", example, method_call(self.bind_result(base), method_name), second_example, among=among
+                    "host",
+                    example,
+                    method_call(self.bind_result(base), method_name),
+                    second_example,
+                    among=among,
                 )
             self.check_scalars(node, [*args, *keywords.values()])
             code = ast.Call(
-                ast.Attribute(base.code, method_name, ast.Load()), [argument.code for argument in args],
+                ast.Attribute(base.code, method_name, ast.Load()),
+                [argument.code for argument in args],
                 [ast.keyword(keyword, value.code) for keyword, value in keywords.items()],
-            )  # fmt: skip
+            )
             if method_name in ("size", "numel", "nelement"):
                 return self.call_size(node, base, method_name, [*args, *keywords.values()])
             if getattr(torch, method_name, None) in COMPARISONS:
-                return self.compare_tensors(node, getattr(torch, method_name), [base, *args], keywords)
+                return self.compare_tensors(
+                    node, getattr(torch, method_name), [base, *args], keywords
+                )
             self.check_rank(node, method_name, [base, *args], keywords)
             if method_name in SHAPE_METHODS:
                 return self.static(self.run(node, code).example)
-            return self.result(node, self.read_single_numbers(code, [*args, *keywords.values()]), [base, *args])
+            return self.result(
+                node, self.read_single_numbers(code, [*args, *keywords.values()]), [base, *args]
+            )
         if method_name not in HOST_METHODS:
-            raise self.refuse(node, f"the method {method_name} of a value known only at run time is not supported")
+            raise self.refuse(
+                node, f"the method {method_name} of a value known only at run time is not supported"
+            )
         pairs = zip(node.args, args, strict=True) if len(node.args) == len(args) else ()
-        args = [self.display_new_dictionary(argument_node, argument) for argument_node, argument in pairs] or args
-        codes = [self.bind_result(argument) if argument.kind == "tensor" else argument.code for argument in args]
-        if any(argument.kind == "static" and not is_literal(argument) for argument in args) or keywords:
+        args = [
+            self.display_new_dictionary(argument_node, argument)
+            for argument_node, argument in pairs
+        ] or args
+        codes = [
+            self.bind_result(argument) if argument.kind == "tensor" else argument.code
+            for argument in args
+        ]
+        if (
+            any(argument.kind == "static" and not is_literal(argument) for argument in args)
+            or keywords
+        ):
             raise self.refuse(node, "an object that is not plain data goes into a container")
         code = ast.Call(ast.Attribute(base.code, method_name, ast.Load()), list(codes), [])
         if method_name in MUTATORS:
@@ -401,7 +532,9 @@ class Calls(Builtins):
         if method_name == "extend" and not (isinstance(extension, list) or args[0].fields):
             self.note_ragged(base.example, [None])
         elif method_name == "extend":
-            self.note_ragged(base.example, [base.example, *([extension] if self.is_ragged(extension) else [])])
+            self.note_ragged(
+                base.example, [base.example, *([extension] if self.is_ragged(extension) else [])]
+            )
         if method_name == "pop" and id(base.example) in self.ragged and len(base.example) == 1:
             # the last element stays, to show the type of the elements
             return self.element_like(code, base, base.example[-1])
@@ -412,38 +545,59 @@ class Calls(Builtins):
         value = replace(value, kind=kind_of(value.example))
         return value if value.example is None else self.bind_in_host(value)
 
-    def check_rank(self, node: ast.AST, method_name: str, args: list[Value], keywords: dict[str, Value]) -> None:
-        """Refuse to take out dimensions of one element where the data decide how many elements they have."""
+    def check_rank(
+        self, node: ast.AST, method_name: str, args: list[Value], keywords: dict[str, Value]
+    ) -> None:
+        """Refuse to take out dimensions of one element where the data decide how many elements they
+        have."""
         if method_name != "squeeze" or not args or not isinstance(args[0].example, torch.Tensor):
             return
         options = (*args[1:], *keywords.values())
         requested = options[0].example if options else range(args[0].example.ndim)
         dims = requested if isinstance(requested, (tuple, range)) else (requested,)
         if {dim % max(args[0].example.ndim, 1) for dim in dims} & {*open_dimensions(args[0])}:
-            raise self.refuse(node, "sizes decide how many dimensions there are, which is not supported")
+            raise self.refuse(
+                node, "sizes decide how many dimensions there are, which is not supported"
+            )
 
     def element_like(self, code: ast.expr, base: Value, example: Any) -> Value:
         """Return an element of a list of unknown length whose place the example lacks."""
         return self.bind_in_host(Value(kind_of(example), example, code, base.second_example[-1]))
 
     def check_no_list_read(self, node: ast.AST) -> None:
-        """Refuse the change of a list if a value that was evaluated before, but is not used yet, reads a list."""
+        """Refuse the change of a list if a value that was evaluated before, but is not used yet,
+        reads a list."""
         for value in self.pending_values():
             own_codes = {id(part) for part in value.fields.values()} | {id(value.code)}
             name_nodes = (
-                part for part in ast.walk(value.code) if isinstance(part, ast.Name) and id(part) not in own_codes
+                part
+                for part in ast.walk(value.code)
+                if isinstance(part, ast.Name) and id(part) not in own_codes
             )
-            if any(part.id in self.names and holds_list(self.names[part.id].example) for part in name_nodes):
+            if any(
+                part.id in self.names and holds_list(self.names[part.id].example)
+                for part in name_nodes
+            ):
                 raise self.refuse(node, "a list changes within an expression that reads it, too")
 
 
 def holds_list(example: Any) -> bool:
     """Return whether `example` is a list or dictionary of the host, or a tuple that holds one."""
-    return isinstance(example, (list, dict)) or (type(example) is tuple and any(map(holds_list, example)))
+    return isinstance(example, (list, dict)) or (
+        type(example) is tuple and any(map(holds_list, example))
+    )
 
 
 def is_predictable(function: Any) -> bool:
-    """Return whether it is a Python function, which is run twice, a function of math, or a method of plain data."""
-    is_data_method = isinstance(getattr(function, "__self__", None), (tuple, str, range, dict, list))
+    """Return whether it is a Python function, which is run twice, a function of math, or a method
+    of plain data."""
+    is_data_method = isinstance(
+        getattr(function, "__self__", None), (tuple, str, range, dict, list)
+    )
     module = getattr(function, "__module__", "")
-    return inspect.isfunction(function) or inspect.ismethod(function) or is_data_method or module == "math"
+    return (
+        inspect.isfunction(function)
+        or inspect.ismethod(function)
+        or is_data_method
+        or module == "math"
+    )

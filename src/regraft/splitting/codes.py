@@ -11,11 +11,26 @@ import torch
 
 from regraft.splitting.values import SAME, Value, literal
 
-WRAPPER_SUFFIX = ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
+WRAPPER_SUFFIX = (
+    ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
+)
 MUTATORS = frozenset(
-    {"append", "extend", "insert", "pop", "popitem", "remove", "clear", "sort", "reverse", "update", "setdefault",
-     "add", "discard"}
-)  # fmt: skip
+    {
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "remove",
+        "clear",
+        "sort",
+        "reverse",
+        "update",
+        "setdefault",
+        "add",
+        "discard",
+    }
+)
 
 
 def name(identifier: str) -> ast.expr:
@@ -57,14 +72,23 @@ def is_integer_scalar(value: Any) -> bool:
 
 def is_read_number(value: Value) -> bool:
     """Return whether a value is an integer that the host reads from a tensor's value."""
-    return value.kind == "host" and type(value.example) is int and value.twin is SAME and not value.constant
+    return (
+        value.kind == "host"
+        and type(value.example) is int
+        and value.twin is SAME
+        and not value.constant
+    )
 
 
 def holds_number(value: Any) -> bool:
     """Return whether `value` is a number, or holds one in tuples, lists and dictionaries."""
     if isinstance(value, dict):
         return any(map(holds_number, value.values()))
-    return any(map(holds_number, value)) if isinstance(value, (tuple, list)) else isinstance(value, (int, float))
+    return (
+        any(map(holds_number, value))
+        if isinstance(value, (tuple, list))
+        else isinstance(value, (int, float))
+    )
 
 
 def tensors_in(values: Any) -> Iterator[torch.Tensor]:
@@ -92,40 +116,51 @@ def is_literal(value: Value) -> bool:
 
 
 def is_display(value: Value) -> bool:
-    """Return whether a value is a list or tuple written in place, such as `[a, b]`, and may go into a region."""
+    """Return whether a value is a list or tuple written in place, such as `[a, b]`, and may go into
+    a region."""
     return isinstance(value.code, (ast.Tuple, ast.List))
 
 
 def kind_of(example: Any) -> str:
-    """Return the kind of a value that has a name: regions compute tensors, the host everything else."""
+    """Return the kind of a value that has a name: regions compute tensors, the host everything
+    else."""
     return "tensor" if isinstance(example, torch.Tensor) else "host"
 
 
 def is_named_result(value: Any) -> bool:
-    """Return whether `value` is a tuple with names that an operation gives, such as that of torch.sort."""
+    """Return whether `value` is a tuple with names that an operation gives, such as that of
+    torch.sort."""
     return type(value).__module__ == "torch.return_types"
 
 
 def holds_tensor(value: Any) -> bool:
-    """Return whether `value` is a tensor, or holds one in tuples, lists, dictionaries and dataclasses."""
+    """Return whether `value` is a tensor, or holds one in tuples, lists, dictionaries and
+    dataclasses."""
     if isinstance(value, (tuple, list)):
         return any(holds_tensor(element) for element in value)
     if isinstance(value, dict):
         return any(holds_tensor(element) for element in value.values())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return any(holds_tensor(getattr(value, field.name, None)) for field in dataclasses.fields(value))
+        return any(
+            holds_tensor(getattr(value, field.name, None)) for field in dataclasses.fields(value)
+        )
     return isinstance(value, torch.Tensor)
 
 
 def is_torch(function: Any) -> bool:
     """Return whether a function is one of torch."""
-    module = getattr(function, "__module__", None) or getattr(type(function), "__module__", "") or ""
+    module = (
+        getattr(function, "__module__", None) or getattr(type(function), "__module__", "") or ""
+    )
     return str(module).partition(".")[0] == "torch" or function in vars(torch).values()
 
 
 def leaf_expressions(code: ast.expr) -> Iterator[ast.expr]:
-    """Yield the expressions whose values a tuple, list, dictionary or record has, at any depth; else `code` itself."""
-    field = {ast.Tuple: "elts", ast.List: "elts", ast.Dict: "values", ast.Call: "keywords"}.get(type(code), "")
+    """Yield the expressions whose values a tuple, list, dictionary or record has, at any depth;
+    else `code` itself."""
+    field = {ast.Tuple: "elts", ast.List: "elts", ast.Dict: "values", ast.Call: "keywords"}.get(
+        type(code), ""
+    )
     if not field:
         yield code
     for child in getattr(code, field, ()):

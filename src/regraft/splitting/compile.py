@@ -1,4 +1,5 @@
-"""Compilation of regions: one that the compiler cannot take becomes an eager island, which torch runs."""
+"""Compilation of regions: one that the compiler cannot take becomes an eager island, which torch
+runs."""
 
 from __future__ import annotations
 
@@ -13,16 +14,27 @@ from regraft.splitting.compilers import Compiler
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.explore import RegionModule
 from regraft.splitting.residual import Region
-from regraft.splitting.samples import Uncompilable, common_sizes, compare_values, first_line, trace_program
+from regraft.splitting.samples import (
+    Uncompilable,
+    common_sizes,
+    compare_values,
+    first_line,
+    trace_program,
+)
 
 
-def compile_region(region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler) -> dict[str, Any]:
+def compile_region(
+    region: Region, module: RegionModule, artifacts: Artifacts, compiler: Compiler
+) -> dict[str, Any]:
     """Compile a region, write its files and return its entry in the manifest.
 
-    The entry of a region that stays eager has `reason`. Raises Unsplittable for a region without samples.
+    The entry of a region that stays eager has `reason`. Raises Unsplittable for a region without
+    samples.
     """
     if not region.samples:
-        raise Unsplittable(*region.place, f"no example leads to region {region.number}: {region_text(region)}")
+        raise Unsplittable(
+            *region.place, f"no example leads to region {region.number}: {region_text(region)}"
+        )
     try:
         entry = compiler.compile(region, module, artifacts)
     except Uncompilable as problem:
@@ -37,30 +49,41 @@ def signature(region: Region, module: RegionModule) -> dict[str, Any]:
     """
     with torch.no_grad():
         results_of_samples = [
-            tuple(torch.as_tensor(result) for result in module(*sample)) for sample in region.samples
+            tuple(torch.as_tensor(result) for result in module(*sample))
+            for sample in region.samples
         ]
     descriptions: dict[str, Any] = {}
     for kind, names, samples in (
         ("inputs", region.inputs, region.samples),
         ("outputs", region.outputs, results_of_samples),
     ):
-        if any(len({tensor.ndim for tensor in tensors}) > 1 for tensors in zip(*samples, strict=True)):
-            raise Unsplittable(*region.place, f"{region_text(region)}: sizes decide how many dimensions there are")
+        if any(
+            len({tensor.ndim for tensor in tensors}) > 1 for tensors in zip(*samples, strict=True)
+        ):
+            raise Unsplittable(
+                *region.place, f"{region_text(region)}: sizes decide how many dimensions there are"
+            )
         descriptions[kind] = [
             {
                 "name": key,
                 "type": str(first.dtype).removeprefix("torch."),
                 "shape": common_sizes([tensor.shape for tensor in tensors]),
             }
-            for key, first, tensors in zip(names, samples[0], zip(*samples, strict=True), strict=True)
+            for key, first, tensors in zip(
+                names, samples[0], zip(*samples, strict=True), strict=True
+            )
         ]
     return descriptions
 
 
-def export_island(region: Region, module: RegionModule, directory: Path, reason: str) -> dict[str, Any]:
-    """Write the region as an archive of torch.export, which the host runs with torch, and return its entry.
+def export_island(
+    region: Region, module: RegionModule, directory: Path, reason: str
+) -> dict[str, Any]:
+    """Write the region as an archive of torch.export, which the host runs with torch, and return
+    its entry.
 
-    reason: why the compiler cannot take the region. Raises Unsplittable where torch.export cannot take it either.
+    reason: why the compiler cannot take the region. Raises Unsplittable where torch.export cannot
+    take it either.
     """
     file = f"island_{region.number}.pt2"
     try:
@@ -71,7 +94,8 @@ def export_island(region: Region, module: RegionModule, directory: Path, reason:
     except Exception as problem:
         raise Unsplittable(
             *region.place,
-            f"{region_text(region)}: {reason}; torch.export cannot take it either: {first_line(problem)}",
+            f"{region_text(region)}: {reason}; torch.export cannot take it either:"
+            f" {first_line(problem)}",
         ) from problem
     used = list(range(len(region.inputs)))
     return {

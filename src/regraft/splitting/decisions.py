@@ -33,22 +33,31 @@ class Decisions(Indexing):
 
     def evaluate_bool_op(self, node: ast.BoolOp, first_operand: Value) -> Value:
         """Evaluate `and` or `or`, given the first operand."""
-        remaining = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+        remaining = (
+            node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+        )
         ast.copy_location(remaining, node.values[1])
         if len(node.values) > 2:
             remaining.asked = is_truth_asked(node)  # type: ignore[attr-defined]
         is_and = isinstance(node.op, ast.And)
         first_truth = self.truth(first_operand)
         if first_truth.kind == "static":
-            return self.evaluate(remaining) if bool(first_truth.example) == is_and else first_operand
-        first_truth = replace(first_truth, truth=first_operand.truth or first_operand.kind == "tensor")
+            return (
+                self.evaluate(remaining) if bool(first_truth.example) == is_and else first_operand
+            )
+        first_truth = replace(
+            first_truth, truth=first_operand.truth or first_operand.kind == "tensor"
+        )
         self.check_only_truth(node, first_operand)
         results: list[Value] = []
         pending = self.pending[-1]
         pending_count, fallible_count = len(pending or ()), self.fallible_operations
         (steps, names), changes = self.track_changes(
             lambda: self.specialise_apart(
-                lambda: results.append(self.last_operand(node, remaining)), self.names, first_truth.code, is_and
+                lambda: results.append(self.last_operand(node, remaining)),
+                self.names,
+                first_truth.code,
+                is_and,
             )
         )
         if pending is not None:
@@ -57,16 +66,30 @@ class Decisions(Indexing):
         second = results[0]
         has_one_type = is_truth_asked(node) or type(first_truth.example) is type(second.example)
         # otherwise the second operand has to be skipped where the first decides
-        if has_only_tensors and not changes and self.fallible_operations == fallible_count and has_one_type:
+        if (
+            has_only_tensors
+            and not changes
+            and self.fallible_operations == fallible_count
+            and has_one_type
+        ):
             if second.kind == "static" and (
                 is_truth_asked(node) or (type(second.example) is bool and is_truth(first_truth))
             ):
                 return first_truth if bool(second.example) == is_and else self.static(not is_and)
             self.steps.extend(steps)
-            self.names = {**names, **self.names}  # the first operand narrows names in the second only
-            example = (first_truth.example and second.example) if is_and else (first_truth.example or second.example)
+            self.names = {
+                **names,
+                **self.names,
+            }  # the first operand narrows names in the second only
+            example = (
+                (first_truth.example and second.example)
+                if is_and
+                else (first_truth.example or second.example)
+            )
             among = TRUTHS if is_truth(first_truth) and is_truth(second) else None
-            value = Value("host", example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among)
+            value = Value(
+                "host", example, ast.BoolOp(node.op, [first_truth.code, second.code]), among=among
+            )
             is_ambiguous = not is_truth_asked(node) and (first_truth.truth or second.truth)
             return replace(self.bind_in_host(value), truth=True) if is_ambiguous else value
         key = self.fresh_name()
@@ -79,7 +102,11 @@ class Decisions(Indexing):
             self.steps, self.names = steps, names
             store_result(results[0])
 
-        skipped = self.static(not is_and) if is_truth_asked(node) or type(first_truth.example) is bool else first_truth
+        skipped = (
+            self.static(not is_and)
+            if is_truth_asked(node) or type(first_truth.example) is bool
+            else first_truth
+        )
         sides = [store_second, lambda: store_result(skipped)]
         labels = ["the condition holds", ""] if is_and else ["", "the condition does not hold"]
         value = self.decide_value(node, first_truth, key, sides if is_and else sides[::-1], labels)
@@ -91,7 +118,8 @@ class Decisions(Indexing):
         """Refuse a numeric tensor as an operand of which more than the truth is used."""
         if is_numeric_tensor(value) and not is_truth_asked(node):
             raise self.refuse(
-                node, "the value of and and or, where a tensor decides, is not supported; only its truth"
+                node,
+                "the value of and and or, where a tensor decides, is not supported; only its truth",
             )
 
     def last_operand(self, node: ast.BoolOp, remaining: ast.expr) -> Value:
@@ -116,11 +144,19 @@ class Decisions(Indexing):
         if test.kind == "static":
             return self.evaluate(node.body if test.example else node.orelse)
         key = self.fresh_name()
-        sides = [lambda: self.keep(key, self.evaluate(node.body)), lambda: self.keep(key, self.evaluate(node.orelse))]
+        sides = [
+            lambda: self.keep(key, self.evaluate(node.body)),
+            lambda: self.keep(key, self.evaluate(node.orelse)),
+        ]
         return self.decide_value(node, test, key, sides)
 
     def decide_value(
-        self, node: ast.expr, test: Value, key: str, sides: list[Callable[[], None]], labels: Sequence[str] = LABELS
+        self,
+        node: ast.expr,
+        test: Value,
+        key: str,
+        sides: list[Callable[[], None]],
+        labels: Sequence[str] = LABELS,
     ) -> Value:
         """Follow both sides of a decision, and return the value that both store under `key`."""
         self.decide(node, test, sides[0], sides[1], labels)
@@ -131,9 +167,15 @@ class Decisions(Indexing):
     def on_NamedExpr(self, node: ast.NamedExpr) -> Value:
         key = self.frame.prefix + node.target.id
         value = self.evaluate(node.value)
-        old_names = {candidate for candidate in self.names if candidate == key or candidate.startswith(f"{key}__")}
+        old_names = {
+            candidate
+            for candidate in self.names
+            if candidate == key or candidate.startswith(f"{key}__")
+        }
         if any(old_names & reads(waiting.code) for waiting in self.pending_values()):
-            raise self.refuse(node, f"{node.target.id} changes within an expression that reads it, too")
+            raise self.refuse(
+                node, f"{node.target.id} changes within an expression that reads it, too"
+            )
         self.store(node.target, value)
         self.changed_names.add(key)
         return self.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
@@ -150,10 +192,15 @@ class Decisions(Indexing):
 
     def on_GeneratorExp(self, node: ast.GeneratorExp) -> Value:
         """Return a list of what a generator gives, if it is used up at once and changes nothing."""
-        methods = {call.func.attr for call in ast.walk(node) if isinstance(call, ast.Call)
-                   and isinstance(call.func, ast.Attribute)}  # fmt: skip
+        methods = {
+            call.func.attr
+            for call in ast.walk(node)
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        }
         if getattr(node, "at_once", "") != "call" or methods & MUTATORS:
-            raise self.refuse(node, "a generator is supported where sum, list or the like use it up at once")
+            raise self.refuse(
+                node, "a generator is supported where sum, list or the like use it up at once"
+            )
         value, changes = self.track_changes(lambda: self.on_ListComp(node))
         if changes:
             raise self.refuse(node, "a generator that changes something is not supported")
@@ -184,9 +231,14 @@ class Decisions(Indexing):
         return self.evaluate(conjunction)
 
     def specialise_apart(
-        self, walk: Callable[[], None], names: Names, test: ast.expr | None = None, holds: bool = True
+        self,
+        walk: Callable[[], None],
+        names: Names,
+        test: ast.expr | None = None,
+        holds: bool = True,
     ) -> tuple[list[Step], Names]:
-        """Specialise what `walk` follows apart, where a test holds or not; return its steps and the names after it."""
+        """Specialise what `walk` follows apart, where a test holds or not; return its steps and the
+        names after it."""
         outer_state, self.steps, self.names = (self.steps, self.names), [], self.fork_names(names)
         try:
             if test is not None:
@@ -197,18 +249,28 @@ class Decisions(Indexing):
             self.steps, self.names = outer_state
 
     def decide(
-        self, node: ast.AST, test: Value, body: Callable[[], None], orelse: Callable[[], None],
+        self,
+        node: ast.AST,
+        test: Value,
+        body: Callable[[], None],
+        orelse: Callable[[], None],
         labels: Sequence[str] = LABELS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Branch on a value of the host: follow both sides, and join what they leave."""
         names = self.names
-        sides = [self.specialise_apart(walk, names, test.code, walk is body) for walk in (body, orelse)]
+        sides = [
+            self.specialise_apart(walk, names, test.code, walk is body) for walk in (body, orelse)
+        ]
         self.merge(sides)
-        arms: list[tuple[ast.expr | None, list[Step]]] = [(test.code, sides[0][0]), (None, sides[1][0])]
+        arms: list[tuple[ast.expr | None, list[Step]]] = [
+            (test.code, sides[0][0]),
+            (None, sides[1][0]),
+        ]
         self.steps.append(Branch(arms, getattr(node, "lineno", 0), self.frame.path, list(labels)))
 
     def narrow(self, test: ast.expr, holds: bool) -> None:
-        """Narrow what the names in a test may hold to what they hold where the test holds, or does not."""
+        """Narrow what the names in a test may hold to what they hold where the test holds, or does
+        not."""
         while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             test, holds = test.operand, not holds
         if isinstance(test, ast.Name) and (test.id, holds) in self.implied_tests:
@@ -235,13 +297,19 @@ class Decisions(Indexing):
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
             if self.is_constant_tensor(value):
-                return self.static(bool(value.example))  # weights and what is made of them stay what they are
+                return self.static(
+                    bool(value.example)
+                )  # weights and what is made of them stay what they are
             among = TRUTHS if value.example.dtype is torch.bool else None
             code = method_call(self.bind_result(value), "item")
             return Value("host", bool(value.example), code, bool(value.second_example), among=among)
         if value.kind == "record":
             is_tuple = is_namedtuple(type(value.example))
-            return self.static(bool(value.fields) if is_tuple else self.truth_of_stand_in(value.code, value.example))
+            return self.static(
+                bool(value.fields)
+                if is_tuple
+                else self.truth_of_stand_in(value.code, value.example)
+            )
         if self.has_length(value):
             return self.static(bool(value.example))
         truths = {bool(constant) for constant in possible_constants(value) or TRUTHS}

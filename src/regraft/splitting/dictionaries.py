@@ -13,20 +13,36 @@ class Dictionaries(Objects):
     """Evaluates the methods of dictionaries, each by the `dict_` method of its name."""
 
     def call_native(
-        self, node: ast.AST, owner: Any, method_name: str, args: list[Value], keywords: dict[str, Value]
+        self,
+        node: ast.AST,
+        owner: Any,
+        method_name: str,
+        args: list[Value],
+        keywords: dict[str, Value],
     ) -> Value:
         """Call a method that a class has from `dict` or `object`."""
-        handler = getattr(self, f"dict_{method_name.strip('_')}", None) if isinstance(owner, dict) else None
+        handler = (
+            getattr(self, f"dict_{method_name.strip('_')}", None)
+            if isinstance(owner, dict)
+            else None
+        )
         if method_name == "__init__" and not isinstance(owner, dict) and not args and not keywords:
             return self.static(None)
         if handler is None or (keywords and method_name not in ("__init__", "update")):
-            raise self.refuse(node, f"{method_name} of a {type(owner).__name__} that forward makes is not supported")
+            raise self.refuse(
+                node,
+                f"{method_name} of a {type(owner).__name__} that forward makes is not supported",
+            )
         if method_name in ("__init__", "update"):
             return self.dict_update(node, owner, *args, **keywords)
         if method_name in ("keys", "values", "items") and not getattr(node, "at_once", False):
-            raise self.refuse(node, f"{method_name}() that is kept changes with its dictionary; make a list of it")
+            raise self.refuse(
+                node, f"{method_name}() that is kept changes with its dictionary; make a list of it"
+            )
         if args and args[0].kind != "static":
-            raise self.refuse(node, "a key of a dictionary that is known only at run time is not supported")
+            raise self.refuse(
+                node, "a key of a dictionary that is known only at run time is not supported"
+            )
         return handler(node, owner, *args)  # type: ignore[no-any-return]
 
     def dict_update(self, node: ast.AST, owner: Any, *args: Value, **keywords: Value) -> Value:
@@ -56,7 +72,9 @@ class Dictionaries(Objects):
             raise self.refuse(node, f"{key.example!r} is no key of this dictionary here")
         return value
 
-    def dict_get(self, node: ast.AST, owner: Any, key: Value, default: Value | None = None) -> Value:
+    def dict_get(
+        self, node: ast.AST, owner: Any, key: Value, default: Value | None = None
+    ) -> Value:
         value = self.look_up(node, owner, ("item", key.example))
         return value if value is not None else default or self.static(None)
 
@@ -64,14 +82,20 @@ class Dictionaries(Objects):
         self.set_place(node, owner, ("item", key.example), value)
         return self.static(None)
 
-    def dict_setdefault(self, node: ast.AST, owner: Any, key: Value, value: Value | None = None) -> Value:
+    def dict_setdefault(
+        self, node: ast.AST, owner: Any, key: Value, value: Value | None = None
+    ) -> Value:
         if self.look_up(node, owner, ("item", key.example)) is None:
             self.set_place(node, owner, ("item", key.example), value or self.static(None))
         return self.dict_getitem(node, owner, key)
 
-    def dict_pop(self, node: ast.AST, owner: Any, key: Value, default: Value | None = None) -> Value:
+    def dict_pop(
+        self, node: ast.AST, owner: Any, key: Value, default: Value | None = None
+    ) -> Value:
         value = (
-            self.dict_get(node, owner, key, default) if default is not None else self.dict_getitem(node, owner, key)
+            self.dict_get(node, owner, key, default)
+            if default is not None
+            else self.dict_getitem(node, owner, key)
         )
         self.remove_place(node, owner, ("item", key.example))
         return value

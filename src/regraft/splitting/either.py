@@ -1,4 +1,5 @@
-"""Values that are a tensor on some of the paths that lead here, and one and the same constant on the others."""
+"""Values that are a tensor on some of the paths that lead here, and one and the same constant on
+the others."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from regraft.splitting.values import Value, open_dimensions
 
 
 class Cases(Exception):
-    """Signals that a value has to be the constant that it may be, or not: the statement is specialised for each."""
+    """Signals that a value has to be the constant that it may be, or not: the statement is
+    specialised for each."""
 
     def __init__(self, key: str) -> None:
         super().__init__()
@@ -22,7 +24,8 @@ class Cases(Exception):
 
 
 class Either(Fields):
-    """Handles values of kind "either", which the host holds as the original does; operations get a tensor."""
+    """Handles values of kind "either", which the host holds as the original does; operations get a
+    tensor."""
 
     def none_test(self, node: ast.expr, operands: list[Value]) -> Value | None:
         """Return the host's test `x is None` or `x is not None`; None for another operator."""
@@ -36,7 +39,8 @@ class Either(Fields):
         return Value("host", differs, ast.Compare(operands[0].code, node.ops, [ast.Constant(None)]))
 
     def require_one_kind(self, node: ast.AST, value: Value) -> Value:
-        """Return the value if it is of one kind; else raise Cases, so that its statement is specialised for each."""
+        """Return the value if it is of one kind; else raise Cases, so that its statement is
+        specialised for each."""
         if value.kind == "either":
             assert isinstance(value.code, ast.Name)
             raise Cases(value.code.id)
@@ -63,11 +67,14 @@ class Either(Fields):
             self.require_one_kind(node, value)
         is_none = ast.Compare(value.code, [ast.Is()], [ast.Constant(None)])
         raised = HostStep(ast.parse(f"raise {error}('None')").body[0])
-        self.steps.append(Branch([(is_none, [raised])], getattr(node, "lineno", 0), self.frame.path, [""]))
+        self.steps.append(
+            Branch([(is_none, [raised])], getattr(node, "lineno", 0), self.frame.path, [""])
+        )
         return self.bind_without_constant(value)
 
     def as_tensors(self, node: ast.expr, operands: list[Value]) -> list[Value]:
-        """Return the operands as tensors; a number is filled into one if that gives the same result."""
+        """Return the operands as tensors; a number is filled into one if that gives the same
+        result."""
         tensors = []
         for operand in operands:
             if operand.kind == "either" and operand.instead is not None:
@@ -86,20 +93,28 @@ class Either(Fields):
         shape = self.static(tuple(value.example.shape)).code
         dtype_name = ast.Constant(str(value.example.dtype).partition(".")[2])
         code = method_call(
-            name("numpy"), "array", method_call(name("numpy"), "broadcast_to", value.code, shape), dtype_name
+            name("numpy"),
+            "array",
+            method_call(name("numpy"), "broadcast_to", value.code, shape),
+            dtype_name,
         )
         return self.bind_in_host(replace(value, kind="tensor", code=code))
 
 
 def tested_constant(test: ast.expr) -> tuple[str, bool] | None:
-    """Return the name that a test asks about its constant, and whether it is that where the test holds, or None."""
+    """Return the name that a test asks about its constant, and whether it is that where the test
+    holds, or None."""
     if (
         isinstance(test, ast.Compare)
         and isinstance(test.left, ast.Name)
         and isinstance(test.ops[0], (ast.Is, ast.IsNot))
     ):
         return test.left.id, isinstance(test.ops[0], ast.Is)
-    if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and test.func.id == "isinstance":
+    if (
+        isinstance(test, ast.Call)
+        and isinstance(test.func, ast.Name)
+        and test.func.id == "isinstance"
+    ):
         return (test.args[0].id, False) if isinstance(test.args[0], ast.Name) else None
     return None
 
@@ -110,7 +125,11 @@ def can_fill(node: ast.expr, value: Value, other_operands: list[Value]) -> bool:
     if len(other_operands) != 1 or open_dimensions(value) or not is_exact(number, tensor):
         return False
     other_example = other_operands[0].example
-    if type(other_example) in (int, float) and isinstance(node, ast.Compare) and getattr(node, "asked", False):
+    if (
+        type(other_example) in (int, float)
+        and isinstance(node, ast.Compare)
+        and getattr(node, "asked", False)
+    ):
         return tensor.numel() == 1 and is_exact(other_example, tensor)
     if (
         other_operands[0].kind != "tensor"
@@ -119,8 +138,12 @@ def can_fill(node: ast.expr, value: Value, other_operands: list[Value]) -> bool:
     ):
         return False
     sizes = zip(tensor.shape[::-1], other_example.shape[::-1], strict=False)
-    can_broadcast = tensor.ndim <= other_example.ndim and all(size in (1, other_size) for size, other_size in sizes)
-    return can_broadcast and torch.result_type(tensor, other_example) == torch.result_type(number, other_example)
+    can_broadcast = tensor.ndim <= other_example.ndim and all(
+        size in (1, other_size) for size, other_size in sizes
+    )
+    return can_broadcast and torch.result_type(tensor, other_example) == torch.result_type(
+        number, other_example
+    )
 
 
 def is_exact(number: float, tensor: torch.Tensor) -> bool:

@@ -6,7 +6,8 @@ import ast
 
 
 class Unsplittable(Exception):
-    """Signals that the network cannot be split, with file, line and reason; nothing was written before."""
+    """Signals that the network cannot be split, with file, line and reason; nothing was written
+    before."""
 
     def __init__(self, path: str, line: int, reason: str) -> None:
         super().__init__(f"{path}:{line}: {reason}")
@@ -14,7 +15,8 @@ class Unsplittable(Exception):
 
 
 class Unrunnable(Unsplittable):
-    """Signals that an operation fails on the example that is followed, on a side that the example does not take.
+    """Signals that an operation fails on the example that is followed, on a side that the example
+    does not take.
 
     Specialisation may succeed on another example.
     """
@@ -24,6 +26,8 @@ class ReadInside(Unsplittable):
     """Signals that a call reads a value of a tensor, so that it has to be followed."""
 
 
-def refuse(path: str, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable) -> Unsplittable:
+def refuse(
+    path: str, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
+) -> Unsplittable:
     """Return the refusal at the line of `node`, to be raised by the caller."""
     return kind(path, getattr(node, "lineno", 0), reason)

@@ -1,6 +1,8 @@
-"""Samples of every region's inputs: the program is run on the examples, and every other side of a branch once.
+"""Samples of every region's inputs: the program is run on the examples, and every other side of a
+branch once.
 
-The steps after the branch are run after such a side, too, where they have regions that nothing else led to.
+The steps after the branch are run after such a side, too, where they have regions that nothing else
+led to.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ import numpy
 import torch
 
 from regraft.splitting.errors import Unsplittable
-from regraft.splitting.residual import Branch, HostStep, Loop, Region, RegionStep, Step, all_steps, raises
+from regraft.splitting.residual import (
+    Branch,
+    HostStep,
+    Loop,
+    Region,
+    RegionStep,
+    Step,
+    all_steps,
+    raises,
+)
 from regraft.splitting.results import Classes, make_classes
 
 MAX_ITERATIONS = 10_000  # iterations of one loop
@@ -36,7 +47,9 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
         scope = dict(outside)
         exec(
             compile(
-                f"def region({header}):\n    {text}\n    return ({outputs})\n", f"<region {region.number}>", "exec"
+                f"def region({header}):\n    {text}\n    return ({outputs})\n",
+                f"<region {region.number}>",
+                "exec",
             ),
             scope,
         )
@@ -48,7 +61,9 @@ class RegionModule(torch.nn.Module):  # type: ignore[misc]
 
 def as_tensor(value: Any) -> torch.Tensor:
     """Return an array or a number as a tensor."""
-    return torch.from_numpy(numpy.ascontiguousarray(value) if numpy.ndim(value) else numpy.asarray(value))
+    return torch.from_numpy(
+        numpy.ascontiguousarray(value) if numpy.ndim(value) else numpy.asarray(value)
+    )
 
 
 def closed_shape(tensor: torch.Tensor, dims: frozenset[int]) -> list[int]:
@@ -67,16 +82,23 @@ def shows_new_difference(sizes: list[torch.Size], sizes_of_samples: list[list[to
 
 
 class Explorer:
-    """Runs a residual program by its steps and keeps samples of its regions, which run as torch modules.
+    """Runs a residual program by its steps and keeps samples of its regions, which run as torch
+    modules.
 
     The methods get and change `names`, the values of the program's variables by name.
     """
 
     max_iterations = MAX_ITERATIONS
 
-    def __init__(self, path: str, regions: list[Region], modules: list[RegionModule], classes: Classes) -> None:
+    def __init__(
+        self, path: str, regions: list[Region], modules: list[RegionModule], classes: Classes
+    ) -> None:
         self.path, self.regions, self.modules = path, regions, modules
-        self.scope = {"math": math, "numpy": numpy, **make_classes(classes)}  # of the host's statements
+        self.scope = {
+            "math": math,
+            "numpy": numpy,
+            **make_classes(classes),
+        }  # of the host's statements
         self.tried_bodies: set[int] = set()
         self.code_by_id: dict[int, Any] = {}
 
@@ -118,14 +140,18 @@ class Explorer:
             names[key] = torch.as_tensor(value).detach().numpy()
 
     def keep_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
-        """Keep inputs of new sizes as a sample; raise Unsplittable for those that differ in more than open sizes."""
+        """Keep inputs of new sizes as a sample; raise Unsplittable for those that differ in more
+        than open sizes."""
         if region.samples:
             for tensor, first, dims in zip(inputs, region.samples[0], region.open, strict=True):
-                if tensor.dtype != first.dtype or closed_shape(tensor, dims) != closed_shape(first, dims):
+                if tensor.dtype != first.dtype or closed_shape(tensor, dims) != closed_shape(
+                    first, dims
+                ):
                     raise Unsplittable(
                         *region.place,
-                        f"region {region.number} gets inputs of several shapes, which cannot be followed here",
-                    )  # fmt: skip
+                        f"region {region.number} gets inputs of several shapes, which cannot be"
+                        " followed here",
+                    )
         sizes = [tensor.shape for tensor in inputs]
         sizes_of_samples = [[tensor.shape for tensor in sample] for sample in region.samples]
         if sizes not in sizes_of_samples and (
@@ -134,13 +160,16 @@ class Explorer:
             region.samples.append(tuple(tensor.clone() for tensor in inputs))
 
     def run_host_statement(self, statement: ast.stmt, names: dict[str, Any]) -> str:
-        """Run a statement of the host and return how it ended, as `run` does; the result is names["return"]."""
+        """Run a statement of the host and return how it ended, as `run` does; the result is
+        names["return"]."""
         if isinstance(statement, ast.Return):
             names["return"] = self.evaluate(statement.value or ast.Constant(None), names)
             return "return"
         if isinstance(statement, (ast.Break, ast.Continue)):
             return "break" if isinstance(statement, ast.Break) else "continue"
-        if id(statement) not in self.code_by_id:  # the steps hold the statement, so that its id stays its own
+        if (
+            id(statement) not in self.code_by_id
+        ):  # the steps hold the statement, so that its id stays its own
             module = ast.fix_missing_locations(ast.Module([statement], []))
             self.code_by_id[id(statement)] = compile(module, "<host>", "exec")
         exec(self.code_by_id[id(statement)], self.scope, names)
@@ -149,7 +178,9 @@ class Explorer:
     def evaluate(self, code: ast.expr, names: dict[str, Any]) -> Any:
         """Return the value of an expression of the host."""
         if id(code) not in self.code_by_id:
-            self.code_by_id[id(code)] = compile(ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval")
+            self.code_by_id[id(code)] = compile(
+                ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval"
+            )
         return eval(self.code_by_id[id(code)], self.scope, names)
 
     def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
@@ -162,17 +193,27 @@ class Explorer:
             if taken_body is None and (test is None or self.evaluate(test, names)):
                 taken_body = body
         for _, body in step.arms:
-            if body is not taken_body and id(body) not in self.tried_bodies and not raises(body) and any(step.labels):
+            if (
+                body is not taken_body
+                and id(body) not in self.tried_bodies
+                and not raises(body)
+                and any(step.labels)
+            ):
                 self.tried_bodies.add(id(body))
                 later_regions = (
-                    self.regions[inner.number] for inner in all_steps(following) if isinstance(inner, RegionStep)
+                    self.regions[inner.number]
+                    for inner in all_steps(following)
+                    if isinstance(inner, RegionStep)
                 )
                 has_unreached = any(not region.samples for region in later_regions)
-                self.run_out_of_turn([*body, *following] if has_unreached else body, copy.deepcopy(names))
+                self.run_out_of_turn(
+                    [*body, *following] if has_unreached else body, copy.deepcopy(names)
+                )
         return self.run(taken_body, names) if taken_body is not None else ""
 
     def run_out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
-        """Run a side that this input does not take, for samples; it may fail in a state that never leads to it."""
+        """Run a side that this input does not take, for samples; it may fail in a state that never
+        leads to it."""
         with contextlib.suppress(
             ArithmeticError,
             AssertionError,
@@ -187,7 +228,9 @@ class Explorer:
 
     def run_loop(self, step: Loop, names: dict[str, Any]) -> str:
         """Run a loop and return "return" where its body returns, else ""."""
-        elements = self.evaluate(step.header[1], names) if step.header else range(self.max_iterations)
+        elements = (
+            self.evaluate(step.header[1], names) if step.header else range(self.max_iterations)
+        )
         for element in elements:
             if step.header:
                 names[step.header[0].id] = element  # type: ignore[attr-defined]
@@ -201,4 +244,5 @@ class Explorer:
         return ""
 
     def handle_limit(self) -> None:
-        """Do nothing at the limit of a loop: a side that runs out of turn need not end, and has given samples."""
+        """Do nothing at the limit of a loop: a side that runs out of turn need not end, and has
+        given samples."""

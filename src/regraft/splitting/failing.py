@@ -9,16 +9,41 @@ from torch.utils import _pytree as pytree
 
 from regraft.splitting.worlds import is_mask
 
-# Operations that may raise by values: an index out of range, a division of whole numbers by zero, a matrix without
-# inverse.
+# Operations that may raise by values: an index out of range, a division of whole numbers by zero, a
+# matrix without inverse.
 BY_VALUES = (
-    "index_", "gather", "take", "embedding", "_embedding_bag", "scatter", "put", "bincount", "repeat_interleave",
-    "nll_loss", "linalg_", "_linalg", "cholesky", "inverse", "_assert",
-)  # fmt: skip
+    "index_",
+    "gather",
+    "take",
+    "embedding",
+    "_embedding_bag",
+    "scatter",
+    "put",
+    "bincount",
+    "repeat_interleave",
+    "nll_loss",
+    "linalg_",
+    "_linalg",
+    "cholesky",
+    "inverse",
+    "_assert",
+)
 DIVISIONS = frozenset({"div", "floor_divide", "remainder", "fmod"})
 SCALAR_READ = "_local_scalar_dense"  # the read by which the host gets a value
 ANY_SIZE = frozenset(
-    {"sum", "mean", "any", "all", "slice", "nonzero", "clone", "_to_copy", "detach", "alias", SCALAR_READ}
+    {
+        "sum",
+        "mean",
+        "any",
+        "all",
+        "slice",
+        "nonzero",
+        "clone",
+        "_to_copy",
+        "detach",
+        "alias",
+        SCALAR_READ,
+    }
 )
 
 
@@ -28,13 +53,18 @@ def fails_by_values(func: Any, args: Any, result: Any) -> bool:
     if name == "index":
         return any(index is not None and not is_mask(index) for index in args[1])
     if name in DIVISIONS:
-        return isinstance(result, torch.Tensor) and not (result.is_floating_point() or result.is_complex())
+        return isinstance(result, torch.Tensor) and not (
+            result.is_floating_point() or result.is_complex()
+        )
     return bool(name.startswith(BY_VALUES))
 
 
 def fails_by_sizes(func: Any, args: Any) -> bool:
-    """Return whether an operation may raise where a size, or a whole number among its arguments, is another one."""
+    """Return whether an operation may raise where a size, or a whole number among its arguments, is
+    another one."""
     if func.overloadpacket.__name__ in ANY_SIZE:
         return False
-    sized_tensors = [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor) and leaf.ndim]
+    sized_tensors = [
+        leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor) and leaf.ndim
+    ]
     return torch.Tag.pointwise not in func.tags or len({id(tensor) for tensor in sized_tensors}) > 1

@@ -1,4 +1,5 @@
-"""Records that forward makes, namedtuples and objects of dataclasses: each field is a value of its own."""
+"""Records that forward makes, namedtuples and objects of dataclasses: each field is a value of its
+own."""
 
 from __future__ import annotations
 
@@ -18,26 +19,43 @@ from regraft.splitting.values import Value, literal
 class Fields(Dictionaries):
     """Makes records and evaluates operations on them."""
 
-    def make_record(self, node: ast.Call, callee: Value, args: list[Value], keywords: dict[str, Value]) -> Value:
+    def make_record(
+        self, node: ast.Call, callee: Value, args: list[Value], keywords: dict[str, Value]
+    ) -> Value:
         """Return an object of a dataclass that forward makes, known field by field."""
         record_class = callee.example
         fields = fields_of(record_class)
         if not holds_only_arguments(record_class):
-            raise self.record_error(node, record_class, f"a {record_class.__name__} does not hold what it is made of")
+            raise self.record_error(
+                node, record_class, f"a {record_class.__name__} does not hold what it is made of"
+            )
         field_values = {**dict(zip(fields, args, strict=False)), **keywords}
         try:
             example = record_class(**{key: value.example for key, value in field_values.items()})
-            twin = record_class(**{key: value.second_example for key, value in field_values.items()})
+            twin = record_class(
+                **{key: value.second_example for key, value in field_values.items()}
+            )
         except Exception as problem:
             reason = f"cannot be made: {type(problem).__name__}: {problem}"
             raise self.record_error(node, record_class, reason) from problem
-        if any(getattr(example, key, field_values) is not value.example for key, value in field_values.items()):
-            raise self.record_error(node, record_class, f"a {record_class.__name__} does not hold what it is made of")
+        if any(
+            getattr(example, key, field_values) is not value.example
+            for key, value in field_values.items()
+        ):
+            raise self.record_error(
+                node, record_class, f"a {record_class.__name__} does not hold what it is made of"
+            )
         for key in fields:
             field_value = getattr(example, key)
-            if key not in field_values and literal(field_value) is None and not callable(field_value):
+            if (
+                key not in field_values
+                and literal(field_value) is None
+                and not callable(field_value)
+            ):
                 raise self.record_error(
-                    node, record_class, f"{key} of a {record_class.__name__} is made by its constructor"
+                    node,
+                    record_class,
+                    f"{key} of a {record_class.__name__} is made by its constructor",
                 )
             field_values.setdefault(key, self.static(field_value))
         codes = {
@@ -51,7 +69,9 @@ class Fields(Dictionaries):
         """Return another object of a dataclass or namedtuple, with other values of some fields."""
         record_class = type(value.example)
         if not (value.kind == "record" or self.is_stand_in(value.example)):
-            raise self.refuse(node, f"a {record_class.__name__} that forward did not make is not supported here")
+            raise self.refuse(
+                node, f"a {record_class.__name__} that forward did not make is not supported here"
+            )
         init_fields = (
             fields_of(record_class)
             if is_namedtuple(record_class)
@@ -60,7 +80,9 @@ class Fields(Dictionaries):
         for key in init_fields:
             if key not in keywords:
                 field_value = (
-                    self.element(value, key) if value.kind == "record" else self.attribute(node, value.example, key)
+                    self.element(value, key)
+                    if value.kind == "record"
+                    else self.attribute(node, value.example, key)
                 )
                 keywords = {**keywords, **({key: field_value} if field_value is not None else {})}
         if record_class in self.mutable:
@@ -75,16 +97,25 @@ class Fields(Dictionaries):
             return self.require_one_type(node, attribute, self.element(base, attribute))
         if isinstance(class_attribute, property) and class_attribute.fget is not None:
             return self.inline(node, class_attribute.fget, None, [base], {})
-        if literal(class_attribute) is None and not isinstance(class_attribute, (classmethod, staticmethod)):
+        if literal(class_attribute) is None and not isinstance(
+            class_attribute, (classmethod, staticmethod)
+        ):
             raise self.record_error(
-                node, record_class, f"{record_class.__name__} has no field {attribute} that is known here"
+                node,
+                record_class,
+                f"{record_class.__name__} has no field {attribute} that is known here",
             )
         return self.static(getattr(record_class, attribute))
 
     def method_of_record(self, base: Value, attribute: str) -> Any:
-        """Return the function of a record's class with this name; None if there is none, or a field has the name."""
+        """Return the function of a record's class with this name; None if there is none, or a field
+        has the name."""
         class_attribute = inspect.getattr_static(type(base.example), attribute, None)
-        return class_attribute if inspect.isfunction(class_attribute) and attribute not in base.fields else None
+        return (
+            class_attribute
+            if inspect.isfunction(class_attribute) and attribute not in base.fields
+            else None
+        )
 
     def as_tuple(self, value: Value) -> Value:
         """Return a namedtuple as a plain tuple."""
@@ -116,22 +147,32 @@ class Fields(Dictionaries):
         return None
 
     def operate_on_records(self, node: ast.expr, operands: list[Value]) -> Value:
-        """Evaluate an operator on records: a namedtuple without tensors is a tuple, and no record is None."""
+        """Evaluate an operator on records: a namedtuple without tensors is a tuple, and no record
+        is None."""
         is_identity = isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot))
-        if is_identity and any(operand.kind == "static" and operand.example is None for operand in operands):
+        if is_identity and any(
+            operand.kind == "static" and operand.example is None for operand in operands
+        ):
             return self.static(isinstance(node.ops[0], ast.IsNot))  # type: ignore[attr-defined]
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.static(not self.truth(operands[0]).example)
         if is_identity or not isinstance(node, (ast.BinOp, ast.Compare)):
-            raise self.refuse(node, "a list of objects, or whether one is another, is not supported")
+            raise self.refuse(
+                node, "a list of objects, or whether one is another, is not supported"
+            )
         for operand in operands:
             if operand.kind == "record" and (
                 not is_namedtuple(type(operand.example)) or holds_tensor(operand.example)
             ):
-                raise self.refuse(node, f"an operator on a {type(operand.example).__name__} is not supported")
+                raise self.refuse(
+                    node, f"an operator on a {type(operand.example).__name__} is not supported"
+                )
         keys = [self.fresh_name() for _ in operands]
         for key, operand in zip(keys, operands, strict=True):
-            self.store_name(self.frame.prefix + key, self.as_tuple(operand) if operand.kind == "record" else operand)
+            self.store_name(
+                self.frame.prefix + key,
+                self.as_tuple(operand) if operand.kind == "record" else operand,
+            )
         names = [ast.copy_location(ast.Name(key, ast.Load()), node) for key in keys]
         operation = copy.copy(node)
         if isinstance(operation, ast.BinOp):

@@ -1,4 +1,5 @@
-"""The text of the host: readable Python for the control flow, which needs only NumPy and the compiler's runtime."""
+"""The text of the host: readable Python for the control flow, which needs only NumPy and the
+compiler's runtime."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class Host:
         run, inputs = self.regions[number]
         return run(None, {{key: numpy.asarray(values[place]) for key, place in inputs}})
 
-'''
+'''  # noqa: E501
 
 ISLAND = """    def island(self, entry):
         self.read(entry)
@@ -77,24 +78,35 @@ LOAD = """        self.regions = [self.region(entry) for entry in manifest["regi
 
 
 def host_source(
-    name: str, parameters: list[str], names: list[str], steps: list[Step], islands: bool, compiler: Compiler,
+    name: str,
+    parameters: list[str],
+    names: list[str],
+    steps: list[Step],
+    islands: bool,
+    compiler: Compiler,
     classes: Classes,
-) -> str:  # fmt: skip
+) -> str:
     """Return the text of host.py, which needs torch, too, where there are islands.
 
-    name: the network's class. parameters: the parameters of its forward as text. names: the parameters' names.
+    name: the network's class. parameters: the parameters of its forward as text. names: the
+    parameters' names.
     """
     header = ", ".join(["self", *parameters])
     arguments = ", ".join(f"{parameter}={parameter}" for parameter in names)
-    forward = f"    def forward({header}):\n        self.check({arguments})\n        self.trace = []\n"
+    forward = (
+        f"    def forward({header}):\n        self.check({arguments})\n        self.trace = []\n"
+    )
     return host_module(
-        host_head(name, LOAD, islands, compiler, classes), forward + "\n".join(Writer().write_steps(steps, 2)) + "\n"
+        host_head(name, LOAD, islands, compiler, classes),
+        forward + "\n".join(Writer().write_steps(steps, 2)) + "\n",
     )
 
 
 def host_module(head: str, body: str) -> str:
     """Return the text of the module, which imports `math` where the body calls functions of it."""
-    return (head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head) + body
+    return (
+        head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head
+    ) + body
 
 
 def host_head(name: str, load: str, islands: bool, compiler: Compiler, classes: Classes) -> str:
@@ -107,15 +119,17 @@ def host_head(name: str, load: str, islands: bool, compiler: Compiler, classes: 
     compiled = "self.compiled(entry)"
     if islands:
         compiled = f'self.island(entry) if "reason" in entry else {compiled}'
-    text = HEAD.format(name=name, imports=imports, classes=source(classes), compiled=compiled, load=load)
+    text = HEAD.format(
+        name=name, imports=imports, classes=source(classes), compiled=compiled, load=load
+    )
     return text + compiler.host + (ISLAND if islands else "")
 
 
 class Writer:
     """Writes residual steps as lines of text.
 
-    trace: the text of the list of the sides taken. call: the text of a region's call, with `{}` for its number and
-    inputs.
+    trace: the text of the list of the sides taken. call: the text of a region's call, with `{}` for
+    its number and inputs.
     """
 
     def __init__(self, trace: str = "self.trace", call: str = "self.run({})") -> None:
@@ -127,11 +141,14 @@ class Writer:
         return lines or ["    " * depth + "pass"]
 
     def write_step(self, step: Step, depth: int) -> list[str]:
-        """Return the lines of one step; raises TypeError for a tensor step, which belongs into a region."""
+        """Return the lines of one step; raises TypeError for a tensor step, which belongs into a
+        region."""
         pad = "    " * depth
         if isinstance(step, RegionStep):
             outputs = ", ".join(step.outputs) + ("," if len(step.outputs) == 1 else "")
-            return [f"{pad}{outputs} = {self.call.format(', '.join([str(step.number), *step.inputs]))}"]
+            return [
+                f"{pad}{outputs} = {self.call.format(', '.join([str(step.number), *step.inputs]))}"
+            ]
         if isinstance(step, HostStep):
             return [pad + ast.unparse(ast.fix_missing_locations(step.statement))]
         if isinstance(step, Loop):
@@ -144,11 +161,15 @@ class Writer:
         raise TypeError(f"{type(step).__name__} outside a region")
 
     def write_branch(self, step: Branch, depth: int) -> list[str]:
-        """Return the lines of an `if`, in which each arm with a number adds that number to the trace."""
+        """Return the lines of an `if`, in which each arm with a number adds that number to the
+        trace."""
         lines = []
         for number, (test, body) in enumerate(step.arms):
             keyword = "if" if number == 0 else "elif"
-            lines.append("    " * depth + (f"{keyword} {ast.unparse(test)}:" if test is not None else "else:"))
+            lines.append(
+                "    " * depth
+                + (f"{keyword} {ast.unparse(test)}:" if test is not None else "else:")
+            )
             if step.numbers[number] >= 0:
                 lines.append("    " * (depth + 1) + f"{self.trace}.append({step.numbers[number]})")
             if body or step.numbers[number] < 0:

@@ -46,7 +46,7 @@ TOGETHER = """    def part(self, entry):
                 one.update(zip(gives, run(None, values)))
         return [[one[key] for key in self.outputs[number]] for one in given]
 
-"""
+"""  # noqa: E501
 
 FORWARD = """    def forward({header}):
         \"\"\"One result for each sample, in their order.\"\"\"
@@ -83,17 +83,28 @@ FORWARD = """    def forward({header}):
 
 
 def batched_source(
-    name: str, parameters: list[str], names: list[str], tensors: list[str], steps: list[Step], islands: bool,
-    compiler: Compiler, classes: Classes,
-) -> str:  # fmt: skip
+    name: str,
+    parameters: list[str],
+    names: list[str],
+    tensors: list[str],
+    steps: list[Step],
+    islands: bool,
+    compiler: Compiler,
+    classes: Classes,
+) -> str:
     """Return the text of host.py for batches.
 
-    name: the network's class. parameters: the parameters of its forward as text. names: the parameters' names.
-    tensors: the names of those that hold samples.
+    name: the network's class. parameters: the parameters of its forward as text. names: the
+    parameters' names. tensors: the names of those that hold samples.
     """
     forward = FORWARD.format(
-        header=", ".join(["self", *parameters]), given=", ".join(f"{key}={key}" for key in names),
-        tensors=", ".join(tensors), slices=", ".join(f"{key}[n : n + 1]" if key in tensors else key for key in names),
-    )  # fmt: skip
+        header=", ".join(["self", *parameters]),
+        given=", ".join(f"{key}={key}" for key in names),
+        tensors=", ".join(tensors),
+        slices=", ".join(f"{key}[n : n + 1]" if key in tensors else key for key in names),
+    )
     body = Writer("trace", "yield ({},)").write_steps(steps, 2)
-    return host_module(host_head(name, LOAD, islands, compiler, classes), TOGETHER + forward + "\n".join(body) + "\n")
+    return host_module(
+        host_head(name, LOAD, islands, compiler, classes),
+        TOGETHER + forward + "\n".join(body) + "\n",
+    )

@@ -47,7 +47,8 @@ OPERATION_FACTOR = 20  # times the operations on the example: the limit in the s
 
 
 class Frame:
-    """A function being specialised: its file, its globals, its prefix for names, and its own names."""
+    """A function being specialised: its file, its globals, its prefix for names, and its
+    own names."""
 
     def __init__(self, path: str, scope: dict[str, Any], prefix: str) -> None:
         self.path, self.scope, self.prefix = path, scope, prefix
@@ -55,7 +56,9 @@ class Frame:
         self.first_parameter = ""  # its first parameter
         self.outer: Frame | None = None  # for a local function: the one that made it
         self.line = 0  # of the statement that is specialised
-        self.may_repeat = False  # a loop may run its statements again, where its names keep their values
+        self.may_repeat = (
+            False  # a loop may run its statements again, where its names keep their values
+        )
 
 
 class NotRun(BaseException):
@@ -64,7 +67,8 @@ class NotRun(BaseException):
 
 @dataclass(frozen=True)
 class LocalFunction:
-    """A local function: its statements, and the call that made it, whose names it sees as they are when it runs."""
+    """A local function: its statements, and the call that made it, whose names it sees as they are
+    when it runs."""
 
     definition: ast.FunctionDef
     frame: Frame
@@ -76,14 +80,26 @@ class Interpreter(Lists):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.scratch: Collection[Attribute] = ()  # attributes of modules that are variables of a call
-        self.stored_attributes: list[Attribute] = []  # attributes assigned by code that was run, not followed
-        self.allows_partial = True  # whether a variable may be read that only some of the paths assign
+        self.scratch: Collection[
+            Attribute
+        ] = ()  # attributes of modules that are variables of a call
+        self.stored_attributes: list[
+            Attribute
+        ] = []  # attributes assigned by code that was run, not followed
+        self.allows_partial = (
+            True  # whether a variable may be read that only some of the paths assign
+        )
         self.loop_depth = 0  # enclosing loops with an unknown number of iterations
-        self.guarded_names: set[str] = set()  # partial names that are read only where they were assigned
+        self.guarded_names: set[str] = (
+            set()
+        )  # partial names that are read only where they were assigned
         self.deleted_names: set[str] = set()  # names that a `del` took away on some path
-        self.local_functions: dict[Any, LocalFunction] = {}  # functions that the network makes, by their stand-ins
-        self.paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
+        self.local_functions: dict[
+            Any, LocalFunction
+        ] = {}  # functions that the network makes, by their stand-ins
+        self.paths = {
+            id(module): path for path, module in model.named_modules(remove_duplicate=False)
+        }
         self.globals: dict[str, Any] = {}
         self.frame = Frame("", {}, "")
         self.steps: list[Step] = []
@@ -92,31 +108,49 @@ class Interpreter(Lists):
         self.inputs: list[torch.Tensor] = []
         self.variables: set[str] = set()  # the variables of forward itself
         self.size_names: set[str] = set()  # names of sizes that regions compute
-        self.chosen_indices: dict[int, Value] = {}  # the indices of modules that a side of a choice stands for
+        self.chosen_indices: dict[
+            int, Value
+        ] = {}  # the indices of modules that a side of a choice stands for
         self.varying_names: set[str] = set()  # names that a loop assigns whose length is not known
-        self.reserved_names: set[str] = set()  # names that the source uses itself, with the prefixes of its functions
-        self.taken_numbers: set[int] = set()  # numbers of source names that look like names made here
-        self.open_by_name: dict[str, set[int]] = {}  # open dimensions of all tensors that a name ever holds
+        self.reserved_names: set[str] = (
+            set()
+        )  # names that the source uses itself, with the prefixes of its functions
+        self.taken_numbers: set[int] = (
+            set()
+        )  # numbers of source names that look like names made here
+        self.open_by_name: dict[
+            str, set[int]
+        ] = {}  # open dimensions of all tensors that a name ever holds
         self.pending: list[list[Value] | None] = []  # by enclosing expression: values not used yet
-        self.implied_tests: dict[tuple[str, bool], ast.expr] = {}  # by name and truth: a test that then has it, too
+        self.implied_tests: dict[
+            tuple[str, bool], ast.expr
+        ] = {}  # by name and truth: a test that then has it, too
         self.copied_from: dict[str, str] = {}  # the names whose "either" values names got
         self.first_operands: list[Value] = []  # of `and` and `or`: tested before the others run
         self.changed_names: set[str] = set()  # names that changed without an assignment to them
         self.fallible_operations = 0  # operations so far that may raise for other inputs
         self.in_place_changes = 0  # tensors changed in place so far
-        self.alias_groups: list[list[torch.Tensor]] = []  # tensors of which a name holds one, by the path
+        self.alias_groups: list[
+            list[torch.Tensor]
+        ] = []  # tensors of which a name holds one, by the path
 
-    def refuse(self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable) -> Unsplittable:
+    def refuse(
+        self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
+    ) -> Unsplittable:
         return refuse(self.frame.path.removesuffix(WRAPPER_SUFFIX), node, reason, kind)
 
     def require_one_type(self, node: ast.AST, label: str, value: Value) -> Value:
-        """Return the value that the source calls `label`; refuse it if the paths here disagree on its type."""
+        """Return the value that the source calls `label`; refuse it if the paths here disagree on
+        its type."""
         if value.kind == "lost":
-            raise self.refuse(node, f"{label} has different types or shapes on the paths that lead here")
+            raise self.refuse(
+                node, f"{label} has different types or shapes on the paths that lead here"
+            )
         return value
 
     def track_changes(self, run: Callable[[], T]) -> tuple[T, set[str]]:
-        """Return the result of `run`, and the names that change in it without an assignment to them in the source."""
+        """Return the result of `run`, and the names that change in it without an assignment to them
+        in the source."""
         outer_changes, self.changed_names = self.changed_names, set()
         result = run()
         changes, self.changed_names = self.changed_names, outer_changes | self.changed_names
@@ -134,8 +168,11 @@ class Interpreter(Lists):
         return key
 
     def unused_name(self, variable: str) -> str:
-        """Reserve a variable of the function's own, by a name that it does not use, and return the name."""
-        while variable in self.frame.own_names or self.frame.prefix + variable in self.reserved_names:
+        """Reserve a variable of the function's own, by a name that it does not use, and return the
+        name."""
+        while (
+            variable in self.frame.own_names or self.frame.prefix + variable in self.reserved_names
+        ):
             variable += "_"
         self.frame.own_names.add(variable)
         self.reserved_names.add(self.frame.prefix + variable)
@@ -150,11 +187,16 @@ class Interpreter(Lists):
 
     def reserve_names(self, definition: ast.AST, prefix: str) -> None:
         """Reserve the names of a function, so that names that are made here differ from them."""
-        source_names = {node.id if isinstance(node, ast.Name) else node.arg for node in ast.walk(definition)
-                if isinstance(node, (ast.Name, ast.arg))}  # fmt: skip
+        source_names = {
+            node.id if isinstance(node, ast.Name) else node.arg
+            for node in ast.walk(definition)
+            if isinstance(node, (ast.Name, ast.arg))
+        }
         self.reserved_names |= {prefix + identifier for identifier in source_names}
         self.taken_numbers |= {
-            int(match[1]) for match in map(re.compile(r"[tfods](\d+)(_|$)").match, source_names) if match
+            int(match[1])
+            for match in map(re.compile(r"[tfods](\d+)(_|$)").match, source_names)
+            if match
         }
 
     def static(self, example: Any, code: ast.expr | None = None) -> Value:
@@ -164,7 +206,8 @@ class Interpreter(Lists):
         return Value("static", example, code or self.alias_global(type(example).__name__, example))
 
     def alias_global(self, alias: str, value: Any) -> ast.expr:
-        """Return the expression for an object that regions need from outside: a submodule's path, or a global."""
+        """Return the expression for an object that regions need from outside: a submodule's path,
+        or a global."""
         if isinstance(value, torch.nn.Module) and id(value) in self.paths:
             return ast.parse(access(self.paths[id(value)]), mode="eval").body
         alias = f"g_{alias}"
@@ -177,9 +220,13 @@ class Interpreter(Lists):
         """Bind a name to a value, and return the value under this name."""
         if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
             self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
-        is_computed = not (isinstance(value.code, ast.Name) and value.code.id == key)  # else from outside
+        is_computed = not (
+            isinstance(value.code, ast.Name) and value.code.id == key
+        )  # else from outside
         can_be_constant = is_computed and value.kind == "tensor" and key not in self.varying_names
-        constant = can_be_constant and (value.constant or all(map(self.is_constant, reads(value.code))))
+        constant = can_be_constant and (
+            value.constant or all(map(self.is_constant, reads(value.code)))
+        )
         self.names[key] = replace(value.with_name(key), constant=constant)
         return self.names[key]
 
@@ -203,10 +250,13 @@ class Interpreter(Lists):
 
     def is_constant_tensor(self, value: Value) -> bool:
         """Return whether a tensor holds the same for every input, sizes included."""
-        return value.twin is SAME and (value.constant or all(map(self.is_constant, reads(value.code))))
+        return value.twin is SAME and (
+            value.constant or all(map(self.is_constant, reads(value.code)))
+        )
 
     def constant_tensors(self, code: ast.expr) -> list[torch.Tensor]:
-        """Return the tensors that hold the same for every input, except those that a varying name holds, too.
+        """Return the tensors that hold the same for every input, except those that a varying name
+        holds, too.
 
         There are none if the code reads no name of such a tensor.
         """
@@ -214,18 +264,26 @@ class Interpreter(Lists):
             return []
         values = self.names.values()
         varying_storages = {
-            storage_key(tensor) for tensor in tensors_in([value.example for value in values if not value.constant])
+            storage_key(tensor)
+            for tensor in tensors_in([value.example for value in values if not value.constant])
         }
         constants = tensors_in([value.example for value in values if value.constant])
         return [tensor for tensor in constants if storage_key(tensor) not in varying_storages]
 
     def run(self, node: ast.AST, code: ast.expr) -> Value:
-        """Run residual code on the example, and in the second world if it may differ there; return the value."""
+        """Run residual code on the example, and in the second world if it may differ there; return
+        the value."""
         observation = self.run_in_world(node, code, None)
         operands = [self.names[key] for key in reads(code) if key in self.names]
-        is_resized = bool(observation.shapes) or any(operand.twin is not SAME for operand in operands)
-        has_numbers = any(operand.kind == "host" and isinstance(operand.example, int) for operand in operands)
-        self.fallible_operations += observation.by_values or (observation.by_sizes and (is_resized or has_numbers))
+        is_resized = bool(observation.shapes) or any(
+            operand.twin is not SAME for operand in operands
+        )
+        has_numbers = any(
+            operand.kind == "host" and isinstance(operand.example, int) for operand in operands
+        )
+        self.fallible_operations += observation.by_values or (
+            observation.by_sizes and (is_resized or has_numbers)
+        )
         twin = SAME
         if is_resized or isinstance(observation.result, (list, dict)):
             twin = self.run_in_world(
@@ -234,12 +292,22 @@ class Interpreter(Lists):
         if isinstance(observation.result, list):
             self.note_ragged(observation.result, [twin])
             if self.length_depends(code):
-                self.ragged.update((id(inner_list), inner_list) for inner_list in lists_in(observation.result))
+                self.ragged.update(
+                    (id(inner_list), inner_list) for inner_list in lists_in(observation.result)
+                )
         pairs = zip(tensors_in([observation.result]), tensors_in([twin]), strict=False)
-        if twin is not SAME and any(tensor.ndim != second_tensor.ndim for tensor, second_tensor in pairs):
-            raise self.refuse(node, "sizes decide how many dimensions there are, which is not supported")
+        if twin is not SAME and any(
+            tensor.ndim != second_tensor.ndim for tensor, second_tensor in pairs
+        ):
+            raise self.refuse(
+                node, "sizes decide how many dimensions there are, which is not supported"
+            )
         # a result of the host's numbers is as constant as they are
-        is_constant = observation.constant and twin is SAME and not any(operand.kind == "host" for operand in operands)
+        is_constant = (
+            observation.constant
+            and twin is SAME
+            and not any(operand.kind == "host" for operand in operands)
+        )
         value = Value(
             "tensor" if holds_tensor(observation.result) else "host",
             observation.result,
@@ -250,29 +318,40 @@ class Interpreter(Lists):
         return self.open_sizes_by_numbers(node, value) if value.kind == "tensor" else value
 
     def open_sizes_by_numbers(self, node: ast.AST, value: Value) -> Value:
-        """Return the value with the sizes open that a number decides which the host reads, such as `int(x)`."""
-        numbers = [key for key in reads(value.code) if key in self.names and is_read_number(self.names[key])]
+        """Return the value with the sizes open that a number decides which the host reads, such as
+        `int(x)`."""
+        numbers = [
+            key
+            for key in reads(value.code)
+            if key in self.names and is_read_number(self.names[key])
+        ]
         for change in (1, -1) if numbers else ():
             scope = self.scope({key: operand.example for key, operand in self.names.items()})
             scope.update((key, self.names[key].example + change) for key in numbers)
             try:
                 with torch.no_grad():
                     other_example = eval(
-                        compile(ast.fix_missing_locations(ast.Expression(value.code)), "", "eval"), scope
+                        compile(ast.fix_missing_locations(ast.Expression(value.code)), "", "eval"),
+                        scope,
                     )
             except Exception:  # noqa: BLE001  (a number that does not fit, such as an index out of range)
                 continue
             other_value = replace(value, example=other_example, twin=SAME)
-            if type_pattern(value.example, value.example) == type_pattern(other_example, other_example):
+            if type_pattern(value.example, value.example) == type_pattern(
+                other_example, other_example
+            ):
                 continue
             widened = open_differing_sizes(value, other_value)
             if widened is None:
-                raise self.refuse(node, "a number that is read from a tensor decides the sizes of several results")
+                raise self.refuse(
+                    node, "a number that is read from a tensor decides the sizes of several results"
+                )
             value = widened
         return value
 
     def depends_on_sizes(self, node: ast.AST, code: ast.expr) -> bool:
-        """Return whether code takes another number of operations, or fails, where the sizes are others."""
+        """Return whether code takes another number of operations, or fails, where the sizes are
+        others."""
         observation = self.run_in_world(node, code, None)
         operands = [self.names[key] for key in reads(code) if key in self.names]
         if not observation.shapes and all(operand.twin is SAME for operand in operands):
@@ -286,39 +365,64 @@ class Interpreter(Lists):
         return second_observation.operations != observation.operations
 
     def run_in_world(
-        self, node: ast.AST, code: ast.expr, shapes: tuple[torch.Size, ...] | None, operation_limit: float = math.inf
+        self,
+        node: ast.AST,
+        code: ast.expr,
+        shapes: tuple[torch.Size, ...] | None,
+        operation_limit: float = math.inf,
     ) -> Observed:
         """Run residual code in one world; refuse what no static region can do.
 
-        shapes: for the second world, the shapes that data decided in the first. operation_limit: the most operations.
+        shapes: for the second world, the shapes that data decided in the first. operation_limit:
+        the most operations.
         """
         is_second = shapes is not None
-        if any(key in self.globals and self.holds_stand_in(self.globals[key]) for key in reads(code)):
-            raise self.refuse(node, "an object that forward makes goes into something that cannot be followed")
+        if any(
+            key in self.globals and self.holds_stand_in(self.globals[key]) for key in reads(code)
+        ):
+            raise self.refuse(
+                node, "an object that forward makes goes into something that cannot be followed"
+            )
         scope = self.scope(
-            {key: value.second_example if is_second else value.example for key, value in self.names.items()}
+            {
+                key: value.second_example if is_second else value.example
+                for key, value in self.names.items()
+            }
         )
         compiled = compile(ast.fix_missing_locations(ast.Expression(code)), self.frame.path, "eval")
         stored_count = len(self.stored_attributes)
         try:
             with Longer(shapes) if shapes is not None else contextlib.nullcontext():
-                observation = observe(lambda: eval(compiled, scope), self.constant_tensors(code), operation_limit)
+                observation = observe(
+                    lambda: eval(compiled, scope), self.constant_tensors(code), operation_limit
+                )
         except (Exception, NotRun) as problem:
-            failure = "cannot be run with other sizes" if is_second else "cannot be run on the example"
+            failure = (
+                "cannot be run with other sizes" if is_second else "cannot be run on the example"
+            )
             reason = f"{failure}: {type(problem).__name__}: {problem}"
             raise self.refuse(node, reason, Unsplittable if is_second else Unrunnable) from problem
         if len(self.stored_attributes) > stored_count:
-            raise self.refuse(node, "an attribute of a module is assigned in a call that cannot be followed")
+            raise self.refuse(
+                node, "an attribute of a module is assigned in a call that cannot be followed"
+            )
         if observation.random:
-            raise self.refuse(node, "random numbers are drawn here; every run of the network would differ")
+            raise self.refuse(
+                node, "random numbers are drawn here; every run of the network would differ"
+            )
         if observation.changed:
             raise self.refuse(node, "a tensor that is used elsewhere is changed in place")
         if observation.reads and holds_tensor(observation.result):
-            raise self.refuse(node, "a value of a tensor is read inside a call that cannot be followed", ReadInside)
+            raise self.refuse(
+                node,
+                "a value of a tensor is read inside a call that cannot be followed",
+                ReadInside,
+            )
         return observation
 
     def scope(self, examples: dict[str, Any]) -> dict[str, Any]:
-        """Return what residual code sees; `self` is the network, whatever the source calls `self`."""
+        """Return what residual code sees; `self` is the network, whatever the source calls
+        `self`."""
         return {**self.globals, **examples, "self": self.model}
 
     def bind_result(self, value: Value) -> ast.expr:
@@ -335,15 +439,23 @@ class Interpreter(Lists):
         return replace(value, code=self.bind_result(value)) if value.kind == "tensor" else value
 
     def bind_number(self, value: Value) -> Value:
-        """Return the value; a number that the host reads gets a name, because it goes into a region."""
-        if value.kind != "host" or not isinstance(value.example, (int, float)) or isinstance(value.code, ast.Name):
+        """Return the value; a number that the host reads gets a name, because it goes into a
+        region."""
+        if (
+            value.kind != "host"
+            or not isinstance(value.example, (int, float))
+            or isinstance(value.code, ast.Name)
+        ):
             return value
         if self.is_size(value):
             return value  # the region computes it
-        return self.bind_in_host(replace(value, twin=SAME) if value.second_example == value.example else value)
+        return self.bind_in_host(
+            replace(value, twin=SAME) if value.second_example == value.example else value
+        )
 
     def bind_in_host(self, value: Value) -> Value:
-        """Bind what the host computes to a new name, so that it is computed once, and return it under this name."""
+        """Bind what the host computes to a new name, so that it is computed once, and return it
+        under this name."""
         target = self.fresh_name()
         self.steps.append(HostStep(assign(target, value.code)))
         return self.bind_name(target, value)
@@ -354,8 +466,11 @@ class Interpreter(Lists):
         example, second_example = self.read_in_worlds(value.code, value, torch.Tensor.item)
         return Value("host", example, code, SAME if example == second_example else second_example)
 
-    def read_in_worlds(self, node: ast.AST, value: Value, function: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Return what Python reads of a tensor in both worlds; twice the first if the second's sizes do not fit."""
+    def read_in_worlds(
+        self, node: ast.AST, value: Value, function: Callable[[Any], Any]
+    ) -> tuple[Any, Any]:
+        """Return what Python reads of a tensor in both worlds; twice the first if the second's
+        sizes do not fit."""
         try:
             example = function(value.example)
         except Exception as problem:
@@ -367,7 +482,8 @@ class Interpreter(Lists):
             return example, example
 
     def merge_aliases(self, value: Value, values: list[Value]) -> Value:
-        """Return the value as one of several tensors, by the path taken: it shares the memory of all."""
+        """Return the value as one of several tensors, by the path taken: it shares the memory of
+        all."""
         value = replace(value, example=value.example.view_as(value.example))
         self.alias_groups.append([value.example, *(alias.example for alias in values)])
         return value
@@ -375,7 +491,9 @@ class Interpreter(Lists):
     def pending_values(self) -> Iterator[Value]:
         """Yield what the enclosing expressions have evaluated, but not used yet."""
         pending = (value for values in self.pending[:-1] for value in values or ())
-        return (value for value in pending if not any(value is test for test in self.first_operands))
+        return (
+            value for value in pending if not any(value is test for test in self.first_operands)
+        )
 
     @abstractmethod
     def element_like(self, code: ast.expr, base: Value, example: Any) -> Value:

@@ -1,4 +1,5 @@
-"""Lists of the host: lengths, known if all paths that lead here agree on them, and the names that hold a list."""
+"""Lists of the host: lengths, known if all paths that lead here agree on them, and the names that
+hold a list."""
 
 from __future__ import annotations
 
@@ -11,20 +12,31 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.residual import reads
 from regraft.splitting.values import Names, Value, fork, list_lengths, lists_in
 
-NUMBER_FUNCTIONS = frozenset({"int", "round", "abs", "bool", "sum", "max", "min"})  # functions that may give a number
+NUMBER_FUNCTIONS = frozenset(
+    {"int", "round", "abs", "bool", "sum", "max", "min"}
+)  # functions that may give a number
 
 
 class Lists(ABC):
-    """Holds the names of a function being specialised, and what is known of the lists that they hold."""
+    """Holds the names of a function being specialised, and what is known of the lists that they
+    hold."""
 
     def __init__(self) -> None:
         self.names: Names = {}
-        self.ragged: dict[int, list[Any]] = {}  # lists, by their ids, whose lengths differ between the paths here
-        self.partly_aliased: dict[int, list[Any]] = {}  # lists, by their ids, that two names hold on some paths only
-        self.caller_containers: dict[int, Any] = {}  # lists and dictionaries of the arguments, by their ids
+        self.ragged: dict[
+            int, list[Any]
+        ] = {}  # lists, by their ids, whose lengths differ between the paths here
+        self.partly_aliased: dict[
+            int, list[Any]
+        ] = {}  # lists, by their ids, that two names hold on some paths only
+        self.caller_containers: dict[
+            int, Any
+        ] = {}  # lists and dictionaries of the arguments, by their ids
 
     @abstractmethod
-    def refuse(self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable) -> Unsplittable:
+    def refuse(
+        self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
+    ) -> Unsplittable:
         """Return the error that says what cannot be split, and where."""
 
     def is_ragged(self, example: Any) -> bool:
@@ -42,7 +54,8 @@ class Lists(ABC):
         )
 
     def note_ragged(self, example: Any, alternatives: list[Any]) -> None:
-        """Note the lists in `example`, which stands for all alternatives, as ragged unless these are as long."""
+        """Note the lists in `example`, which stands for all alternatives, as ragged unless these
+        are as long."""
         if any(
             list_lengths(alternative) != list_lengths(example) or self.is_ragged(alternative)
             for alternative in alternatives
@@ -50,7 +63,8 @@ class Lists(ABC):
             self.ragged.update((id(inner_list), inner_list) for inner_list in lists_in(example))
 
     def length_depends(self, code: ast.expr) -> bool:
-        """Return whether the length of a list depends on a number that data decide, or on a list whose length does."""
+        """Return whether the length of a list depends on a number that data decide, or on a list
+        whose length does."""
         if any(self.is_ragged(self.names[key].example) for key in reads(code) if key in self.names):
             return True
         deciding: list[ast.expr] = []
@@ -59,7 +73,11 @@ class Lists(ABC):
                 deciding.append(node)
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
                 deciding += [node] if self.is_list(node.left) or self.is_list(node.right) else []
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "range"
+            ):
                 deciding += node.args
         return any(self.is_unknown_number(node) for part in deciding for node in ast.walk(part))
 
@@ -72,7 +90,11 @@ class Lists(ABC):
         if isinstance(code, ast.Subscript):
             return self.is_list(code.value)
         if isinstance(code, ast.Call):
-            function_name = code.func.attr if isinstance(code.func, ast.Attribute) else getattr(code.func, "id", "")
+            function_name = (
+                code.func.attr
+                if isinstance(code.func, ast.Attribute)
+                else getattr(code.func, "id", "")
+            )
             return function_name in ("list", "sorted", "tolist", "copy")
         return isinstance(code, ast.List)
 
@@ -83,17 +105,29 @@ class Lists(ABC):
             return value.kind == "host" and isinstance(value.example, int)
         if isinstance(code, ast.Subscript) and not isinstance(code.slice, ast.Slice):
             operands = [self.names[key] for key in reads(code.value) if key in self.names]
-            return any(operand.kind == "host" and holds_number(operand.example) for operand in operands)
+            return any(
+                operand.kind == "host" and holds_number(operand.example) for operand in operands
+            )
         if isinstance(code, ast.Call) and isinstance(code.func, ast.Attribute):
             return code.func.attr == "item"
-        return isinstance(code, ast.Call) and isinstance(code.func, ast.Name) and code.func.id in NUMBER_FUNCTIONS
+        return (
+            isinstance(code, ast.Call)
+            and isinstance(code.func, ast.Name)
+            and code.func.id in NUMBER_FUNCTIONS
+        )
 
     def check_change(self, node: ast.AST, example: Any) -> None:
-        """Refuse to change a list or dictionary that is the caller's, or that two names hold on some paths only."""
+        """Refuse to change a list or dictionary that is the caller's, or that two names hold on
+        some paths only."""
         if id(example) in self.caller_containers:
-            raise self.refuse(node, "what an argument holds is changed here, which the caller would see")
+            raise self.refuse(
+                node, "what an argument holds is changed here, which the caller would see"
+            )
         if id(example) in self.partly_aliased:
-            raise self.refuse(node, "a list changes that another name holds, too, on some of the paths that lead here")
+            raise self.refuse(
+                node,
+                "a list changes that another name holds, too, on some of the paths that lead here",
+            )
 
     def note_partly_aliased(self, paths: list[Names]) -> None:
         """Note the lists that two names hold on some of the paths that meet, and not on others."""
@@ -104,7 +138,9 @@ class Lists(ABC):
                 if value.kind == "host":
                     for place, inner_list in enumerate(lists_in(value.example)):
                         holders.setdefault(id(inner_list), set()).add((key, place))
-            aliases_by_path.append({holder: group - {holder} for group in holders.values() for holder in group})
+            aliases_by_path.append(
+                {holder: group - {holder} for group in holders.values() for holder in group}
+            )
         for key, place in {holder for aliases in aliases_by_path for holder in aliases}:
             if any(
                 aliases.get((key, place), set()) != aliases_by_path[0].get((key, place), set())
@@ -116,7 +152,8 @@ class Lists(ABC):
                 )
 
     def fork_names(self, names: Names) -> Names:
-        """Return the names with containers of their own, of which is known what is known of the originals."""
+        """Return the names with containers of their own, of which is known what is known of the
+        originals."""
         copies: dict[int, Any] = {}
         forked = fork(names, copies)
         for notes in (self.ragged, self.partly_aliased, self.caller_containers):

@@ -19,13 +19,15 @@ from regraft.splitting.unpacked import Packed
 class Report:
     """The parts of a split, and the results of its check.
 
-    models: different structures among the sub-networks, each compiled once. islands: the reasons of the sub-networks
-    that torch runs. unseen: sides that no input took, where the host raises. inputs_checked: the number of inputs of
-    equal decisions and results. at_threshold: inputs that the split network decides differently, where the value
-    compared lies at its threshold. seconds: the time of the whole build. one_by_one: places of the sub-networks that a
-    batch runs through sample by sample. rounding: inputs whose results differ by no more than those of the original do
-    where its weights are rounded differently. not_left: attributes of modules that a call of the original leaves
-    behind; here they are variables of the call. analysis: seconds until the sub-networks were known.
+    models: different structures among the sub-networks, each compiled once. islands: the reasons of
+    the sub-networks that torch runs. unseen: sides that no input took, where the host raises.
+    inputs_checked: the number of inputs of equal decisions and results. at_threshold: inputs that
+    the split network decides differently, where the value compared lies at its threshold. seconds:
+    the time of the whole build. one_by_one: places of the sub-networks that a batch runs through
+    sample by sample. rounding: inputs whose results differ by no more than those of the original do
+    where its weights are rounded differently. not_left: attributes of modules that a call of the
+    original leaves behind; here they are variables of the call. analysis: seconds until the
+    sub-networks were known.
     """
 
     subnetworks: int
@@ -48,7 +50,9 @@ class SplitModel:
 
     def __init__(self, directory: Path, report: Report, scratch: Any = None) -> None:
         self.directory, self.report, self._scratch = directory, report, scratch
-        self.packed: Packed | None = None  # set: a call takes the original's arguments; None: their parts by name
+        self.packed: Packed | None = (
+            None  # set: a call takes the original's arguments; None: their parts by name
+        )
         spec = importlib.util.spec_from_file_location("regraft_split_host", directory / "host.py")
         if spec is None or spec.loader is None:
             raise ValueError(f"{directory} holds no host")
@@ -60,12 +64,20 @@ class SplitModel:
         if self.packed is not None:
             args, keywords = (), self.packed.parts(args, keywords)
         return to_torch(
-            self.host.forward(*map(to_numpy, args), **{key: to_numpy(value) for key, value in keywords.items()})
+            self.host.forward(
+                *map(to_numpy, args), **{key: to_numpy(value) for key, value in keywords.items()}
+            )
         )
 
     def save(self, directory: str | Path) -> None:
-        """Write host, sub-networks and manifest; the directory then runs without torch and without Regraft."""
-        shutil.copytree(self.directory, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        """Write host, sub-networks and manifest; the directory then runs without torch and without
+        Regraft."""
+        shutil.copytree(
+            self.directory,
+            directory,
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
 
 
 def load_split(directory: str | Path) -> SplitModel | SingleFile:
@@ -94,5 +106,7 @@ def packing_of(fields: dict[str, Any] | None) -> Packed | None:
 
 def report_of(fields: dict[str, Any]) -> Report:
     """Return the report that a manifest describes."""
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()
+    }
     return Report(**values)

@@ -1,4 +1,5 @@
-"""Means over as many rows as the data leave: the mean of no rows is NaN in torch, and 0 in ONNX Runtime."""
+"""Means over as many rows as the data leave: the mean of no rows is NaN in torch, and 0 in ONNX
+Runtime."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from onnx import helper
 
 
 def divide(model_bytes: bytes) -> bytes:
-    """Return the model with each mean over open sizes as a sum, divided by the number of elements summed."""
+    """Return the model with each mean over open sizes as a sum, divided by the number of elements
+    summed."""
     model = onnx.load_from_string(model_bytes)
     means = [node for node in model.graph.node if node.op_type == "ReduceMean"]
     if not means:
@@ -18,7 +20,11 @@ def divide(model_bytes: bytes) -> bytes:
     open_means = [node for node in means if not _is_sized(types.get(node.input[0]))]
     if not open_means:
         return model_bytes
-    nodes = [part for node in model.graph.node for part in (_divide_mean(node) if node in open_means else [node])]
+    nodes = [
+        part
+        for node in model.graph.node
+        for part in (_divide_mean(node) if node in open_means else [node])
+    ]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     return bytes(model.SerializeToString())
@@ -35,7 +41,10 @@ def _types(model: onnx.ModelProto) -> dict[str, onnx.TypeProto.Tensor]:
     for output in bare.graph.output:
         output.type.tensor_type.ClearField("shape")
     graph = onnx.shape_inference.infer_shapes(bare).graph
-    return {value.name: value.type.tensor_type for value in (*graph.input, *graph.value_info, *graph.output)}
+    return {
+        value.name: value.type.tensor_type
+        for value in (*graph.input, *graph.value_info, *graph.output)
+    }
 
 
 def _is_sized(tensor_type: onnx.TypeProto.Tensor | None) -> bool:

@@ -1,4 +1,5 @@
-"""Simpler forms of source: what follows a leaving `if` moves into its other arm, and comprehensions become loops."""
+"""Simpler forms of source: what follows a leaving `if` moves into its other arm, and comprehensions
+become loops."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def move_exits_to_tails(body: list[ast.stmt], leave: type[ast.stmt]) -> list[ast
 
 
 class WithoutLeavingElses(ast.NodeTransformer):
-    """Replaces the `else` of a loop that leaves the loop around it, or holds a loop or a `with` that a return leaves.
+    """Replaces the `else` of a loop that leaves the loop around it, or holds a loop or a `with`
+    that a return leaves.
 
     The replacement follows the loop as an `if`. unused: returns a new name for its variable.
     """
@@ -53,11 +55,14 @@ class WithoutLeavingElses(ast.NodeTransformer):
 def without_else(node: Loop, exhausted: str) -> tuple[ast.stmt, Loop, ast.stmt]:
     """Return a loop without its `else` between two statements that have the same effect.
 
-    The first sets the variable `exhausted` to True, the last runs the `else` if no `break` has set it to False.
+    The first sets the variable `exhausted` to True, the last runs the `else` if no `break` has set
+    it to False.
     """
     loop = copy.deepcopy(node)
     loop.body, loop.orelse = _BreakMarker(exhausted).mark_block(loop.body), []
-    test = ast.copy_location(ast.If(ast.Name(exhausted, ast.Load()), node.orelse, []), node.orelse[0])
+    test = ast.copy_location(
+        ast.If(ast.Name(exhausted, ast.Load()), node.orelse, []), node.orelse[0]
+    )
     return assign_to(node, exhausted, ast.Constant(True)), loop, ast.fix_missing_locations(test)
 
 
@@ -75,7 +80,8 @@ class _BreakMarker(ast.NodeTransformer):
         return [assign_to(node, self.exhausted, ast.Constant(False)), node]
 
     def visit_inner_loop(self, node: ast.For | ast.While) -> ast.AST:
-        """Mark the `else` of a loop within the loop only: a `break` in its body leaves the inner loop."""
+        """Mark the `else` of a loop within the loop only: a `break` in its body leaves the inner
+        loop."""
         node.orelse = self.mark_block(node.orelse)
         return node
 
@@ -92,7 +98,8 @@ def assign_to(node: ast.AST, target: str, value: ast.expr) -> ast.stmt:
 
 
 def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> list[ast.stmt]:
-    """Return the same statements with each return in a loop as a `break` and assignments to two variables.
+    """Return the same statements with each return in a loop as a `break` and assignments to two
+    variables.
 
     result: the variable of the returned value. returned: the variable that is True after a return.
     """
@@ -100,7 +107,8 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
         return body
 
     def replace_returns(statements: list[ast.stmt], leave: list[ast.stmt] | None) -> list[ast.stmt]:
-        """Replace the returns by the statements `leave`; outside of loops `leave` is None and returns stay."""
+        """Replace the returns by the statements `leave`; outside of loops `leave` is None and
+        returns stay."""
         replaced: list[ast.stmt] = []
         for statement in statements:
             replacement = [statement]
@@ -113,10 +121,14 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
                 ]
             elif isinstance(statement, (ast.For, ast.While)) and returns_in_loop(statement):
                 endless = (
-                    isinstance(statement, ast.While) and is_true(statement.test) and not contains(statement, ast.Break)
+                    isinstance(statement, ast.While)
+                    and is_true(statement.test)
+                    and not contains(statement, ast.Break)
                 )
                 statement.body = replace_returns(statement.body, [ast.Break()])
-                statement.orelse = replace_returns(move_exits_to_tails(statement.orelse, ast.Return), [])
+                statement.orelse = replace_returns(
+                    move_exits_to_tails(statement.orelse, ast.Return), []
+                )
                 end: list[ast.stmt] = [ast.Return(ast.Name(result, ast.Load()))]
                 leaving = leave if leave is not None else end
                 replacement = (
@@ -128,10 +140,16 @@ def without_loop_returns(body: list[ast.stmt], result: str, returned: str) -> li
                 statement.body = replace_returns(statement.body, leave)
                 if isinstance(statement, ast.If):
                     statement.orelse = replace_returns(statement.orelse, leave)
-            replaced.extend(ast.fix_missing_locations(ast.copy_location(part, statement)) for part in replacement)
+            replaced.extend(
+                ast.fix_missing_locations(ast.copy_location(part, statement))
+                for part in replacement
+            )
         return replaced
 
-    return [assign_to(body[0], returned, ast.Constant(False)), *replace_returns(copy.deepcopy(body), None)]
+    return [
+        assign_to(body[0], returned, ast.Constant(False)),
+        *replace_returns(copy.deepcopy(body), None),
+    ]
 
 
 def is_true(test: ast.expr) -> bool:
@@ -148,23 +166,28 @@ def leaves_outer_loop(body: list[ast.stmt]) -> bool:
 
 
 def returns_in_loop(statement: ast.stmt) -> bool:
-    """Return whether a return stands in a loop: in one within the statement, or in the statement if it is a loop."""
+    """Return whether a return stands in a loop: in one within the statement, or in the statement if
+    it is a loop."""
     parts = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
     if isinstance(statement, (ast.For, ast.While)):
         return any(
-            isinstance(part, ast.Return) or contains(part, ast.Return) or returns_in_loop(part) for part in parts
+            isinstance(part, ast.Return) or contains(part, ast.Return) or returns_in_loop(part)
+            for part in parts
         )
     return not isinstance(statement, ast.FunctionDef) and any(map(returns_in_loop, parts))
 
 
 def returns_in_loop_or_with(statement: ast.stmt) -> bool:
     """Return whether a return stands in a loop or a `with` in the statement."""
-    in_with = any(isinstance(node, ast.With) and contains(node, ast.Return) for node in ast.walk(statement))
+    in_with = any(
+        isinstance(node, ast.With) and contains(node, ast.Return) for node in ast.walk(statement)
+    )
     return in_with or returns_in_loop(statement)
 
 
 def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
-    """Return whether a statement of the type `leave` stands in the statement, outside of the loops in it."""
+    """Return whether a statement of the type `leave` stands in the statement, outside of the loops
+    in it."""
     parts = [
         child
         for child in ast.iter_child_nodes(statement)
@@ -176,15 +199,22 @@ def contains(statement: ast.stmt, leave: type[ast.stmt]) -> bool:
 def changed_names(node: ast.AST) -> set[str]:
     """Return the names of the variables that change in place, as in `x[i] = y` and `x.add_(y)`."""
     subscripts = (
-        part for part in ast.walk(node) if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store)
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store)
     )
-    methods = (part for part in ast.walk(node) if isinstance(part, ast.Attribute) and part.attr.endswith("_"))
+    methods = (
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute) and part.attr.endswith("_")
+    )
     bases = [*(subscript.value for subscript in subscripts), *(method.value for method in methods)]
     return {base.id for base in bases if isinstance(base, ast.Name)}
 
 
 def without_continue(node: ast.stmt) -> ast.stmt:
-    """Return the last statement of an unrolled iteration without its `continue`, which does nothing there."""
+    """Return the last statement of an unrolled iteration without its `continue`, which does nothing
+    there."""
     if isinstance(node, ast.Continue):
         return ast.copy_location(ast.Pass(), node)
     if isinstance(node, ast.If) and contains(node, ast.Continue):
@@ -204,27 +234,37 @@ def never_falls_through(body: list[ast.stmt]) -> bool:
 
 
 def peel_while(node: ast.While, unused: str) -> ast.For:
-    """Return the loop with its first iteration apart, as a loop that runs once and that `break` leaves."""
+    """Return the loop with its first iteration apart, as a loop that runs once and that `break`
+    leaves."""
     stop = ast.If(ast.UnaryOp(ast.Not(), node.test), [*node.orelse, ast.Break()], [])
     mark_asked(node.test)
     return run_once(
-        node, unused, [stop, *first_body(node), mark_peeled(node, ast.While(node.test, node.body, node.orelse))]
+        node,
+        unused,
+        [stop, *first_body(node), mark_peeled(node, ast.While(node.test, node.body, node.orelse))],
     )
 
 
 def peel_for(node: ast.For, items: str, unused: str) -> ast.For:
-    """Return a loop over what the variable `items` holds with its first iteration apart, as `peel_while` does."""
+    """Return a loop over what the variable `items` holds with its first iteration apart, as
+    `peel_while` does."""
     sequence = ast.Name(items, ast.Load())
-    empty = ast.Compare(ast.Call(ast.Name("len", ast.Load()), [sequence], []), [ast.Eq()], [ast.Constant(0)])
+    empty = ast.Compare(
+        ast.Call(ast.Name("len", ast.Load()), [sequence], []), [ast.Eq()], [ast.Constant(0)]
+    )
     first = ast.Assign([node.target], ast.Subscript(sequence, ast.Constant(0), ast.Load()))
     remainder = ast.Subscript(sequence, ast.Slice(ast.Constant(1)), ast.Load())
     following = mark_peeled(node, ast.For(node.target, remainder, node.body, []))
-    return run_once(node, unused, [ast.If(empty, [ast.Break()], []), first, *first_body(node), following])
+    return run_once(
+        node, unused, [ast.If(empty, [ast.Break()], []), first, *first_body(node), following]
+    )
 
 
 def first_body(node: ast.While | ast.For) -> list[ast.stmt]:
     """Return the body of the loop for one iteration, without `continue`."""
-    return [without_continue(statement) for statement in move_exits_to_tails(node.body, ast.Continue)]
+    return [
+        without_continue(statement) for statement in move_exits_to_tails(node.body, ast.Continue)
+    ]
 
 
 def mark_peeled(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
@@ -235,19 +275,27 @@ def mark_peeled(node: ast.stmt, loop: ast.stmt) -> ast.stmt:
 
 def run_once(node: ast.stmt, unused: str, body: list[ast.stmt]) -> ast.For:
     """Return a loop that runs the body once, so that `break` can leave it."""
-    loop = ast.For(ast.Name(unused, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, [])
+    loop = ast.For(
+        ast.Name(unused, ast.Store()), ast.Tuple([ast.Constant(0)], ast.Load()), body, []
+    )
     return ast.fix_missing_locations(ast.copy_location(loop, node))
 
 
 def expand_comprehension(
     node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: str, prefix: str
 ) -> list[ast.stmt]:
-    """Return statements that put the comprehension's elements into the new list or dictionary `target`.
+    """Return statements that put the comprehension's elements into the new list or dictionary
+    `target`.
 
     The comprehension's own variables get the prefix `prefix`.
     """
     node = copy.deepcopy(node)
-    targets = {name.id for part in node.generators for name in ast.walk(part.target) if isinstance(name, ast.Name)}
+    targets = {
+        name.id
+        for part in node.generators
+        for name in ast.walk(part.target)
+        if isinstance(name, ast.Name)
+    }
     first = node.generators[0].iter
     for name in ast.walk(node):
         if isinstance(name, ast.Name) and name.id in targets and not is_inside(name, first):
@@ -259,11 +307,14 @@ def expand_comprehension(
         body = [ast.For(part.target, part.iter, body, [])]
     empty = ast.Dict([], []) if isinstance(node, ast.DictComp) else ast.List([], ast.Load())
     statements = [ast.Assign([ast.Name(target, ast.Store())], empty), *body]
-    return [ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements]
+    return [
+        ast.fix_missing_locations(ast.copy_location(statement, node)) for statement in statements
+    ]
 
 
 def add_element(node: ast.ListComp | ast.GeneratorExp | ast.DictComp, target: ast.expr) -> ast.stmt:
-    """Return the statement that adds the comprehension's element to the list or dictionary `target`."""
+    """Return the statement that adds the comprehension's element to the list or dictionary
+    `target`."""
     if isinstance(node, ast.DictComp):
         return ast.Assign([ast.Subscript(target, node.key, ast.Store())], node.value)
     return ast.Expr(ast.Call(ast.Attribute(target, "append", ast.Load()), [node.elt], []))
@@ -274,7 +325,21 @@ def is_inside(node: ast.AST, tree: ast.AST) -> bool:
 
 
 AT_ONCE = frozenset(
-    {"list", "tuple", "dict", "sorted", "len", "sum", "max", "min", "any", "all", "set", "extend", "join"}
+    {
+        "list",
+        "tuple",
+        "dict",
+        "sorted",
+        "len",
+        "sum",
+        "max",
+        "min",
+        "any",
+        "all",
+        "set",
+        "extend",
+        "join",
+    }
 )  # functions that read all of a view of a dictionary during the call
 LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view on
 
@@ -282,8 +347,8 @@ LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view
 def mark_uses(definition: ast.AST) -> None:
     """Note in attributes of the expressions in `definition` how they are used.
 
-    `asked`: only the truth counts. `at_once`: nothing keeps the value. `either`: the value may be a constant on some
-    paths and a tensor on others.
+    `asked`: only the truth counts. `at_once`: nothing keeps the value. `either`: the value may be a
+    constant on some paths and a tensor on others.
     """
     for node in ast.walk(definition):
         for part in either_operands(node):
@@ -312,7 +377,8 @@ def mark_uses(definition: ast.AST) -> None:
 
 
 def either_operands(node: ast.AST) -> list[ast.expr]:
-    """Return the parts of a statement or expression that may be a constant on some paths and a tensor on others."""
+    """Return the parts of a statement or expression that may be a constant on some paths and a
+    tensor on others."""
     if isinstance(node, (ast.Return, ast.Assign, ast.AnnAssign, ast.Attribute, ast.Subscript)):
         return [node.value] if node.value is not None else []
     if isinstance(node, ast.AugAssign):
@@ -327,7 +393,9 @@ def either_operands(node: ast.AST) -> list[ast.expr]:
         return node.elts
     if isinstance(node, ast.Dict):
         return node.values
-    return [node.operand] if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not) else []
+    return (
+        [node.operand] if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not) else []
+    )
 
 
 def mark_asked(node: ast.expr) -> None:
@@ -339,7 +407,8 @@ def mark_asked(node: ast.expr) -> None:
 
 
 def mark_at_once(node: ast.expr, reader: str) -> None:
-    """Note that nothing keeps the expression's value; `reader` says what reads it: "loop" or "call"."""
+    """Note that nothing keeps the expression's value; `reader` says what reads it: "loop" or
+    "call"."""
     node.at_once = reader  # type: ignore[attr-defined]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in LAZY:
         for argument in node.args:

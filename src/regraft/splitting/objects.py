@@ -1,8 +1,8 @@
 """Objects and dictionaries that forward makes: each attribute and each item is a name of its own.
 
-An object is known by a stand-in, an instance of its class that was never initialised. The attributes and items of an
-object at a point of the program are a tuple of places, which the name of the object holds; paths that meet have to
-agree on it.
+An object is known by a stand-in, an instance of its class that was never initialised. The
+attributes and items of an object at a point of the program are a tuple of places, which the name of
+the object holds; paths that meet have to agree on it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,19 @@ from regraft.splitting.scratch import NewAttribute, is_plain, is_reassigned, rem
 from regraft.splitting.values import Names, Value, lists_in, literal
 
 Place = tuple[str, Any]  # "attribute" or "item", and its name or key
-BOUND_TYPES: Any = (MethodType, BuiltinMethodType, MethodWrapperType, super)  # types whose instances have a `__self__`
-METHOD_TYPES = (FunctionType, classmethod, staticmethod, MethodDescriptorType, WrapperDescriptorType)
+BOUND_TYPES: Any = (
+    MethodType,
+    BuiltinMethodType,
+    MethodWrapperType,
+    super,
+)  # types whose instances have a `__self__`
+METHOD_TYPES = (
+    FunctionType,
+    classmethod,
+    staticmethod,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
 ACCESS_METHODS = ("__getattribute__", "__setattr__", "__delattr__")
 
 
@@ -44,11 +55,15 @@ class Objects(Interpreter):
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
-        self.mutable: Collection[type] = ()  # dataclasses whose objects are followed attribute by attribute
+        self.mutable: Collection[
+            type
+        ] = ()  # dataclasses whose objects are followed attribute by attribute
         self.stand_ins: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
         self.under_construction: list[Value] = []  # the objects whose constructors run
         self.results: dict[str, type] = {}  # classes of the objects that forward returns
-        self.scratch_numbers: dict[int, int] = {}  # numbers of modules that attributes are assigned to
+        self.scratch_numbers: dict[
+            int, int
+        ] = {}  # numbers of modules that attributes are assigned to
 
     def is_stand_in(self, example: Any) -> bool:
         """Return whether `example` is the stand-in of an object that forward makes."""
@@ -81,20 +96,27 @@ class Objects(Interpreter):
         return self.static(stand_in)
 
     def can_be_made(self, object_class: type) -> bool:
-        """Return whether `object_class` is an ordinary class, whose attributes are looked up as usual."""
+        """Return whether `object_class` is an ordinary class, whose attributes are looked up as
+        usual."""
         return (
             type(object_class) in (type, ABCMeta)
             and not inspect.isabstract(object_class)
             and object_class.__new__ in (object.__new__, dict.__new__)
             and all(
-                getattr(object_class, method_name) in (getattr(object, method_name), getattr(dict, method_name))
+                getattr(object_class, method_name)
+                in (getattr(object, method_name), getattr(dict, method_name))
                 for method_name in ACCESS_METHODS
             )
             and not hasattr(object_class, "__getattr__")
-            and isinstance(inspect.getattr_static(object_class, "__init__"), (FunctionType, WrapperDescriptorType))
+            and isinstance(
+                inspect.getattr_static(object_class, "__init__"),
+                (FunctionType, WrapperDescriptorType),
+            )
         )
 
-    def construct(self, node: ast.AST, object_class: type, args: list[Value], keywords: dict[str, Value]) -> Value:
+    def construct(
+        self, node: ast.AST, object_class: type, args: list[Value], keywords: dict[str, Value]
+    ) -> Value:
         """Return a new object, whose constructor is followed."""
         new_object = self.make_object(object_class)
         self.under_construction.append(new_object)
@@ -103,12 +125,19 @@ class Objects(Interpreter):
         return new_object
 
     def record_error(self, node: ast.AST, object_class: type, reason: str) -> BaseException:
-        """Return the error for an object that is no record: Mutable if it can be followed attribute by attribute."""
-        if is_namedtuple(object_class) or object_class in self.mutable or not self.can_be_made(object_class):
+        """Return the error for an object that is no record: Mutable if it can be followed attribute
+        by attribute."""
+        if (
+            is_namedtuple(object_class)
+            or object_class in self.mutable
+            or not self.can_be_made(object_class)
+        ):
             return self.refuse(node, reason)
         return Mutable(object_class)
 
-    def invoke(self, node: ast.AST, method: Any, args: list[Value], keywords: dict[str, Value]) -> Value:
+    def invoke(
+        self, node: ast.AST, method: Any, args: list[Value], keywords: dict[str, Value]
+    ) -> Value:
         """Call a method of an object that forward makes."""
         if inspect.ismethod(method):
             owner = init_owner(type(method.__self__), method.__func__)
@@ -121,7 +150,9 @@ class Objects(Interpreter):
         function, definition, scope = write_init(object_class)
         for part in ast.walk(definition):
             ast.copy_location(part, node)
-        self.local_functions[function] = LocalFunction(definition, Frame(self.frame.path, scope, ""))
+        self.local_functions[function] = LocalFunction(
+            definition, Frame(self.frame.path, scope, "")
+        )
         return function
 
     def special_method(self, node: ast.AST, stand_in: Any, method_name: str) -> Any:
@@ -137,11 +168,14 @@ class Objects(Interpreter):
         return f"o{self.stand_ins[id(stand_in)][0]}"
 
     def places(self, node: ast.AST, stand_in: Any) -> tuple[Place, ...]:
-        """Return the places of an object; refuse where the paths that lead here disagree on them."""
+        """Return the places of an object; refuse where the paths that lead here disagree on
+        them."""
         value = self.names.get(self.name_of(stand_in))
         if value is None or value.kind != "static":
             class_name = type(stand_in).__name__
-            raise self.refuse(node, f"what this {class_name} holds differs between the paths that lead here")
+            raise self.refuse(
+                node, f"what this {class_name} holds differs between the paths that lead here"
+            )
         return value.example  # type: ignore[no-any-return]
 
     def item_keys(self, node: ast.AST, stand_in: Any) -> list[Any]:
@@ -153,10 +187,16 @@ class Objects(Interpreter):
         kind, key = place
         number = self.stand_ins[id(stand_in)][0]
         is_identifier = (
-            isinstance(key, str) and key.isidentifier() and key.isascii() and "__" not in key and key[-1] != "_"
+            isinstance(key, str)
+            and key.isidentifier()
+            and key.isascii()
+            and "__" not in key
+            and key[-1] != "_"
         )
         is_index = type(key) is int and key >= 0
-        suffix = key if is_identifier else f"0{key}" if is_index else "0x" + repr(key).encode().hex()
+        suffix = (
+            key if is_identifier else f"0{key}" if is_index else "0x" + repr(key).encode().hex()
+        )
         return f"{'o' if kind == 'attribute' else 'd'}{number}_{suffix}"
 
     def look_up(self, node: ast.AST, stand_in: Any, place: Place) -> Value | None:
@@ -164,13 +204,17 @@ class Objects(Interpreter):
         matches = [candidate for candidate in self.places(node, stand_in) if candidate == place]
         if not matches:
             return None
-        return self.require_one_type(node, place[1], self.names[self.place_name(stand_in, matches[0])])
+        return self.require_one_type(
+            node, place[1], self.names[self.place_name(stand_in, matches[0])]
+        )
 
     def set_place(self, node: ast.AST, stand_in: Any, place: Place, value: Value) -> None:
         """Set a place of an object, which is added if the object has no such place."""
         self.check_change(node, stand_in)
         places = self.places(node, stand_in)
-        place = next((candidate for candidate in places if candidate == place), place)  # 1 and True are one key
+        place = next(
+            (candidate for candidate in places if candidate == place), place
+        )  # 1 and True are one key
         if place not in places:
             if literal(place[1]) is None:
                 raise self.refuse(node, f"a {type(place[1]).__name__} as a key is not supported")
@@ -179,28 +223,45 @@ class Objects(Interpreter):
 
     def mark_caller_containers(self, node: ast.AST, value: Value) -> None:
         """Note the lists and dictionaries of an argument, which belong to the caller."""
-        self.caller_containers.update((id(inner_list), inner_list) for inner_list in lists_in(value.example))
+        self.caller_containers.update(
+            (id(inner_list), inner_list) for inner_list in lists_in(value.example)
+        )
         if self.is_dict_stand_in(value.example):
             self.caller_containers[id(value.example)] = value.example
             for key in self.item_keys(node, value.example):
-                self.mark_caller_containers(node, self.look_up(node, value.example, ("item", key)) or value)
+                self.mark_caller_containers(
+                    node, self.look_up(node, value.example, ("item", key)) or value
+                )
         for place in value.fields:
             self.mark_caller_containers(node, self.element(value, place))
 
     def remove_place(self, node: ast.AST, stand_in: Any, place: Place) -> None:
         """Remove a place from an object."""
         self.check_change(node, stand_in)
-        remaining = tuple(candidate for candidate in self.places(node, stand_in) if candidate != place)
+        remaining = tuple(
+            candidate for candidate in self.places(node, stand_in) if candidate != place
+        )
         self.note_change(node, self.name_of(stand_in), self.static(remaining))
 
     def note_change(self, node: ast.AST, key: str, value: Value) -> None:
-        """Set a place, which is no local name, to a new value; refuse it if a value not used yet reads the place."""
-        old_names = {candidate for candidate in self.names if candidate == key or candidate.startswith(f"{key}__")}
-        if any(old_names & reads(waiting.code) for values in self.pending for waiting in values or ()):
-            raise self.refuse(node, f"{key.partition('_')[2]} changes within an expression that reads it, too")
+        """Set a place, which is no local name, to a new value; refuse it if a value not used yet
+        reads the place."""
+        old_names = {
+            candidate
+            for candidate in self.names
+            if candidate == key or candidate.startswith(f"{key}__")
+        }
+        if any(
+            old_names & reads(waiting.code) for values in self.pending for waiting in values or ()
+        ):
+            raise self.refuse(
+                node, f"{key.partition('_')[2]} changes within an expression that reads it, too"
+            )
         self.store_name(key, value)
         self.changed_names |= old_names | {
-            candidate for candidate in self.names if candidate == key or candidate.startswith(f"{key}__")
+            candidate
+            for candidate in self.names
+            if candidate == key or candidate.startswith(f"{key}__")
         }
 
     def forget_dead_objects(self) -> None:
@@ -232,17 +293,24 @@ class Objects(Interpreter):
             elif isinstance(example, BOUND_TYPES):
                 unvisited.append(example.__self__)
         dead_prefixes = tuple(
-            f"{kind}{number}_" for number in examples_by_number.keys() - live_numbers for kind in "od"
+            f"{kind}{number}_"
+            for number in examples_by_number.keys() - live_numbers
+            for kind in "od"
         )
         return {
-            key: value for key, value in names.items() if not (dead_prefixes and f"{key}_".startswith(dead_prefixes))
+            key: value
+            for key, value in names.items()
+            if not (dead_prefixes and f"{key}_".startswith(dead_prefixes))
         }
 
     # -- attributes of modules that are variables of a call
 
     def is_scratch(self, module: Any, attribute: Any) -> bool:
         """Return whether an attribute of a module is a variable of a call."""
-        return isinstance(module, torch.nn.Module) and (self.paths.get(id(module)), attribute) in self.scratch
+        return (
+            isinstance(module, torch.nn.Module)
+            and (self.paths.get(id(module)), attribute) in self.scratch
+        )
 
     def scratch_name(self, module: torch.nn.Module, attribute: str) -> str:
         """Return the name for an attribute of a module that is a variable of a call."""
@@ -255,12 +323,15 @@ class Objects(Interpreter):
         value = self.names.get(self.scratch_name(module, attribute))
         if value is None:
             raise self.refuse(
-                node, f"{attribute} is read where this call has not assigned it on every path; what an earlier call"
-                " left there is not known (state from call to call is not supported)"
-            )  # fmt: skip
+                node,
+                f"{attribute} is read where this call has not assigned it on every path; what an"
+                " earlier call left there is not known (state from call to call is not supported)",
+            )
         return self.require_one_type(node, attribute, value)
 
-    def put_scratch(self, node: ast.AST, module: torch.nn.Module, attribute: str, value: Value) -> None:
+    def put_scratch(
+        self, node: ast.AST, module: torch.nn.Module, attribute: str, value: Value
+    ) -> None:
         """Assign to an attribute of a module; raise Found if it is no variable of a call yet."""
         path = self.paths.get(id(module))
         if value.kind == "static" and is_reassigned(module, attribute, value.example):
@@ -268,15 +339,18 @@ class Objects(Interpreter):
         is_part = isinstance(value.example, (torch.nn.Module, torch.nn.Parameter))
         if path is None or is_part or not is_plain(module, attribute):
             raise self.refuse(
-                node, f"assigning to {attribute} of a module is supported where it is a plain attribute of a part of"
-                " the network, which its class does not have, and no layer, weight or buffer"
-            )  # fmt: skip
+                node,
+                f"assigning to {attribute} of a module is supported where it is a plain attribute"
+                " of a part of the network, which its class does not have, and no layer, weight or"
+                " buffer",
+            )
         if (path, attribute) not in self.scratch:
             raise NewAttribute((path, attribute))
         self.note_change(node, self.scratch_name(module, attribute), value)
 
     def undo_stores(self, stored_count: int) -> bool:
-        """Delete the attributes that code assigned after the first `stored_count`; return whether there are any."""
+        """Delete the attributes that code assigned after the first `stored_count`; return whether
+        there are any."""
         for attribute in self.stored_attributes[stored_count:]:
             if attribute not in self.scratch:
                 raise NewAttribute(attribute)
@@ -299,23 +373,35 @@ class Objects(Interpreter):
             return value
         if attribute == "__class__":
             return self.static(object_class)
-        if class_attribute is None or (attribute.startswith("__") and not callable(class_attribute)):
+        if class_attribute is None or (
+            attribute.startswith("__") and not callable(class_attribute)
+        ):
             return None
-        if hasattr(type(class_attribute), "__get__") and not isinstance(class_attribute, METHOD_TYPES):
-            raise self.refuse(node, f"the attribute {attribute} of {object_class.__name__} is a descriptor")
+        if hasattr(type(class_attribute), "__get__") and not isinstance(
+            class_attribute, METHOD_TYPES
+        ):
+            raise self.refuse(
+                node, f"the attribute {attribute} of {object_class.__name__} is a descriptor"
+            )
         return self.static(getattr(stand_in, attribute))
 
     def check_not_private(self, node: ast.AST, attribute: str) -> None:
         """Refuse an attribute such as `__x`, whose name Python mangles by class."""
         if attribute.startswith("__") and not attribute.endswith("__"):
-            raise self.refuse(node, f"{attribute}, whose name differs from class to class, is not supported")
+            raise self.refuse(
+                node, f"{attribute}, whose name differs from class to class, is not supported"
+            )
 
     def put_attribute(self, node: ast.AST, stand_in: Any, attribute: str, value: Value) -> None:
         self.check_not_private(node, attribute)
         class_attribute = inspect.getattr_static(type(stand_in), attribute, None)
-        if hasattr(type(class_attribute), "__set__") and not inspect.ismemberdescriptor(class_attribute):
+        if hasattr(type(class_attribute), "__set__") and not inspect.ismemberdescriptor(
+            class_attribute
+        ):
             raise self.refuse(
-                node, f"assigning to {attribute}, which is a property or another descriptor, is not supported"
+                node,
+                f"assigning to {attribute}, which is a property or another descriptor, is not"
+                " supported",
             )
         self.set_place(node, stand_in, ("attribute", attribute), value)
 
@@ -327,57 +413,98 @@ class Objects(Interpreter):
         return True
 
     def as_host_display(self, node: ast.AST, value: Value) -> Value:
-        """Return the value with dictionaries and objects as the host writes them down, also within tuples."""
-        if value.kind == "static" and self.is_stand_in(value.example) and type(value.example) is dict:
+        """Return the value with dictionaries and objects as the host writes them down, also within
+        tuples."""
+        if (
+            value.kind == "static"
+            and self.is_stand_in(value.example)
+            and type(value.example) is dict
+        ):
             keys = self.item_keys(node, value.example)
             items = [
-                self.as_host_display(node, self.names[self.place_name(value.example, ("item", key))]) for key in keys
+                self.as_host_display(
+                    node, self.names[self.place_name(value.example, ("item", key))]
+                )
+                for key in keys
             ]
             codes: list[ast.expr | None] = [ast.Constant(key) for key in keys]
             for item in items:
                 if item.kind == "lost" or (item.kind == "static" and literal(item.example) is None):
-                    raise self.refuse(node, "a dictionary holds something here that the host cannot make")
-            code = ast.Dict(codes, [self.bind_result(item) if item.kind == "tensor" else item.code for item in items])
-            examples = ({key: item.example for key, item in zip(keys, items, strict=True)},
-                        {key: item.second_example for key, item in zip(keys, items, strict=True)})  # fmt: skip
+                    raise self.refuse(
+                        node, "a dictionary holds something here that the host cannot make"
+                    )
+            code = ast.Dict(
+                codes,
+                [self.bind_result(item) if item.kind == "tensor" else item.code for item in items],
+            )
+            examples = (
+                {key: item.example for key, item in zip(keys, items, strict=True)},
+                {key: item.second_example for key, item in zip(keys, items, strict=True)},
+            )
             return Value("host", examples[0], code, examples[1])
         if value.kind == "record":
-            return self.result_object(node, value, {key: self.element(value, key) for key in value.fields})
+            return self.result_object(
+                node, value, {key: self.element(value, key) for key in value.fields}
+            )
         if value.kind == "static" and self.is_stand_in(value.example):
-            field_values = {key: self.names[self.place_name(value.example, (kind, key))]
-                    for kind, key in self.places(node, value.example)}  # fmt: skip
+            field_values = {
+                key: self.names[self.place_name(value.example, (kind, key))]
+                for kind, key in self.places(node, value.example)
+            }
             return self.result_object(node, value, field_values)
-        holds_objects = value.kind == "static" and type(value.example) is tuple and self.holds_stand_in(value.example)
+        holds_objects = (
+            value.kind == "static"
+            and type(value.example) is tuple
+            and self.holds_stand_in(value.example)
+        )
         if holds_objects or (value.fields and value.kind == "host"):
-            parts = [self.as_host_display(node, self.element(value, place)) for place in range(len(value.example))]
-            elements = [self.bind_result(part) if part.kind == "tensor" else part.code for part in parts]
+            parts = [
+                self.as_host_display(node, self.element(value, place))
+                for place in range(len(value.example))
+            ]
+            elements = [
+                self.bind_result(part) if part.kind == "tensor" else part.code for part in parts
+            ]
             return replace(value, kind="host", code=ast.Tuple(elements, ast.Load()))
         return value
 
     def result_object(self, node: ast.AST, value: Value, field_values: dict[Any, Value]) -> Value:
-        """Return an object that forward returns as a call of its class, which the host makes with its fields."""
+        """Return an object that forward returns as a call of its class, which the host makes with
+        its fields."""
         object_class = type(value.example)
         has_identifiers = all(isinstance(key, str) and key.isidentifier() for key in field_values)
-        is_made_of_fields = form_of(object_class) != "mapping" or value.kind == "record"  # a mapping holds items, too
+        is_made_of_fields = (
+            form_of(object_class) != "mapping" or value.kind == "record"
+        )  # a mapping holds items, too
         if (
             form_of(object_class) is None
             or not has_identifiers
             or not is_made_of_fields
             or not object_class.__name__.isidentifier()
         ):
-            raise self.refuse(node, f"returns a {object_class.__name__}, which the host cannot make")
+            raise self.refuse(
+                node, f"returns a {object_class.__name__}, which the host cannot make"
+            )
         if (
             object_class.__name__ in self.variables | RESERVED_NAMES
             or self.results.setdefault(object_class.__name__, object_class) is not object_class
         ):
-            raise self.refuse(node, f"returns a {object_class.__name__}, while something else has this name, too")
+            raise self.refuse(
+                node, f"returns a {object_class.__name__}, while something else has this name, too"
+            )
         keywords = []
         for key, field_value in field_values.items():
             part = self.as_host_display(node, self.require_one_type(node, key, field_value))
             if part.kind == "static" and literal(part.example) is None:
-                raise self.refuse(node, f"returns a {object_class.__name__} whose {key} the host cannot make")
-            keywords.append(ast.keyword(key, self.bind_result(part) if part.kind == "tensor" else part.code))
-        return Value("host", value.example, ast.Call(name(object_class.__name__), [], keywords), value.twin)
+                raise self.refuse(
+                    node, f"returns a {object_class.__name__} whose {key} the host cannot make"
+                )
+            keywords.append(
+                ast.keyword(key, self.bind_result(part) if part.kind == "tensor" else part.code)
+            )
+        return Value(
+            "host", value.example, ast.Call(name(object_class.__name__), [], keywords), value.twin
+        )
 
     @abstractmethod
     def make_tuple(self, values: list[Value]) -> Value:
@@ -392,11 +519,23 @@ class Objects(Interpreter):
         """Assign to a name as it stands."""
 
     @abstractmethod
-    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], keywords: dict[Any, Value]) -> Value:
+    def inline(
+        self,
+        node: ast.AST,
+        function: Any,
+        owner: Any,
+        args: list[Value],
+        keywords: dict[Any, Value],
+    ) -> Value:
         """Specialise the function's statements in the place of its call, and return its result."""
 
     @abstractmethod
     def call_native(
-        self, node: ast.AST, owner: Any, method_name: str, args: list[Value], keywords: dict[str, Value]
+        self,
+        node: ast.AST,
+        owner: Any,
+        method_name: str,
+        args: list[Value],
+        keywords: dict[str, Value],
     ) -> Value:
         """Call a method that a class has from `dict` or `object`."""

@@ -1,4 +1,5 @@
-"""Functions that change what outlives their calls: globals, attributes of their arguments, and mutable defaults."""
+"""Functions that change what outlives their calls: globals, attributes of their arguments, and
+mutable defaults."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ from regraft.splitting.local import own_names
 
 
 def changes_outside(function: Any) -> bool:
-    """Return whether a Python function's own statements change what outlives its call; its callees are left out."""
+    """Return whether a Python function's own statements change what outlives its call; its callees
+    are left out."""
     function = inspect.unwrap(getattr(function, "__func__", function))
     return inspect.isfunction(function) and _statements_change_outside(function)
 
 
 @functools.lru_cache(maxsize=1000)
 def _statements_change_outside(function: Any) -> bool:
-    """Return whether the function's own statements change what outlives its call; False where it has no source."""
+    """Return whether the function's own statements change what outlives its call; False where it
+    has no source."""
     try:
         definition = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, TypeError, SyntaxError):
@@ -30,7 +33,9 @@ def _statements_change_outside(function: Any) -> bool:
         return False
     parameters = inspect.signature(function).parameters
     mutable_defaults = {
-        key for key, parameter in parameters.items() if isinstance(parameter.default, (list, dict, set))
+        key
+        for key, parameter in parameters.items()
+        if isinstance(parameter.default, (list, dict, set))
     }
     arguments = {key for key in parameters if key not in mutable_defaults}
     local_names = own_names(definition) - set(parameters)
@@ -43,7 +48,11 @@ def _statements_change_outside(function: Any) -> bool:
         changed = None
         if isinstance(node, ast.Subscript) and is_stored:
             changed = node.value
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in MUTATORS
+        ):
             changed = node.func.value
         changed_root = root_name(changed) if changed is not None else ""
         if (
@@ -58,7 +67,8 @@ def _statements_change_outside(function: Any) -> bool:
 
 
 def root_name(node: ast.AST) -> str:
-    """Return the name at the root of a chain of attributes and elements; "" where the root is no name."""
+    """Return the name at the root of a chain of attributes and elements; "" where the root is no
+    name."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
     return node.id if isinstance(node, ast.Name) else ""

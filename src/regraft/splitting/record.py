@@ -1,4 +1,5 @@
-"""Runs of the residual program in torch that record its decisions, and how near they are to their thresholds."""
+"""Runs of the residual program in torch that record its decisions, and how near they are to their
+thresholds."""
 
 from __future__ import annotations
 
@@ -24,9 +25,10 @@ class TooLong(Exception):
 class Recorder(Explorer):
     """Runs the residual program and records its decisions.
 
-    After `record`: trace, the sides taken in order. near, for each decision whether it was at its threshold.
-    near_unequal, whether a decision was at its threshold where rounding may tell: the numbers compared are not the
-    same. orders_equals, whether equal values were put in order, of which torch says nothing about which comes first.
+    After `record`: trace, the sides taken in order. near, for each decision whether it was at its
+    threshold. near_unequal, whether a decision was at its threshold where rounding may tell: the
+    numbers compared are not the same. orders_equals, whether equal values were put in order, of
+    which torch says nothing about which comes first.
     """
 
     max_iterations = MAX_ITERATIONS
@@ -34,7 +36,8 @@ class Recorder(Explorer):
     def record(self, steps: list[Step], call: dict[str, Any], near: bool = False) -> Any:
         """Run the steps with these arguments and return the result.
 
-        near: whether to look for decisions at their thresholds; without it, no decision is recorded as near.
+        near: whether to look for decisions at their thresholds; without it, no decision is recorded
+        as near.
         """
         self.trace: list[int] = []
         self.near_unequal = False
@@ -50,7 +53,8 @@ class Recorder(Explorer):
         self.near.append(self.comparisons is not None and self.comparisons.tied)
         self.orders_equals = self.comparisons is not None and self.comparisons.orders_equals
         self.near_unequal = self.near_unequal or (
-            self.comparisons is not None and (self.comparisons.near_unequal or self.comparisons.tied)
+            self.comparisons is not None
+            and (self.comparisons.near_unequal or self.comparisons.tied)
         )
         return to_torch(names["return"])
 
@@ -76,11 +80,18 @@ class Recorder(Explorer):
         for node in ast.walk(test):
             if isinstance(node, ast.Compare) and len(node.ops) == 1:
                 try:
-                    left, right = (self.evaluate(operand, names) for operand in (node.left, node.comparators[0]))
+                    left, right = (
+                        self.evaluate(operand, names)
+                        for operand in (node.left, node.comparators[0])
+                    )
                 except Exception:  # noqa: BLE001  (a part that a short circuit left out)
                     continue
                 are_numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
-                if are_numbers and (isinstance(left, float) or isinstance(right, float)) and is_close(left, right):
+                if (
+                    are_numbers
+                    and (isinstance(left, float) or isinstance(right, float))
+                    and is_close(left, right)
+                ):
                     near, self.near_unequal = True, self.near_unequal or left != right
         return near
 
@@ -90,11 +101,12 @@ class Recorder(Explorer):
 
 
 class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
-    """Notes comparisons of single values, and choices of the largest ones, that are at their threshold.
+    """Notes comparisons of single values, and choices of the largest ones, that are at their
+    threshold.
 
-    at_threshold: a comparison or choice was at its threshold. near_unequal: one was, and the numbers are not the same.
-    orders_equals: equal values were put in order. tied: a choice of several values was at its threshold, which may
-    show in any later decision.
+    at_threshold: a comparison or choice was at its threshold. near_unequal: one was, and the
+    numbers are not the same. orders_equals: equal values were put in order. tied: a choice of
+    several values was at its threshold, which may show in any later decision.
     """
 
     def __init__(self) -> None:
@@ -107,7 +119,11 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         operation = func.overloadpacket.__name__
-        if operation in ("gt", "ge", "lt", "le", "eq", "ne") and result.numel() == 1 and args[0].is_floating_point():
+        if (
+            operation in ("gt", "ge", "lt", "le", "eq", "ne")
+            and result.numel() == 1
+            and args[0].is_floating_point()
+        ):
             near = is_close(float(args[0]), float(args[1]))
             self.at_threshold, self.near_unequal = (
                 self.at_threshold or near,
@@ -115,7 +131,9 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
             )
         elif operation == "topk" and args[0].shape[-1] > args[1]:
             ordered = args[0].double().sort(descending=True).values
-            self.orders_equals = self.orders_equals or has_equal_neighbours(ordered[..., : args[1] + 1])
+            self.orders_equals = self.orders_equals or has_equal_neighbours(
+                ordered[..., : args[1] + 1]
+            )
             last, following = ordered[..., args[1] - 1].flatten(), ordered[..., args[1]].flatten()
             self.tied = self.tied or any(map(is_close, last.tolist(), following.tolist()))
             self.at_threshold = self.at_threshold or self.tied
@@ -126,7 +144,10 @@ class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
         elif operation in ("argmax", "argmin") and result.numel() == 1 and args[0].numel() > 1:
             ordered = args[0].flatten().double().sort(descending=operation == "argmax").values
             near = is_close(float(ordered[0]), float(ordered[1]))
-            self.at_threshold, self.near_unequal = self.at_threshold or near, self.near_unequal or near
+            self.at_threshold, self.near_unequal = (
+                self.at_threshold or near,
+                self.near_unequal or near,
+            )
         return result
 
 

@@ -12,7 +12,8 @@ FIXED = "assigning to a field of a namedtuple, a frozen dataclass or the like is
 
 
 class Mutable(BaseException):
-    """Signals that objects of a dataclass change, or have methods: they have to be followed attribute by attribute."""
+    """Signals that objects of a dataclass change, or have methods: they have to be followed
+    attribute by attribute."""
 
     def __init__(self, kind: type) -> None:
         super().__init__()
@@ -29,11 +30,16 @@ def is_record(kind: Any) -> bool:
 
 
 def fields_of(kind: type) -> list[str]:
-    return list(kind._fields) if is_namedtuple(kind) else [field.name for field in dataclasses.fields(kind)]  # type: ignore[attr-defined]
+    return (
+        list(kind._fields)  # type: ignore[attr-defined]
+        if is_namedtuple(kind)
+        else [field.name for field in dataclasses.fields(kind)]
+    )
 
 
 def init_owner(kind: Any, init: Any) -> Any:
-    """Return the base of `kind` whose constructor `init` was written by `dataclass`, so that it has no source.
+    """Return the base of `kind` whose constructor `init` was written by `dataclass`, so that it has
+    no source.
 
     Returns None where `init` is another constructor.
     """
@@ -44,10 +50,11 @@ def init_owner(kind: Any, init: Any) -> Any:
 
 
 def holds_only_arguments(kind: Any) -> bool:
-    """Return whether an object's fields are its constructor's arguments or their defaults, and it has nothing else.
+    """Return whether an object's fields are its constructor's arguments or their defaults, and it
+    has nothing else.
 
-    The answer holds for all arguments. Outputs in the manner of transformers, which are dictionaries too, are taken
-    for such objects.
+    The answer holds for all arguments. Outputs in the manner of transformers, which are
+    dictionaries too, are taken for such objects.
     """
     if is_namedtuple(kind):
         return str(kind.__new__.__code__.co_filename).startswith("<")
@@ -55,8 +62,14 @@ def holds_only_arguments(kind: Any) -> bool:
         return True
     are_arguments = all(field.init and not field.kw_only for field in dataclasses.fields(kind))
     names = list(inspect.signature(kind.__init__).parameters)[1:]
-    has_plain_init = are_arguments and names == fields_of(kind) and not hasattr(kind, "__post_init__")
-    return has_plain_init and kind.__new__ is object.__new__ and init_owner(kind, kind.__init__) is not None
+    has_plain_init = (
+        are_arguments and names == fields_of(kind) and not hasattr(kind, "__post_init__")
+    )
+    return (
+        has_plain_init
+        and kind.__new__ is object.__new__
+        and init_owner(kind, kind.__init__) is not None
+    )
 
 
 def write_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any]]:
@@ -72,7 +85,9 @@ def write_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any
             parameters.append("*")
         scope[f"default_{parameter.name}_"] = parameter.default
         parameters.append(
-            parameter.name if parameter.default is parameter.empty else f"{parameter.name}=default_{parameter.name}_"
+            parameter.name
+            if parameter.default is parameter.empty
+            else f"{parameter.name}=default_{parameter.name}_"
         )
         if parameter.name not in [field.name for field in fields]:  # an InitVar
             init_only.append(parameter.name)
@@ -83,12 +98,15 @@ def write_init(kind: type) -> tuple[FunctionType, ast.FunctionDef, dict[str, Any
             scope[f"factory_{field.name}_"] = field.default_factory
             is_default = f"{field.name} is default_{field.name}_"
             body.append(
-                f"self.{field.name} = {f'{new_value} if {is_default} else {field.name}' if field.init else new_value}"
+                f"self.{field.name} ="
+                f" {f'{new_value} if {is_default} else {field.name}' if field.init else new_value}"
             )
         elif field.init:
             body.append(f"self.{field.name} = {field.name}")
     if hasattr(kind, "__post_init__"):
         body.append(f"self.__post_init__({', '.join(init_only)})")
-    text = f"def __init__({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in body or ["pass"])
+    text = f"def __init__({', '.join(parameters)}):\n" + "".join(
+        f"    {line}\n" for line in body or ["pass"]
+    )
     exec(text, scope)
     return scope["__init__"], ast.parse(text).body[0], scope  # type: ignore[return-value]

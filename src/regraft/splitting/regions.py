@@ -37,7 +37,8 @@ def partition(steps: list[Step], outside: frozenset[str]) -> tuple[list[Step], l
 
 
 def gather(steps: list[Step]) -> list[Step]:
-    """Move tensor statements up over host statements that they commute with, and into the sides of a branch.
+    """Move tensor statements up over host statements that they commute with, and into the sides of
+    a branch.
 
     The branch is the step before them; at most `MAX_COPIES` of its sides get a copy.
     """
@@ -56,7 +57,9 @@ def gather(steps: list[Step]) -> list[Step]:
     result: list[Step] = []
     for step in placed:
         target = result[-1] if result else None
-        if isinstance(step, TensorStep) and isinstance(target, Branch) and all(target.labels):  # each side is checked
+        if (
+            isinstance(step, TensorStep) and isinstance(target, Branch) and all(target.labels)
+        ):  # each side is checked
             open_arms = [body for _, body in target.arms if not leaves(body)]
             if len(open_arms) <= MAX_COPIES:
                 for body in open_arms:
@@ -78,12 +81,16 @@ def _commute(step: TensorStep, previous: Step) -> bool:
     ):
         return False
     written, written_before = writes(step.statement), writes(previous.statement)
-    return not (reads(step.statement) & written_before or written & (reads(previous.statement) | written_before))
+    return not (
+        reads(step.statement) & written_before
+        or written & (reads(previous.statement) | written_before)
+    )
 
 
 @dataclass
 class _Partitioner:
-    """Makes regions of runs of tensor statements, and drops those that compute nothing that is live.
+    """Makes regions of runs of tensor statements, and drops those that compute nothing that is
+    live.
 
     outside: names that are no variables of the program.
     """
@@ -91,8 +98,12 @@ class _Partitioner:
     outside: frozenset[str]
     candidates: list[Region] = field(default_factory=list)  # all runs of tensor statements
     regions: list[Region] = field(default_factory=list)  # the candidates with outputs
-    new_numbers: dict[int, int] = field(default_factory=dict)  # the regions' numbers by those of the candidates
-    needed_statements: dict[int, list[ast.stmt]] = field(default_factory=dict)  # by the candidates' numbers
+    new_numbers: dict[int, int] = field(
+        default_factory=dict
+    )  # the regions' numbers by those of the candidates
+    needed_statements: dict[int, list[ast.stmt]] = field(
+        default_factory=dict
+    )  # by the candidates' numbers
 
     def group(self, steps: list[Step]) -> list[Step]:
         """Return the steps with each run of tensor statements as a call of a new candidate region.
@@ -105,7 +116,8 @@ class _Partitioner:
 
         def close() -> None:
             if run and all(
-                isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name) for statement in run
+                isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
+                for statement in run
             ):
                 result.extend(HostStep(statement) for statement in run)
             elif run:
@@ -129,11 +141,14 @@ class _Partitioner:
         close()
         return result
 
-    def live_before(self, steps: list[Step], after: set[str], on_break: set[str], on_continue: set[str]) -> set[str]:
-        """Return the names that are live before `steps`, and set the inputs and outputs of their regions.
+    def live_before(
+        self, steps: list[Step], after: set[str], on_break: set[str], on_continue: set[str]
+    ) -> set[str]:
+        """Return the names that are live before `steps`, and set the inputs and outputs of their
+        regions.
 
-        after, on_break, on_continue: the names that are live after the steps, after the loop around, and before its
-        next iteration.
+        after, on_break, on_continue: the names that are live after the steps, after the loop
+        around, and before its next iteration.
         """
         live = set(after)
         for step in reversed(steps):
@@ -149,16 +164,26 @@ class _Partitioner:
                     live = set(on_continue)
                 live = (live - writes(statement)) | self.variables_read(statement)
             elif isinstance(step, Branch):
-                tests = {key for test, _ in step.arms if test is not None for key in self.variables_read(test)}
-                without_arm = live if step.arms[-1][0] is not None else set()  # live where no arm is taken
-                arms = (self.live_before(body, live, on_break, on_continue) for _, body in step.arms)
+                tests = {
+                    key
+                    for test, _ in step.arms
+                    if test is not None
+                    for key in self.variables_read(test)
+                }
+                without_arm = (
+                    live if step.arms[-1][0] is not None else set()
+                )  # live where no arm is taken
+                arms = (
+                    self.live_before(body, live, on_break, on_continue) for _, body in step.arms
+                )
                 live = without_arm.union(tests, *arms)
             elif isinstance(step, Loop):
                 live = self.live_before_loop(step, live)
         return live
 
     def live_before_region(self, step: RegionStep, live: set[str]) -> set[str]:
-        """Return the names that are live before a region, given those after it, and set its inputs and outputs."""
+        """Return the names that are live before a region, given those after it, and set its inputs
+        and outputs."""
         region = self.candidates[step.number]
         inputs, defined = set(live), set()
         needed_statements: list[ast.stmt] = []
@@ -168,18 +193,23 @@ class _Partitioner:
                 defined |= writes(statement)
                 inputs = (inputs - writes(statement)) | self.variables_read(statement)
         self.needed_statements[step.number] = needed_statements[::-1]
-        inputs = {key for statement in needed_statements for key in self.variables_read(statement)} & inputs
+        inputs = {
+            key for statement in needed_statements for key in self.variables_read(statement)
+        } & inputs
         region.inputs, region.outputs = tuple(sorted(inputs)), tuple(sorted(defined & live))
         step.inputs, step.outputs = region.inputs, region.outputs
         return (live - defined) | inputs if region.outputs else live
 
     def live_before_loop(self, step: Loop, after: set[str]) -> set[str]:
-        """Return the names that are live before a loop, as the least fixpoint of those before an iteration."""
+        """Return the names that are live before a loop, as the least fixpoint of those before an
+        iteration."""
         live_at_head: set[str] = set(after) if step.header else set()
         while True:
             before = self.live_before(step.body, live_at_head, after, live_at_head)
             if step.header is not None:
-                before = (before - writes(step.header[0])) | self.variables_read(step.header[1]) | after
+                before = (
+                    (before - writes(step.header[0])) | self.variables_read(step.header[1]) | after
+                )
             if before <= live_at_head:
                 return live_at_head
             live_at_head |= before
@@ -189,7 +219,8 @@ class _Partitioner:
         return reads(node) - self.outside
 
     def drop_unneeded(self, steps: list[Step]) -> list[Step]:
-        """Return the steps without regions that have no outputs, and without statements that nobody needs."""
+        """Return the steps without regions that have no outputs, and without statements that nobody
+        needs."""
         result: list[Step] = []
         for step in steps:
             if isinstance(step, RegionStep):

@@ -1,4 +1,5 @@
-"""The residual program that specialisation leaves of a network: tensor statements, host statements and control."""
+"""The residual program that specialisation leaves of a network: tensor statements, host statements
+and control."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import torch
 
 @dataclass
 class TensorStep:
-    """A statement that a region computes, without control flow or Python state. place: its file and line."""
+    """A statement that a region computes, without control flow or Python state. place: its file and
+    line."""
 
     statement: ast.stmt
     place: tuple[str, int] = ("", 0)
@@ -20,7 +22,8 @@ class TensorStep:
 
 @dataclass
 class HostStep:
-    """A statement that stays in the host. place: file and line in the source, ("", 0) where there is none."""
+    """A statement that stays in the host. place: file and line in the source, ("", 0) where there
+    is none."""
 
     statement: ast.stmt
     place: tuple[str, int] = ("", 0)
@@ -30,9 +33,9 @@ class HostStep:
 class Branch:
     """An `if`/`elif` on values: the tests (None: else) and bodies of its arms.
 
-    labels: the conditions on which the arms are taken; "" for an arm that only leaves out an operand of `and` or `or`.
-    numbers: each arm's number among the network's sides; -1 for an arm that only raises or leaves out an operand,
-    which no input has to show.
+    labels: the conditions on which the arms are taken; "" for an arm that only leaves out an
+    operand of `and` or `or`. numbers: each arm's number among the network's sides; -1 for an arm
+    that only raises or leaves out an operand, which no input has to show.
     """
 
     arms: list[tuple[ast.expr | None, list[Step]]]
@@ -53,7 +56,8 @@ class Side:
 
 @dataclass
 class Loop:
-    """A `while True` loop (header None) or a loop `for target in values`, whose body leaves by `break`."""
+    """A `while True` loop (header None) or a loop `for target in values`, whose body leaves by
+    `break`."""
 
     body: list[Step]
     header: tuple[ast.expr, ast.expr] | None = None
@@ -72,8 +76,9 @@ class RegionStep:
 class Region:
     """A static sub-network: straight-line statements, and the names of its inputs and outputs.
 
-    place: file and line of its first statement. samples: inputs of different sizes that runs gave it. open: the
-    dimensions of each input whose size may differ. measured: whether the region stays eager where torch is faster.
+    place: file and line of its first statement. samples: inputs of different sizes that runs gave
+    it. open: the dimensions of each input whose size may differ. measured: whether the region stays
+    eager where torch is faster.
     """
 
     number: int
@@ -91,12 +96,20 @@ Step = TensorStep | HostStep | Branch | Loop | RegionStep
 
 def reads(node: ast.AST) -> set[str]:
     """Return the names that the code reads."""
-    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)}
+    return {
+        child.id
+        for child in ast.walk(node)
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Load)
+    }
 
 
 def writes(node: ast.AST) -> set[str]:
     """Return the names that the code assigns."""
-    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)}
+    return {
+        child.id
+        for child in ast.walk(node)
+        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
+    }
 
 
 def leaves(steps: list[Step]) -> bool:
@@ -106,7 +119,11 @@ def leaves(steps: list[Step]) -> bool:
     last = steps[-1]
     if isinstance(last, HostStep):
         return isinstance(last.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise))
-    return isinstance(last, Branch) and last.arms[-1][0] is None and all(leaves(body) for _, body in last.arms)
+    return (
+        isinstance(last, Branch)
+        and last.arms[-1][0] is None
+        and all(leaves(body) for _, body in last.arms)
+    )
 
 
 def all_steps(steps: list[Step]) -> Iterator[Step]:
@@ -118,7 +135,9 @@ def blocks(steps: list[Step]) -> Iterator[list[Step]]:
     """Yield these steps and the bodies in them, each as a list."""
     yield steps
     for step in steps:
-        for body in [step.body] if isinstance(step, Loop) else [arm for _, arm in getattr(step, "arms", ())]:
+        for body in (
+            [step.body] if isinstance(step, Loop) else [arm for _, arm in getattr(step, "arms", ())]
+        ):
             yield from blocks(body)
 
 
@@ -128,7 +147,8 @@ def append_before_exit(steps: list[Step], step: Step) -> None:
 
 
 def number_sides(steps: list[Step]) -> list[Side]:
-    """Number the arms of all branches, in the order of the host's text, and return the sides in this order.
+    """Number the arms of all branches, in the order of the host's text, and return the sides in
+    this order.
 
     A line that was unrolled has several sides.
     """
@@ -152,24 +172,30 @@ def number_sides(steps: list[Step]) -> list[Side]:
 
 
 def sides_at_infinity(steps: list[Step], regions: list[Region]) -> set[int]:
-    """Return the numbers of the sides of decisions that compare with infinity, which no ordinary input takes."""
+    """Return the numbers of the sides of decisions that compare with infinity, which no ordinary
+    input takes."""
     statements = [statement for region in regions for statement in region.statements]
     comparisons = [
         statement
         for statement in statements
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Compare)
     ]
-    compared = {key for comparison in comparisons if has_infinity(comparison) for key in writes(comparison)}
+    compared = {
+        key for comparison in comparisons if has_infinity(comparison) for key in writes(comparison)
+    }
     return _sides_at_infinity(steps, compared)
 
 
 def has_infinity(node: ast.AST) -> bool:
     """Return whether infinity is a constant in the code."""
-    return any(isinstance(child, ast.Constant) and child.value == math.inf for child in ast.walk(node))
+    return any(
+        isinstance(child, ast.Constant) and child.value == math.inf for child in ast.walk(node)
+    )
 
 
 def _sides_at_infinity(steps: list[Step], compared: set[str]) -> set[int]:
-    """Return the numbers of the sides whose branch compares with infinity or reads one of the names `compared`."""
+    """Return the numbers of the sides whose branch compares with infinity or reads one of the names
+    `compared`."""
     numbers: set[int] = set()
     for step in steps:
         if isinstance(step, Loop):
@@ -192,7 +218,10 @@ def close_sides(steps: list[Step], taken: set[int]) -> None:
             for position, number in enumerate(step.numbers):
                 test, body = step.arms[position]
                 if number >= 0 and number not in taken:
-                    reason = f"{step.path}:{step.line}: the side where {step.labels[position]} was never checked"
+                    reason = (
+                        f"{step.path}:{step.line}: the side where {step.labels[position]} was never"
+                        " checked"
+                    )
                     error = ast.parse(f"raise RuntimeError({reason!r})").body[0]
                     step.arms[position], step.numbers[position] = (test, [HostStep(error)]), -1
                 else:
@@ -209,7 +238,9 @@ def close_regions(steps: list[Step], regions: list[Region]) -> list[Region]:
     for block in list(blocks(steps)):
         for position, step in enumerate(block):
             if isinstance(step, RegionStep) and step.number not in numbers:
-                reason = "{}:{}: what stands here was never checked".format(*regions[step.number].place)
+                reason = "{}:{}: what stands here was never checked".format(
+                    *regions[step.number].place
+                )
                 block[position:] = [HostStep(ast.parse(f"raise RuntimeError({reason!r})").body[0])]
                 break
             if isinstance(step, RegionStep):

@@ -1,4 +1,5 @@
-"""Objects that forward returns: the host, which lacks their classes, has its own of the same names and fields."""
+"""Objects that forward returns: the host, which lacks their classes, has its own of the same names
+and fields."""
 
 from __future__ import annotations
 
@@ -11,13 +12,16 @@ import torch
 
 from regraft.splitting.records import fields_of, is_namedtuple
 
-Classes = dict[str, list[str]]  # the host's classes by name: the form, and the fields of a namedtuple
+Classes = dict[
+    str, list[str]
+]  # the host's classes by name: the form, and the fields of a namedtuple
 
 TEXTS = {
     "namedtuple": '{name} = collections.namedtuple("{name}", {fields}, rename=True)\n',
     "ordered": "{name} = collections.OrderedDict\n",
     "object": "{name} = type({name!r}, (types.SimpleNamespace,), {{}})\n",
-    "mapping": '''
+    "mapping": (
+        '''
 class {name}(dict):
     """Its fields are attributes, and, unless they are None, items, by their names and in their order."""
 
@@ -27,20 +31,33 @@ class {name}(dict):
 
     def __getitem__(self, key):
         return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
-''',
+'''  # noqa: E501
+    ),
 }
 # Names that the host uses itself.
-RESERVED_NAMES = frozenset({"collections", "types", "hashlib", "json", "Path", "numpy", "math", "torch", "Host"})
-NO_OBJECTS = (type, torch.Tensor, numpy.ndarray, numpy.generic, types.FunctionType, types.ModuleType)
+RESERVED_NAMES = frozenset(
+    {"collections", "types", "hashlib", "json", "Path", "numpy", "math", "torch", "Host"}
+)
+NO_OBJECTS = (
+    type,
+    torch.Tensor,
+    numpy.ndarray,
+    numpy.generic,
+    types.FunctionType,
+    types.ModuleType,
+)
 
 
 def form_of(kind: type) -> str | None:
-    """Return the form of the host's class for `kind`, a key of `TEXTS`; None where the host needs no class."""
+    """Return the form of the host's class for `kind`, a key of `TEXTS`; None where the host needs
+    no class."""
     if is_namedtuple(kind):
         return "namedtuple"
     if issubclass(kind, dict) and kind is not dict:
         return "ordered" if kind is collections.OrderedDict else "mapping"
-    has_attributes = kind.__dictoffset__ and not issubclass(kind, (*NO_OBJECTS, dict, tuple, list, Exception))
+    has_attributes = kind.__dictoffset__ and not issubclass(
+        kind, (*NO_OBJECTS, dict, tuple, list, Exception)
+    )
     return "object" if has_attributes else None
 
 
@@ -52,7 +69,9 @@ def describe_class(kind: type) -> list[str]:
 
 def source(classes: Classes) -> str:
     """Return the source text of the host's classes."""
-    texts = [TEXTS[form].format(name=name, fields=fields) for name, (form, *fields) in classes.items()]
+    texts = [
+        TEXTS[form].format(name=name, fields=fields) for name, (form, *fields) in classes.items()
+    ]
     return "".join(["import collections\nimport types\n\n", *texts]) if texts else ""
 
 
@@ -67,21 +86,28 @@ def is_same_kind(got: Any, expected: Any) -> bool:
     """Return whether both are of one class, or one is of the host's class for the other's."""
     got_class, expected_class = type(got), type(expected)
     return got_class is expected_class or (
-        got_class.__name__ == expected_class.__name__ and None is not form_of(got_class) == form_of(expected_class)
+        got_class.__name__ == expected_class.__name__
+        and None is not form_of(got_class) == form_of(expected_class)
     )
 
 
 def contents(value: Any) -> Any:
-    """Return an object's attributes by name, where it is one of the form "object"; anything else as it is."""
+    """Return an object's attributes by name, where it is one of the form "object"; anything else as
+    it is."""
     form = form_of(type(value))
     return dict(vars(value)) if form == "object" else value
 
 
 def convert_fields(convert: Any, value: Any) -> Any:
-    """Return the object with each of its fields converted; anything but an object of a class of the host as it is."""
+    """Return the object with each of its fields converted; anything but an object of a class of the
+    host as it is."""
     form = form_of(type(value))
     if form == "namedtuple":
         return type(value)(*map(convert, value))
     if form == "ordered":
         return type(value)((key, convert(element)) for key, element in value.items())
-    return type(value)(**{key: convert(field) for key, field in vars(value).items()}) if form else value
+    return (
+        type(value)(**{key: convert(field) for key, field in vars(value).items()})
+        if form
+        else value
+    )

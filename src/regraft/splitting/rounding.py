@@ -13,11 +13,13 @@ MOST = 2.0  # times the change that the roundings make in the result
 
 
 def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected: Any) -> bool:
-    """Return whether results differ by no more than the original does when the last bits of its weights are others.
+    """Return whether results differ by no more than the original does when the last bits of its
+    weights are others.
 
-    The exact result for weights that were rounded differently is as good an answer as the one for these weights
-    (backward error; Higham, Accuracy and Stability of Numerical Algorithms, section 1.5). A result may also be
-    so near to the original's result in double precision, if the original's own result is so near to it.
+    The exact result for weights that were rounded differently is as good an answer as the one for
+    these weights (backward error; Higham, Accuracy and Stability of Numerical Algorithms, section
+    1.5). A result may also be so near to the original's result in double precision, if the
+    original's own result is so near to it.
     """
     results = [
         result
@@ -28,7 +30,9 @@ def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected
         return False
     changes = [
         MOST * max((change for change in leaf_differences if change < float("inf")), default=0.0)
-        for leaf_differences in zip(*(differences(result, expected) for result in results), strict=True)
+        for leaf_differences in zip(
+            *(differences(result, expected) for result in results), strict=True
+        )
     ]
 
     def is_near(left: Any, right: Any) -> bool:
@@ -41,16 +45,22 @@ def is_rounding(model: torch.nn.Module, call: dict[str, Any], got: Any, expected
 
 
 def differences(result: Any, reference: Any) -> list[float]:
-    """Return the largest difference of each pair of leaves; infinity where anything but a tensor differs."""
+    """Return the largest difference of each pair of leaves; infinity where anything but a tensor
+    differs."""
     leaf_pairs = zip(pytree.tree_leaves(result), pytree.tree_leaves(reference), strict=True)
     return [
-        largest_difference(left, right) if isinstance(left, torch.Tensor) else 0.0 if left == right else float("inf")
+        largest_difference(left, right)
+        if isinstance(left, torch.Tensor)
+        else 0.0
+        if left == right
+        else float("inf")
         for left, right in leaf_pairs
     ]
 
 
 def run_rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
-    """Return the original's result with every weight moved by half a unit in its last place; None if it raises."""
+    """Return the original's result with every weight moved by half a unit in its last place; None
+    if it raises."""
     generator = torch.Generator().manual_seed(seed)
 
     def move_weight(value: torch.Tensor) -> torch.Tensor:
@@ -61,7 +71,8 @@ def run_rounded(model: torch.nn.Module, call: dict[str, Any], seed: int) -> Any:
 
 
 def in_double(model: torch.nn.Module, call: dict[str, Any], expected: Any) -> Any:
-    """Return the result in double precision, in the types of `expected`; None if it raises or has another form."""
+    """Return the result in double precision, in the types of `expected`; None if it raises or has
+    another form."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -107,7 +118,10 @@ def change_floats(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) ->
 
 def has_same_structure(result: Any, reference: Any) -> bool:
     """Return whether results have equal structure, types and shapes."""
-    (leaves, form), (reference_leaves, reference_form) = pytree.tree_flatten(result), pytree.tree_flatten(reference)
+    (leaves, form), (reference_leaves, reference_form) = (
+        pytree.tree_flatten(result),
+        pytree.tree_flatten(reference),
+    )
     return form == reference_form and all(
         leaf_type(leaf) == leaf_type(reference_leaf)
         for leaf, reference_leaf in zip(leaves, reference_leaves, strict=True)
@@ -120,9 +134,14 @@ def leaf_type(value: Any) -> Any:
 
 
 def largest_difference(result: torch.Tensor, reference: torch.Tensor) -> float:
-    """Return the largest difference; infinity if one value is not a number, or infinite, and the other is another."""
+    """Return the largest difference; infinity if one value is not a number, or infinite, and the
+    other is another."""
     equal = (result == reference) | (result.isnan() & reference.isnan())
     if bool(equal.all()):
         return 0.0
-    distance = (result - reference).abs() if result.is_complex() else (result.double() - reference.double()).abs()
+    distance = (
+        (result - reference).abs()
+        if result.is_complex()
+        else (result.double() - reference.double()).abs()
+    )
     return float(distance[~equal].double().nan_to_num(float("inf")).max())

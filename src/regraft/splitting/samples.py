@@ -1,4 +1,5 @@
-"""The samples of a region: inputs that a compiled region is compared on, and the sizes that they leave open."""
+"""The samples of a region: inputs that a compiled region is compared on, and the sizes that they
+leave open."""
 
 from __future__ import annotations
 
@@ -31,22 +32,28 @@ class Slower(Uncompilable):
     """Signals that the compiler can take the region, but torch is faster."""
 
 
-def compare(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:
-    """Compare a compiled region with torch: its results, and its speed where `region.measured` is True.
+def compare(
+    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+) -> None:
+    """Compare a compiled region with torch: its results, and its speed where `region.measured` is
+    True.
 
-    run: runs the compiled region. name: the compiler's name for messages. Raises Uncompilable unless `run` gives the
-    results of torch, and Slower where torch is faster.
+    run: runs the compiled region. name: the compiler's name for messages. Raises Uncompilable
+    unless `run` gives the results of torch, and Slower where torch is faster.
     """
     compare_values(region, module, run, name)
     if region.measured:
         check_speed(region, module, run, name)
 
 
-def compare_values(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:
-    """Compare a compiled region's results with torch's on all samples, and on samples with other numbers.
+def compare_values(
+    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+) -> None:
+    """Compare a compiled region's results with torch's on all samples, and on samples with other
+    numbers.
 
-    A tracer may take a number for a constant, and a size that the data decided for one that is always the same. Raises
-    Uncompilable unless `run` gives the results of torch.
+    A tracer may take a number for a constant, and a size that the data decided for one that is
+    always the same. Raises Uncompilable unless `run` gives the results of torch.
     """
     for sample in region.samples:
         with torch.no_grad():
@@ -56,15 +63,20 @@ def compare_values(region: Region, module: RegionModule, run: Callable[[Sample],
             compare_changed(module, run, changed, name, difference)
     first = region.samples[0]
     with torch.no_grad():
-        sized_by_data = any(tensor.dim() for tensor in first) and bool(observe(lambda: module(*first)).shapes)
+        sized_by_data = any(tensor.dim() for tensor in first) and bool(
+            observe(lambda: module(*first)).shapes
+        )
     for factor, describe in DIFFERENCE_BY_FACTOR.items() if sized_by_data else ():
         compare_changed(module, run, change_values(first, factor), name, describe)
 
 
 def compare_changed(
-    module: RegionModule, run: Callable[[Sample], list[Any]], sample: Sample, name: str,
+    module: RegionModule,
+    run: Callable[[Sample], list[Any]],
+    sample: Sample,
+    name: str,
     describe: Callable[[Any, Any], str],
-) -> None:  # fmt: skip
+) -> None:
     """Compare a compiled region with torch on a changed sample, unless torch raises for it.
 
     describe: describes how two results differ; "" where they do not.
@@ -78,10 +90,14 @@ def compare_changed(
 
 
 def check_result(
-    expected: tuple[torch.Tensor, ...], run: Callable[[Sample], list[Any]], sample: Sample, name: str,
+    expected: tuple[torch.Tensor, ...],
+    run: Callable[[Sample], list[Any]],
+    sample: Sample,
+    name: str,
     describe: Callable[[Any, Any], str],
-) -> None:  # fmt: skip
-    """Run the compiled region on a sample; raise Uncompilable where `describe` finds a difference from `expected`."""
+) -> None:
+    """Run the compiled region on a sample; raise Uncompilable where `describe` finds a difference
+    from `expected`."""
     try:
         got = to_torch(tuple(run(sample)))
     except Exception as problem:
@@ -97,12 +113,14 @@ def as_tensors(results: Any) -> tuple[torch.Tensor, ...]:
 
 
 def no_difference(_: Any, __: Any) -> str:
-    """Return "": values that are equal, or all too large, may let two implementations choose different rows."""
+    """Return "": values that are equal, or all too large, may let two implementations choose
+    different rows."""
     return ""
 
 
 def difference_in_size(got: Any, expected: Any) -> str:
-    """Describe how sizes differ, or where one result is NaN and the other is not; "" where neither is so.
+    """Describe how sizes differ, or where one result is NaN and the other is not; "" where neither
+    is so.
 
     A mean over no rows is NaN.
     """
@@ -110,19 +128,24 @@ def difference_in_size(got: Any, expected: Any) -> str:
     if sizes[0] != sizes[1]:
         return f"sizes {sizes[0]} instead of {sizes[1]}"
     equal_nans = all(
-        torch.equal(result.isnan(), reference.isnan()) for result, reference in zip(got, expected, strict=True)
+        torch.equal(result.isnan(), reference.isnan())
+        for result, reference in zip(got, expected, strict=True)
     )
     return "" if equal_nans else "numbers instead of NaN, or NaN instead of numbers"
 
 
 def change_numbers(sample: Sample) -> Iterator[Sample]:
-    """Yield the sample with its single numbers a little larger, and a little smaller; nothing where it has none."""
+    """Yield the sample with its single numbers a little larger, and a little smaller; nothing where
+    it has none."""
     for step in (1, -1) if any(tensor.dim() == 0 for tensor in sample) else ():
-        yield tuple(change_number(tensor, step) if tensor.dim() == 0 else tensor for tensor in sample)
+        yield tuple(
+            change_number(tensor, step) if tensor.dim() == 0 else tensor for tensor in sample
+        )
 
 
 def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
-    """Return a number a little larger (step 1) or smaller (step -1), and the opposite of a truth value."""
+    """Return a number a little larger (step 1) or smaller (step -1), and the opposite of a truth
+    value."""
     if number.dtype == torch.bool:
         return ~number
     return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
@@ -134,20 +157,27 @@ def change_values(sample: Sample, factor: float) -> Sample:
     Floats are multiplied by the factor; masks are full where it is positive, and empty otherwise.
     """
     return tuple(
-        torch.full_like(tensor, factor > 0) if tensor.dtype == torch.bool
-        else tensor * factor if tensor.is_floating_point() else tensor
+        torch.full_like(tensor, factor > 0)
+        if tensor.dtype == torch.bool
+        else tensor * factor
+        if tensor.is_floating_point()
+        else tensor
         for tensor in sample
-    )  # fmt: skip
+    )
 
 
-# Factors of values that choose other rows, and the function that describes what may not differ there.
+# Factors of values that choose other rows, and the function that describes what may not differ
+# there.
 DIFFERENCE_BY_FACTOR = dict.fromkeys((-1.0, 3.0, -3.0, 0.2), difference_in_size) | dict.fromkeys(
     (0.0, 1e8), no_difference
 )
 
 
-def check_speed(region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str) -> None:
-    """Time the compiled region and torch on the largest sample with one thread, as sub-networks run.
+def check_speed(
+    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+) -> None:
+    """Time the compiled region and torch on the largest sample with one thread, as sub-networks
+    run.
 
     Raises Slower where torch is faster.
     """
@@ -159,7 +189,9 @@ def check_speed(region: Region, module: RegionModule, run: Callable[[Sample], li
             compiled, eager = fastest(lambda: run(sample), lambda: module(*sample))
             if is_slower(compiled, eager):  # an island takes longer than the module
                 island, arrays = as_island(region, module), [to_numpy(tensor) for tensor in sample]
-                compiled, eager = fastest(lambda: run(sample), lambda: island(*arrays)) if island else (0.0, 0.0)
+                compiled, eager = (
+                    fastest(lambda: run(sample), lambda: island(*arrays)) if island else (0.0, 0.0)
+                )
     finally:
         torch.set_num_threads(threads)
     if is_slower(compiled, eager):
@@ -167,7 +199,8 @@ def check_speed(region: Region, module: RegionModule, run: Callable[[Sample], li
 
 
 def is_slower(compiled: float, eager: float) -> bool:
-    """Return whether the compiled region is slower than torch by more than SLOWER and MIN_SAVING; times in seconds."""
+    """Return whether the compiled region is slower than torch by more than SLOWER and MIN_SAVING;
+    times in seconds."""
     return compiled > SLOWER * eager and compiled - eager > MIN_SAVING
 
 
@@ -214,21 +247,28 @@ def trace_program(region: Region, module: RegionModule) -> Any:
 
 
 def open_shapes(region: Region) -> tuple[dict[int, Any], ...]:
-    """Return the dynamic shapes of the inputs for torch.export: the dimensions that differ between the samples."""
+    """Return the dynamic shapes of the inputs for torch.export: the dimensions that differ between
+    the samples."""
     axes = varying_axes(region)
     return tuple(dict.fromkeys(axes.get(key, ()), torch.export.Dim.AUTO) for key in region.inputs)
 
 
 def varying_axes(region: Region) -> dict[str, dict[int, str]]:
-    """Return the dimensions of the inputs that differ between the samples, each with a name, by input."""
+    """Return the dimensions of the inputs that differ between the samples, each with a name, by
+    input."""
     axes: dict[str, dict[int, str]] = {}
     for key, *tensors in zip(region.inputs, *region.samples, strict=True):
-        dims = [dim for dim, size in enumerate(common_sizes([tensor.shape for tensor in tensors])) if size is None]
+        dims = [
+            dim
+            for dim, size in enumerate(common_sizes([tensor.shape for tensor in tensors]))
+            if size is None
+        ]
         if dims:
             axes[key] = {dim: f"{key}_{dim}" for dim in dims}
     return axes
 
 
 def first_line(problem: Exception) -> str:
-    """Return the first line of an exception's text, or the name of its type where the text is empty."""
+    """Return the first line of an exception's text, or the name of its type where the text is
+    empty."""
     return (str(problem).strip() or type(problem).__name__).splitlines()[0]

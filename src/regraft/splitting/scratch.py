@@ -1,6 +1,8 @@
-"""Attributes that a call assigns to modules before it reads them: variables of the call, in a split network, too.
+"""Attributes that a call assigns to modules before it reads them: variables of the call, in a split
+network, too.
 
-They are removed from the modules while the network is specialised, so that nothing reads the values of earlier calls.
+They are removed from the modules while the network is specialised, so that nothing reads the values
+of earlier calls.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class NewAttribute(BaseException):
 
 @contextmanager
 def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
-    """Yield a list that collects the attributes assigned to modules of `model`, but for layers that were there."""
+    """Yield a list that collects the attributes assigned to modules of `model`, but for layers that
+    were there."""
     paths = {id(module): path for path, module in model.named_modules(remove_duplicate=False)}
     attributes: list[Attribute] = []
     original = torch.nn.Module.__setattr__
@@ -44,8 +47,11 @@ def record_stores(model: torch.nn.Module) -> Iterator[list[Attribute]]:
 
 
 def is_reassigned(module: torch.nn.Module, attribute_name: str, value: Any) -> bool:
-    """Return whether a layer, weight or buffer is assigned once more, as in `self.layer = self.layer.to(dtype)`."""
-    return value is not None and any(registry.get(attribute_name) is value for registry in registries(module))
+    """Return whether a layer, weight or buffer is assigned once more, as in `self.layer =
+    self.layer.to(dtype)`."""
+    return value is not None and any(
+        registry.get(attribute_name) is value for registry in registries(module)
+    )
 
 
 def registries(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
@@ -54,17 +60,21 @@ def registries(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
 
 
 def is_plain(module: torch.nn.Module, attribute_name: str) -> bool:
-    """Return whether an attribute is no layer, weight or buffer, and nothing that the module's class has."""
+    """Return whether an attribute is no layer, weight or buffer, and nothing that the module's
+    class has."""
     return not any(attribute_name in registry for registry in registries(module)) and not hasattr(
         type(module), attribute_name
     )
 
 
-def run_without(model: torch.nn.Module, assigned: list[Attribute], run: Callable[[set[Attribute]], T]) -> T:
-    """Return the result of `run` while the modules lack the attributes that calls assign; put them back afterwards.
+def run_without(
+    model: torch.nn.Module, assigned: list[Attribute], run: Callable[[set[Attribute]], T]
+) -> T:
+    """Return the result of `run` while the modules lack the attributes that calls assign; put them
+    back afterwards.
 
-    assigned: these attributes, of which only plain ones are removed (`is_plain`). An attribute that `run` signals by
-    NewAttribute is removed, too, and `run` is called again.
+    assigned: these attributes, of which only plain ones are removed (`is_plain`). An attribute that
+    `run` signals by NewAttribute is removed, too, and `run` is called again.
     """
     attributes = {
         (path, attribute_name)

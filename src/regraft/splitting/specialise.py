@@ -1,4 +1,5 @@
-"""Specialisation of `forward` with its concrete module; functions that read a tensor's value are inlined."""
+"""Specialisation of `forward` with its concrete module; functions that read a tensor's value are
+inlined."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from regraft.splitting.codes import WRAPPER_SUFFIX, name
 from regraft.splitting.interpreter import Frame
 from regraft.splitting.local import body_nodes, own_names
 from regraft.splitting.loops import Loops
-from regraft.splitting.normal import WithoutLeavingElses, mark_uses, move_exits_to_tails, without_loop_returns
+from regraft.splitting.normal import (
+    WithoutLeavingElses,
+    mark_uses,
+    move_exits_to_tails,
+    without_loop_returns,
+)
 from regraft.splitting.residual import HostStep, Step, leaves
 from regraft.splitting.scratch import Attribute
 from regraft.splitting.values import SAME, Value, literal
@@ -27,15 +33,18 @@ class Specialiser(Loops):
     def specialise_network(
         self, calls: list[dict[str, Any]], scratch: Collection[Attribute], *, partial: bool
     ) -> list[Step]:
-        """Return the residual program for calls (argument name to value); sizes in which they differ are open.
+        """Return the residual program for calls (argument name to value); sizes in which they
+        differ are open.
 
-        scratch: attributes of modules that calls assign, which the modules lack now. partial: whether a variable may
-        be read that only some of the paths assign.
+        scratch: attributes of modules that calls assign, which the modules lack now. partial:
+        whether a variable may be read that only some of the paths assign.
         """
         self.scratch, self.allows_partial = scratch, partial
         call = calls[0]
         definition = self.enter_function(type(self.model).forward, "")
-        self.variables = self.frame.own_names  # they may hide what Python has built in, such as `input`
+        self.variables = (
+            self.frame.own_names
+        )  # they may hide what Python has built in, such as `input`
         if "numpy" in self.variables:
             raise self.refuse(definition, "a variable of the name numpy is not supported")
         self.bind_owner(definition, self.model)
@@ -43,7 +52,13 @@ class Specialiser(Loops):
             if isinstance(value, torch.Tensor):
                 self.inputs.append(value)
                 self.bind_name(
-                    key, Value("tensor", value, name(key), self.input_twin([other_call[key] for other_call in calls]))
+                    key,
+                    Value(
+                        "tensor",
+                        value,
+                        name(key),
+                        self.input_twin([other_call[key] for other_call in calls]),
+                    ),
                 )
             else:
                 self.names[key] = Value("static", value, literal(value) or name(key))
@@ -55,9 +70,12 @@ class Specialiser(Loops):
         return self.steps
 
     def enter_wrapped(self, definition: ast.FunctionDef) -> ast.FunctionDef:
-        """Return the definition of the network that a wrapper (unpacked.py) calls, with its arguments bound."""
+        """Return the definition of the network that a wrapper (unpacked.py) calls, with its
+        arguments bound."""
         return_statement = definition.body[0]
-        assert isinstance(return_statement, ast.Return) and isinstance(return_statement.value, ast.Call)
+        assert isinstance(return_statement, ast.Return) and isinstance(
+            return_statement.value, ast.Call
+        )
         call, network = return_statement.value, self.model.network
         self.pending.append(None)
         _, keywords = self.operands(call)
@@ -71,9 +89,15 @@ class Specialiser(Loops):
         return definition
 
     def input_twin(self, tensors: list[torch.Tensor]) -> Any:
-        """Return an input in the second world: one that differs in all open sizes; SAME if no size differs."""
+        """Return an input in the second world: one that differs in all open sizes; SAME if no size
+        differs."""
         first = tensors[0]
-        dims = {dim for tensor in tensors for dim in range(first.ndim) if tensor.shape[dim] != first.shape[dim]}
+        dims = {
+            dim
+            for tensor in tensors
+            for dim in range(first.ndim)
+            if tensor.shape[dim] != first.shape[dim]
+        }
         for tensor in tensors:
             if dims and all(tensor.shape[dim] != first.shape[dim] for dim in dims):
                 return tensor
@@ -85,11 +109,15 @@ class Specialiser(Loops):
         self.names[first] = self.static(owner, self.alias_global("module", owner))
 
     def enter_function(self, function: Any, prefix: str) -> ast.FunctionDef:
-        """Make `function` the one whose statements are read, and return its definition; refuse it without source."""
+        """Make `function` the one whose statements are read, and return its definition; refuse it
+        without source."""
         if function in self.local_functions:
             local_function = self.local_functions[function]
             self.frame = Frame(local_function.frame.path, local_function.frame.scope, prefix)
-            self.frame.own_names, self.frame.outer = own_names(local_function.definition), local_function.frame
+            self.frame.own_names, self.frame.outer = (
+                own_names(local_function.definition),
+                local_function.frame,
+            )
             self.frame.may_repeat = self.loop_depth > 0
             return self.prepare(local_function.definition)
         try:
@@ -97,7 +125,9 @@ class Specialiser(Loops):
             lines, start = inspect.getsourcelines(function)
             path = inspect.getsourcefile(function) or "<unknown>"
         except (OSError, TypeError) as problem:
-            raise self.refuse(ast.Pass(), f"{function!r} has no source that can be read") from problem
+            raise self.refuse(
+                ast.Pass(), f"{function!r} has no source that can be read"
+            ) from problem
         tree = ast.parse(textwrap.dedent("".join(lines)))
         ast.increment_lineno(tree, start - 1)
         definition = tree.body[0]
@@ -109,19 +139,28 @@ class Specialiser(Loops):
             raise self.refuse(definition, "only functions written with def can be followed")
         self.frame.own_names, self.frame.may_repeat = own_names(definition), self.loop_depth > 0
         self.frame.first_parameter = next(
-            (parameter.arg for parameter in [*definition.args.posonlyargs, *definition.args.args]), ""
+            (parameter.arg for parameter in [*definition.args.posonlyargs, *definition.args.args]),
+            "",
         )
         return self.prepare(definition)
 
     def prepare(self, definition: ast.FunctionDef) -> ast.FunctionDef:
-        """Bring a function whose statements are read next into a form that can be followed, and return it."""
+        """Bring a function whose statements are read next into a form that can be followed, and
+        return it."""
         self.reserve_names(definition, self.frame.prefix)
         transformer = WithoutLeavingElses(lambda: self.unused_name("exhausted"))
         transformer.generic_visit(definition)
         mark_uses(definition)
         return definition
 
-    def inline(self, node: ast.AST, function: Any, owner: Any, args: list[Value], keywords: dict[Any, Value]) -> Value:
+    def inline(
+        self,
+        node: ast.AST,
+        function: Any,
+        owner: Any,
+        args: list[Value],
+        keywords: dict[Any, Value],
+    ) -> Value:
         """Specialise the function's statements in the place of its call, and return its result."""
         if self.call_depth > 20:
             raise self.refuse(node, "functions call each other too deeply")
@@ -130,12 +169,20 @@ class Specialiser(Loops):
         definition = self.enter_function(function, f"f{number}_")
         result = self.unused_name("loop_result")
         self.guarded_names.add(self.frame.prefix + result)
-        statements = without_loop_returns(definition.body, result, self.unused_name("loop_returned"))
-        body = move_exits_to_tails([*statements, ast.copy_location(ast.Return(None), definition)], ast.Return)
-        returns = [node for node in body_nodes(ast.Module(body, [])) if isinstance(node, ast.Return)]
+        statements = without_loop_returns(
+            definition.body, result, self.unused_name("loop_returned")
+        )
+        body = move_exits_to_tails(
+            [*statements, ast.copy_location(ast.Return(None), definition)], ast.Return
+        )
+        returns = [
+            node for node in body_nodes(ast.Module(body, [])) if isinstance(node, ast.Return)
+        ]
         for statement in returns:
             if id(statement) not in last_returns(body):
-                raise self.refuse(statement, "a return in try, or in a with that others follow, is not supported")
+                raise self.refuse(
+                    statement, "a return in try, or in a with that others follow, is not supported"
+                )
         self.bind_arguments(node, function, owner, args, keywords)
         if self.pending[-1] is not None:
             self.pending[-1].clear()  # the arguments have names now
@@ -155,14 +202,25 @@ class Specialiser(Loops):
         value = self.names[key]
         parts = [value, *(self.element(value, place) for place in value.fields)]
         if any(part.kind == "lost" for part in parts):
-            raise self.refuse(node, "what is returned has different types or shapes on different paths")
+            raise self.refuse(
+                node, "what is returned has different types or shapes on different paths"
+            )
         return value
 
     def bind_arguments(
-        self, node: ast.AST, function: Any, owner: Any, args: list[Value], keywords: dict[Any, Value]
+        self,
+        node: ast.AST,
+        function: Any,
+        owner: Any,
+        args: list[Value],
+        keywords: dict[Any, Value],
     ) -> None:
         """Bind the parameters of a function to the arguments of its call."""
-        positional = [self.static(owner, self.alias_global("module", owner)), *args] if owner is not None else args
+        positional = (
+            [self.static(owner, self.alias_global("module", owner)), *args]
+            if owner is not None
+            else args
+        )
         try:
             bound = inspect.signature(function).bind(*positional, **keywords)
         except TypeError as problem:
@@ -180,7 +238,9 @@ class Specialiser(Loops):
                     value = self.make_object(dict)
                     self.dict_update(node, value.example, **extra_keywords)
                 else:
-                    value = self.static({key: extra.example for key, extra in extra_keywords.items()})
+                    value = self.static(
+                        {key: extra.example for key, extra in extra_keywords.items()}
+                    )
             self.keep(self.frame.prefix + parameter.name, value or self.static(parameter.default))
 
 

@@ -31,16 +31,25 @@ class State:
                         if not (key.startswith("__") or callable(value)):
                             self.snapshots[path, f"{kind.__name__}.{key}"] = self.freeze(value, 0)
 
-    def first_change(self, model: torch.nn.Module, scratch: Collection[Attribute]) -> Attribute | None:
-        """Return the first attribute that differs now, but for those in `scratch`; None where none does."""
+    def first_change(
+        self, model: torch.nn.Module, scratch: Collection[Attribute]
+    ) -> Attribute | None:
+        """Return the first attribute that differs now, but for those in `scratch`; None where none
+        does."""
         current = State(model)
         keys = {key: None for key in (*self.snapshots, *current.snapshots) if key not in scratch}
         return next(
-            (key for key in keys if self.snapshots.get(key, self) != current.snapshots.get(key, current)), None
+            (
+                key
+                for key in keys
+                if self.snapshots.get(key, self) != current.snapshots.get(key, current)
+            ),
+            None,
         )
 
     def freeze(self, value: Any, depth: int) -> Any:
-        """Return a value that compares equal as long as the object, and what it holds, stays the same.
+        """Return a value that compares equal as long as the object, and what it holds, stays the
+        same.
 
         depth: the number of objects around it.
         """
@@ -54,8 +63,15 @@ class State:
         if isinstance(value, (torch.nn.Module, type)) or depth > MAX_DEPTH:
             return id(value)
         if isinstance(value, dict):
-            items = [(self.freeze(key, depth + 1), self.freeze(element, depth + 1)) for key, element in value.items()]
-            return id(value), items, self.freeze(vars(value), depth + 1) if hasattr(value, "__dict__") else None
+            items = [
+                (self.freeze(key, depth + 1), self.freeze(element, depth + 1))
+                for key, element in value.items()
+            ]
+            return (
+                id(value),
+                items,
+                self.freeze(vars(value), depth + 1) if hasattr(value, "__dict__") else None,
+            )
         if isinstance(value, (list, tuple)):
             return id(value), [self.freeze(element, depth + 1) for element in value]
         if isinstance(value, (set, frozenset)):
@@ -63,7 +79,10 @@ class State:
         if callable(value):
             return id(value)
         slots = [key for kind in type(value).__mro__ for key in getattr(kind, "__slots__", ())]
-        attributes = {**getattr(value, "__dict__", {}), **{key: getattr(value, key, None) for key in slots}}
+        attributes = {
+            **getattr(value, "__dict__", {}),
+            **{key: getattr(value, key, None) for key in slots},
+        }
         return (
             id(value),
             [(key, self.freeze(attribute, depth + 1)) for key, attribute in attributes.items()],
@@ -72,7 +91,8 @@ class State:
 
 
 def repr_of(value: Any) -> str:
-    """Return the repr of an object, which shows the content of a deque, an iterator or a counter of itertools.
+    """Return the repr of an object, which shows the content of a deque, an iterator or a counter of
+    itertools.
 
     Returns "" where the repr raises.
     """

@@ -28,8 +28,12 @@ class Statements(Changes):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
         self.call_depth = 0
-        self.cases: set[tuple[int, str]] = set()  # the statements that are specialised by cases now, with the names
-        self.joined_values: dict[tuple[int, ...], Value] = {}  # joined tensors, by the ids of the tensors on each path
+        self.cases: set[tuple[int, str]] = (
+            set()
+        )  # the statements that are specialised by cases now, with the names
+        self.joined_values: dict[
+            tuple[int, ...], Value
+        ] = {}  # joined tensors, by the ids of the tensors on each path
 
     def block(self, statements: list[ast.stmt]) -> None:
         """Specialise statements, up to the first that leaves."""
@@ -39,10 +43,13 @@ class Statements(Changes):
             self.statement(statement)
 
     def statement(self, node: ast.stmt) -> None:
-        """Specialise one statement, once for each alternative if a value that it needs has several."""
+        """Specialise one statement, once for each alternative if a value that it needs has
+        several."""
         handler = getattr(self, f"do_{type(node).__name__}", None)
         if handler is None:
-            raise self.refuse(node, f"{type(node).__name__} is not supported in a network that is split")
+            raise self.refuse(
+                node, f"{type(node).__name__} is not supported in a network that is split"
+            )
         steps, names = list(self.steps), self.fork_names(self.names)
         self.frame.line = getattr(node, "lineno", self.frame.line)
         self.pending.append(None)  # a statement uses the values that it evaluates itself
@@ -62,17 +69,21 @@ class Statements(Changes):
                 step.place = self.frame.path, getattr(node, "lineno", 0)
 
     def specialise_cases(self, node: ast.stmt, key: str) -> None:
-        """Specialise a statement twice: where a name holds the constant that it may hold, and where it does not."""
+        """Specialise a statement twice: where a name holds the constant that it may hold, and where
+        it does not."""
         while key and key not in self.names:
             key = self.copied_from.get(key, "")
         if not key:
             raise self.refuse(
-                node, "something that is None or a number on some of the paths here is not supported here"
+                node,
+                "something that is None or a number on some of the paths here is not supported"
+                " here",
             )
         case = id(node), key
         if case in self.cases or isinstance(node, (ast.For, ast.While)):
             alternatives = (
-                f"{self.names[key].instead} on some of the paths that lead here, and something else on others"
+                f"{self.names[key].instead} on some of the paths that lead here, and something else"
+                " on others"
             )
             raise self.refuse(node, f"{key} is {alternatives}; that is not supported here")
         self.cases.add(case)
@@ -84,7 +95,11 @@ class Statements(Changes):
         """Specialise a statement once for each module that the index may choose."""
         index_value = self.evaluate(choice.index)
         index_value = self.read_number(index_value) if index_value.kind == "tensor" else index_value
-        index = index_value.code if isinstance(index_value.code, ast.Name) else self.bind_in_host(index_value).code
+        index = (
+            index_value.code
+            if isinstance(index_value.code, ast.Name)
+            else self.bind_in_host(index_value).code
+        )
         arms: list[tuple[ast.expr | None, list[Step]]] = []
         ends = []
         for key in choice.keys:
@@ -98,12 +113,15 @@ class Statements(Changes):
         text = ast.unparse(choice.index)
         message = ast.parse(f"raise LookupError({ast.unparse(index)})").body[0]
         labels = [*(f"{text} is {key!r}" for key in choice.keys), "no module has this index"]
-        self.steps.append(Branch([*arms, (None, [HostStep(message)])], node.lineno, self.frame.path, labels))
+        self.steps.append(
+            Branch([*arms, (None, [HostStep(message)])], node.lineno, self.frame.path, labels)
+        )
 
     # -- joins
 
     def merge(self, ends: list[tuple[list[Step], Names]], drop_leaving: bool = True) -> None:
-        """Set the names after paths that meet; plain values that differ become a variable of the host.
+        """Set the names after paths that meet; plain values that differ become a variable of the
+        host.
 
         drop_leaving: whether paths that leave are left out.
         """
@@ -130,7 +148,8 @@ class Statements(Changes):
         return bool(name_prefixes(key) & self.reserved_names)
 
     def join_partial(self, key: str, path_values: list[tuple[list[Step], Value]]) -> Names:
-        """Return the joined value, by name, of a variable that some paths do not assign; empty if there is none.
+        """Return the joined value, by name, of a variable that some paths do not assign; empty if
+        there is none.
 
         Reading the variable on these paths raises, as it does in the original.
         """
@@ -148,34 +167,65 @@ class Statements(Changes):
         """Rebuild the tuples of equal length from their elements."""
         for key in self.names:
             values = [names[key] for names in path_names if key in names]
-            are_split = all(self.has_part_names(key, names[key], names) for names in path_names if key in names)
+            are_split = all(
+                self.has_part_names(key, names[key], names) for names in path_names if key in names
+            )
             if are_split and len({(type(value.example), *value.fields) for value in values}) == 1:
-                partial = any(self.names[part_name(key, place)].partial for place in values[0].fields)
+                partial = any(
+                    self.names[part_name(key, place)].partial for place in values[0].fields
+                )
                 self.names[key] = replace(self.rebuild(key, values[0]), partial=partial)
 
     def join(self, key: str, path_values: list[tuple[list[Step], Value]]) -> Value:
-        """Return the value that a name holds after paths that meet; its kind is "lost" if there is none."""
+        """Return the value that a name holds after paths that meet; its kind is "lost" if there is
+        none."""
         values = [value for _, value in path_values]
         first = values[0]
         kinds = {value.kind for value in values}
         if all(value.fields for value in values):
             return Value("lost", None, name(key))  # its elements are joined
-        if kinds == {"static"} and all(same_constant(first.example, value.example) for value in values):
+        if kinds == {"static"} and all(
+            same_constant(first.example, value.example) for value in values
+        ):
             return first
-        longest = max(values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0)
+        longest = max(
+            values, key=lambda value: len(value.example) if isinstance(value.example, list) else 0
+        )
         if kinds == {"tensor"}:
             return self.join_tensors(key, values)
-        if (kinds & {"tensor", "either"} and kinds <= {"tensor", "either", "static"}) or self.mixes_none(values):
+        if (
+            kinds & {"tensor", "either"} and kinds <= {"tensor", "either", "static"}
+        ) or self.mixes_none(values):
             return self.join_either(key, path_values)
-        are_literal = all(value.kind != "static" or literal(value.example) is not None for value in values)
-        if kinds <= {"static", "host"} and are_literal and all(same_type(longest, value) for value in values):
-            are_bound = [isinstance(value.code, ast.Name) and value.code.id == key for value in values]
+        are_literal = all(
+            value.kind != "static" or literal(value.example) is not None for value in values
+        )
+        if (
+            kinds <= {"static", "host"}
+            and are_literal
+            and all(same_type(longest, value) for value in values)
+        ):
+            are_bound = [
+                isinstance(value.code, ast.Name) and value.code.id == key for value in values
+            ]
             assign_at_end(
-                key, [path_value for path_value, is_bound in zip(path_values, are_bound, strict=True) if not is_bound]
+                key,
+                [
+                    path_value
+                    for path_value, is_bound in zip(path_values, are_bound, strict=True)
+                    if not is_bound
+                ],
             )
             self.note_ragged(longest.example, [value.example for value in values])
             truth = any(value.truth for value in values)
-            return Value("host", longest.example, name(key), longest.twin, among=constants_of_all(values), truth=truth)
+            return Value(
+                "host",
+                longest.example,
+                name(key),
+                longest.twin,
+                among=constants_of_all(values),
+                truth=truth,
+            )
         return Value("lost", None, name(key))
 
     def join_tensors(self, key: str, values: list[Value]) -> Value:
@@ -194,11 +244,13 @@ class Statements(Changes):
         if joined is not values[0]:
             self.bind_name(key, joined)
         return replace(
-            joined.with_name(key), constant=all(value is values[0] for value in values) and values[0].constant
+            joined.with_name(key),
+            constant=all(value is values[0] for value in values) and values[0].constant,
         )
 
     def join_either(self, key: str, path_values: list[tuple[list[Step], Value]]) -> Value:
-        """Join a tensor (or, beside None, a value of the host) on some paths with one constant on the others."""
+        """Join a tensor (or, beside None, a value of the host) on some paths with one constant on
+        the others."""
         has_none = self.mixes_none([value for _, value in path_values])
         constant_paths = [
             (steps, value)
@@ -206,7 +258,9 @@ class Statements(Changes):
             if value.kind == "static" and (value.example is None or not has_none)
         ]
         variable_paths = [
-            (steps, without_constant(value)) for steps, value in path_values if (steps, value) not in constant_paths
+            (steps, without_constant(value))
+            for steps, value in path_values
+            if (steps, value) not in constant_paths
         ]
         constants = [value.example for _, value in constant_paths] + [
             value.instead for _, value in path_values if value.kind == "either"
@@ -242,7 +296,9 @@ class Statements(Changes):
             return same_constant(value.instead, new_value.example)
         if new_value.kind == "either" and not same_constant(value.instead, new_value.instead):
             return False
-        return without_constant(new_value).kind == without_constant(value).kind and same_type(value, new_value)
+        return without_constant(new_value).kind == without_constant(value).kind and same_type(
+            value, new_value
+        )
 
     # -- statements
 
@@ -261,29 +317,56 @@ class Statements(Changes):
         if test.kind != "static":
             self.steps.append(HostStep(ast.fix_missing_locations(ast.Assert(test.code))))
         elif not test.example:  # on a path that no input takes, or where the original raises, too
-            self.steps.append(HostStep(ast.fix_missing_locations(ast.parse("raise AssertionError").body[0])))
+            self.steps.append(
+                HostStep(ast.fix_missing_locations(ast.parse("raise AssertionError").body[0]))
+            )
 
     def do_Raise(self, node: ast.Raise) -> None:
         """Let the host raise one of Python's own errors."""
-        call = node.exc if isinstance(node.exc, ast.Call) else ast.Call(node.exc or name("None"), [], [])
-        error_name = call.func.id if isinstance(call.func, ast.Name) and call.func.id not in self.globals else ""
+        call = (
+            node.exc
+            if isinstance(node.exc, ast.Call)
+            else ast.Call(node.exc or name("None"), [], [])
+        )
+        error_name = (
+            call.func.id
+            if isinstance(call.func, ast.Name) and call.func.id not in self.globals
+            else ""
+        )
         error = getattr(builtins, error_name, None)
-        if not (isinstance(error, type) and issubclass(error, Exception)) or call.keywords or node.cause:
-            raise self.refuse(node, "raising anything but an error of Python's own is not supported")
+        if (
+            not (isinstance(error, type) and issubclass(error, Exception))
+            or call.keywords
+            or node.cause
+        ):
+            raise self.refuse(
+                node, "raising anything but an error of Python's own is not supported"
+            )
         step_count = len(self.steps)
         arguments = [self.evaluate(argument) for argument in call.args]
         are_literal = all(
-            argument.kind in ("static", "host") and literal(argument.example) is not None for argument in arguments
+            argument.kind in ("static", "host") and literal(argument.example) is not None
+            for argument in arguments
         )
         if not are_literal or len(self.steps) > step_count:  # a side that raises gives no samples
             raise self.refuse(node, f"{error_name} of values of tensors is not supported")
-        raise_statement = ast.Raise(ast.Call(name(error_name), [argument.code for argument in arguments], []))
+        raise_statement = ast.Raise(
+            ast.Call(name(error_name), [argument.code for argument in arguments], [])
+        )
         self.steps.append(HostStep(ast.fix_missing_locations(raise_statement)))
 
     def do_Delete(self, node: ast.Delete) -> None:
         for target in node.targets:
-            base = self.evaluate(target.value) if isinstance(target, (ast.Attribute, ast.Subscript)) else None
-            if base is not None and self.is_stand_in(base.example) and isinstance(target, ast.Subscript):
+            base = (
+                self.evaluate(target.value)
+                if isinstance(target, (ast.Attribute, ast.Subscript))
+                else None
+            )
+            if (
+                base is not None
+                and self.is_stand_in(base.example)
+                and isinstance(target, ast.Subscript)
+            ):
                 key = self.evaluate(target.slice)
                 self.invoke(node, self.special_method(node, base.example, "__delitem__"), [key], {})
                 continue
@@ -309,25 +392,42 @@ class Statements(Changes):
             self.store(node.target, self.evaluate(node.value))
 
     def do_Return(self, node: ast.Return) -> None:
-        if self.call_depth == 0 and isinstance(node.value, ast.IfExp):  # both sides may give values of any type
-            sides = [[ast.copy_location(ast.Return(result), node)] for result in (node.value.body, node.value.orelse)]
+        if self.call_depth == 0 and isinstance(
+            node.value, ast.IfExp
+        ):  # both sides may give values of any type
+            sides = [
+                [ast.copy_location(ast.Return(result), node)]
+                for result in (node.value.body, node.value.orelse)
+            ]
             self.do_If(ast.copy_location(ast.If(node.value.test, sides[0], sides[1]), node))  # type: ignore[arg-type]
             return
-        value = self.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
+        value = (
+            self.evaluate(node.value) if node.value else Value("static", None, ast.Constant(None))
+        )
         value = self.as_host_display(node, value) if self.call_depth == 0 else value
         code = self.bind_result(value) if value.kind == "tensor" else value.code
         if self.call_depth == 0:
             if value.kind == "static" and literal(value.example) is None:
-                raise self.refuse(node, f"returns a {type(value.example).__name__}, which the host cannot make")
+                raise self.refuse(
+                    node, f"returns a {type(value.example).__name__}, which the host cannot make"
+                )
             outside_names = sorted(reads(code) & self.globals.keys())
             if outside_names:
                 kind = type(self.globals[outside_names[0]]).__name__
-                raise self.refuse(node, f"returns a {kind} within a tuple or list, which the host cannot make")
-            if any(isinstance(part, ast.Name) and self.is_truth_only(part.id) for part in leaf_expressions(code)):
                 raise self.refuse(
-                    node, "of the value of `and` or `or`, which may be a tensor, only the truth is known"
+                    node, f"returns a {kind} within a tuple or list, which the host cannot make"
                 )
-            self.steps.append(HostStep(ast.fix_missing_locations(ast.Return(self.sizes_as_numbers(code)))))
+            if any(
+                isinstance(part, ast.Name) and self.is_truth_only(part.id)
+                for part in leaf_expressions(code)
+            ):
+                raise self.refuse(
+                    node,
+                    "of the value of `and` or `or`, which may be a tensor, only the truth is known",
+                )
+            self.steps.append(
+                HostStep(ast.fix_missing_locations(ast.Return(self.sizes_as_numbers(code))))
+            )
             return
         self.keep(f"{self.frame.prefix}result", replace(value, code=code))
 
@@ -339,8 +439,15 @@ class Statements(Changes):
         """Return the expression with the sizes that regions compute as Python numbers."""
         if isinstance(code, ast.Tuple):
             return ast.Tuple([self.sizes_as_numbers(element) for element in code.elts], ast.Load())
-        if isinstance(code, ast.Call) and isinstance(code.func, ast.Name) and code.func.id in self.results:
-            keywords = [ast.keyword(keyword.arg, self.sizes_as_numbers(keyword.value)) for keyword in code.keywords]
+        if (
+            isinstance(code, ast.Call)
+            and isinstance(code.func, ast.Name)
+            and code.func.id in self.results
+        ):
+            keywords = [
+                ast.keyword(keyword.arg, self.sizes_as_numbers(keyword.value))
+                for keyword in code.keywords
+            ]
             return ast.Call(code.func, [], keywords)
         if isinstance(code, ast.Name) and code.id in self.size_names:
             return ast.Call(name("int"), [code], [])
@@ -374,7 +481,8 @@ def assign_at_end(key: str, path_values: list[tuple[list[Step], Value]]) -> None
 
 
 def without_constant(value: Value) -> Value:
-    """Return the value as the tensor, or value of the host, that it is where it is not the constant."""
+    """Return the value as the tensor, or value of the host, that it is where it is not the
+    constant."""
     if value.kind != "either":
         return value
     return replace(value, kind=kind_of(value.example))

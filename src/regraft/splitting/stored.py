@@ -1,4 +1,5 @@
-"""Split networks of earlier runs in the user's cache directory, found by the content that they were made from."""
+"""Split networks of earlier runs in the user's cache directory, found by the content that they were
+made from."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ PLAIN_TYPES = (int, float, complex, bool, type(None))
 
 
 class _StablePickler(pickle.Pickler):
-    """A pickler that gives equal bytes for equal networks, in any process and before and after a call."""
+    """A pickler that gives equal bytes for equal networks, in any process and before and after a
+    call."""
 
     def persistent_id(self, value: Any) -> str | None:
         # whether equal constants are one object is no part of the content, and a call may change it
@@ -37,7 +39,9 @@ class _StablePickler(pickle.Pickler):
         if isinstance(value, torch.Tensor):
             detached = value.detach()
             tensor_bytes = (
-                detached.contiguous().view(torch.uint8) if detached.ndim else detached.reshape(1).view(torch.uint8)
+                detached.contiguous().view(torch.uint8)
+                if detached.ndim
+                else detached.reshape(1).view(torch.uint8)
             )
             content = (
                 str(value.dtype),
@@ -49,7 +53,9 @@ class _StablePickler(pickle.Pickler):
             return tuple, (content,)
         if isinstance(value, (set, frozenset)):
             return tuple, (sorted(map(repr, value)),)
-        if isinstance(value, FunctionType) and "<" in value.__qualname__:  # made by a function, or a lambda
+        if (
+            isinstance(value, FunctionType) and "<" in value.__qualname__
+        ):  # made by a function, or a lambda
             cells = tuple(cell.cell_contents for cell in value.__closure__ or ())
             parts = (
                 value.__module__,
@@ -61,31 +67,52 @@ class _StablePickler(pickle.Pickler):
             )
             return tuple, (parts,)
         if isinstance(value, CodeType):
-            return tuple, ((value.co_code, value.co_consts, value.co_names, value.co_varnames, value.co_freevars),)
+            return tuple, (
+                (
+                    value.co_code,
+                    value.co_consts,
+                    value.co_names,
+                    value.co_varnames,
+                    value.co_freevars,
+                ),
+            )
         return NotImplemented
 
 
 def constants_of_class(kind: type) -> dict[str, Any]:
-    """Return the constants that a class of the user holds, by name; a program may have changed them."""
+    """Return the constants that a class of the user holds, by name; a program may have changed
+    them."""
     path = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
     namespace = {} if path.startswith(SITE_PATHS) else vars(kind)
-    return {key: value for key, value in namespace.items() if type(value) in PLAIN_TYPES or is_constant(value)}
+    return {
+        key: value
+        for key, value in namespace.items()
+        if type(value) in PLAIN_TYPES or is_constant(value)
+    }
 
 
 def is_constant(value: Any) -> bool:
-    """Return whether the value is a string, or a list, tuple or dictionary of nothing but constants."""
+    """Return whether the value is a string, or a list, tuple or dictionary of nothing but
+    constants."""
     if type(value) in (list, tuple):
         return all(type(element) in PLAIN_TYPES or is_constant(element) for element in value)
     if type(value) is dict:
-        return all(type(element) in PLAIN_TYPES or is_constant(element) for pair in value.items() for element in pair)
+        return all(
+            type(element) in PLAIN_TYPES or is_constant(element)
+            for pair in value.items()
+            for element in pair
+        )
     return type(value) is str
 
 
-def key_of(model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[str, ...]) -> str | None:
-    """Return the key of a network in the cache; None where a part of it has no content, such as an open file.
+def key_of(
+    model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[str, ...]
+) -> str | None:
+    """Return the key of a network in the cache; None where a part of it has no content, such as an
+    open file.
 
-    The network is called once before: some networks write what they saw into their attributes, and would have another
-    key then.
+    The network is called once before: some networks write what they saw into their attributes, and
+    would have another key then.
     """
     hasher = hashlib.sha256()
     buffer = io.BytesIO()
@@ -117,16 +144,31 @@ def key_of(model: torch.nn.Module, calls: list[dict[str, Any]], options: tuple[s
 def sources(model: torch.nn.Module) -> list[bytes]:
     """Return the contents that a key depends on besides the network.
 
-    They are this package's own files, all loaded files of the user, and the versions of the packages of the modules.
+    They are this package's own files, all loaded files of the user, and the versions of the
+    packages of the modules.
     """
     files = set(PACKAGE.rglob("*.py"))
     for loaded in list(sys.modules.values()):
         path = getattr(loaded, "__file__", None)
-        if path and path.endswith(".py") and os.path.isabs(path) and not path.startswith(SITE_PATHS):
+        if (
+            path
+            and path.endswith(".py")
+            and os.path.isabs(path)
+            and not path.startswith(SITE_PATHS)
+        ):
             files.add(Path(path))
-    packages = {kind.__module__.partition(".")[0] for module in model.modules() for kind in type(module).__mro__}
-    versions = sorted(f"{package} {getattr(sys.modules.get(package), '__version__', '')}" for package in packages)
-    return [repr(versions).encode(), *(path.read_bytes() for path in sorted(files) if path.is_file())]
+    packages = {
+        kind.__module__.partition(".")[0]
+        for module in model.modules()
+        for kind in type(module).__mro__
+    }
+    versions = sorted(
+        f"{package} {getattr(sys.modules.get(package), '__version__', '')}" for package in packages
+    )
+    return [
+        repr(versions).encode(),
+        *(path.read_bytes() for path in sorted(files) if path.is_file()),
+    ]
 
 
 def find_network(key: str) -> Path | None:
@@ -139,17 +181,23 @@ def find_network(key: str) -> Path | None:
 
 
 def keep_network(key: str, directory: Path) -> None:
-    """Copy a directory into the cache; without a cache, or where it cannot be written, nothing is copied."""
+    """Copy a directory into the cache; without a cache, or where it cannot be written, nothing is
+    copied."""
     root = cache_root()
     if root is None:
         return
     try:
         root.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=root) as temporary:
-            shutil.copytree(directory, Path(temporary) / key, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                directory, Path(temporary) / key, ignore=shutil.ignore_patterns("__pycache__")
+            )
             shutil.rmtree(root / key, ignore_errors=True)
             os.replace(Path(temporary) / key, root / key)
-        oldest = sorted((entry for entry in root.iterdir() if entry.is_dir()), key=lambda entry: entry.stat().st_mtime)
+        oldest = sorted(
+            (entry for entry in root.iterdir() if entry.is_dir()),
+            key=lambda entry: entry.stat().st_mtime,
+        )
         for entry in oldest[:-MAX_NETWORKS]:
             shutil.rmtree(entry, ignore_errors=True)
     except OSError:

@@ -1,4 +1,5 @@
-"""Arguments that hold tensors in lists, tuples and dictionaries, and a network that takes the tensors one by one."""
+"""Arguments that hold tensors in lists, tuples and dictionaries, and a network that takes the
+tensors one by one."""
 
 from __future__ import annotations
 
@@ -17,21 +18,28 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.network import text_of_parameter
 from regraft.splitting.values import literal
 
-Template = dict[str, Any]  # {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
+Template = dict[
+    str, Any
+]  # {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
 
 
 def unpack_arguments(
     model: nn.Module, path: str, calls: list[dict[str, Any]]
 ) -> tuple[nn.Module, list[dict[str, Any]], Packed | None]:
-    """Return a network that takes nested tensors one by one, its calls, and how its arguments are put together.
+    """Return a network that takes nested tensors one by one, its calls, and how its arguments are
+    put together.
 
-    The network puts the arguments together and calls the original. Without nested tensors, the original network, the
-    original calls and None are returned.
+    The network puts the arguments together and calls the original. Without nested tensors, the
+    original network, the original calls and None are returned.
     """
     code = inspect.unwrap(type(model).forward).__code__
     line = code.co_firstlineno
-    other_arguments = {key: value for key, value in calls[0].items() if not isinstance(value, torch.Tensor)}
-    packed = [key for key, value in other_arguments.items() if holds_tensor(value) or type(value) is dict]
+    other_arguments = {
+        key: value for key, value in calls[0].items() if not isinstance(value, torch.Tensor)
+    }
+    packed = [
+        key for key, value in other_arguments.items() if holds_tensor(value) or type(value) is dict
+    ]
     for key, value in other_arguments.items():
         if key not in packed and constant_text(value) is None:
             raise Unsplittable(path, line, unsupported_message(key, value))
@@ -46,7 +54,9 @@ def unpack_arguments(
             raise Unsplittable(path, line, str(problem)) from problem
     unpacked_calls = []
     optional = [
-        key for key, structure in templates.items() if not leaf_names(structure) and is_default(model, key, structure)
+        key
+        for key, structure in templates.items()
+        if not leaf_names(structure) and is_default(model, key, structure)
     ]
     for number, call in enumerate(calls):
         try:
@@ -72,17 +82,23 @@ class Packed:
     optional: list[str]
 
     def parts(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
-        """Return a call's arguments one by one; raise TypeError or ValueError if they do not fit."""
+        """Return a call's arguments one by one; raise TypeError or ValueError if they do
+        not fit."""
         call = {**dict(zip(self.names, args, strict=False)), **keywords}
         has_repeats = len(args) + len(keywords) > len(call)
         required = self.templates.keys() - set(self.optional)
-        if has_repeats or len(args) > len(self.names) or not required <= call.keys() <= set(self.names):
+        if (
+            has_repeats
+            or len(args) > len(self.names)
+            or not required <= call.keys() <= set(self.names)
+        ):
             raise TypeError(f"the network takes {', '.join(self.names)}")
         return split_call(self.templates, call)
 
 
 def make_template(name: str, value: Any, used_names: set[str]) -> Template:
-    """Return the template of a value, with new names for its leaves, which are added to `used_names`.
+    """Return the template of a value, with new names for its leaves, which are added to
+    `used_names`.
 
     Raises TypeError if the value holds something that is not supported.
     """
@@ -94,14 +110,23 @@ def make_template(name: str, value: Any, used_names: set[str]) -> Template:
     if type(value) in (list, tuple):
         return {
             type(value).__name__: [
-                make_template(f"{name}_{place}", element, used_names) for place, element in enumerate(value)
+                make_template(f"{name}_{place}", element, used_names)
+                for place, element in enumerate(value)
             ]
         }
     if type(value) is dict and all(isinstance(key, str) for key in value):
-        suffixes = [key if key.isidentifier() and key.isascii() else place for place, key in enumerate(value)]
-        leaf_prefixes = {key: f"{name}_{suffix}" for key, suffix in zip(value, suffixes, strict=True)}
+        suffixes = [
+            key if key.isidentifier() and key.isascii() else place
+            for place, key in enumerate(value)
+        ]
+        leaf_prefixes = {
+            key: f"{name}_{suffix}" for key, suffix in zip(value, suffixes, strict=True)
+        }
         return {
-            "dict": {key: make_template(leaf_prefixes[key], element, used_names) for key, element in value.items()}
+            "dict": {
+                key: make_template(leaf_prefixes[key], element, used_names)
+                for key, element in value.items()
+            }
         }
     text = constant_text(value)
     if text is None:
@@ -110,7 +135,8 @@ def make_template(name: str, value: Any, used_names: set[str]) -> Template:
 
 
 def split_call(templates: dict[str, Template], call: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call one by one; raise ValueError if they are put together otherwise."""
+    """Return the arguments of a call one by one; raise ValueError if they are put together
+    otherwise."""
     arguments: dict[str, Any] = {}
     for key, value in call.items():
         if key in templates:
@@ -121,7 +147,8 @@ def split_call(templates: dict[str, Template], call: dict[str, Any]) -> dict[str
 
 
 def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str, Any]) -> None:
-    """Add the leaves of a value to `leaf_values`; raise ValueError if the value does not fit the template."""
+    """Add the leaves of a value to `leaf_values`; raise ValueError if the value does not fit the
+    template."""
     ((kind, inner),) = template.items()
     if kind == "leaf":
         if not isinstance(value, (torch.Tensor, numpy.ndarray)):
@@ -132,7 +159,11 @@ def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str
             raise ValueError(f"{name} is {value!r}; the network was split for {inner}")
     elif kind == "dict":
         if type(value) is not dict or list(value) != list(inner):
-            keys = f"a dictionary with the keys {', '.join(inner)}, in this order" if inner else "an empty dictionary"
+            keys = (
+                f"a dictionary with the keys {', '.join(inner)}, in this order"
+                if inner
+                else "an empty dictionary"
+            )
             raise ValueError(f"{name} is not {keys}")
         for key, element_template in inner.items():
             take_leaves(f"{name}[{key!r}]", element_template, value[key], leaf_values)
@@ -143,11 +174,16 @@ def take_leaves(name: str, template: Template, value: Any, leaf_values: dict[str
             take_leaves(f"{name}[{place}]", element_template, value[place], leaf_values)
 
 
-def check_unchanged(model: nn.Module, path: str, calls: list[dict[str, Any]], packed: Packed) -> None:
-    """Refuse a network that changes a list or dictionary that it is given, because the caller would see it."""
+def check_unchanged(
+    model: nn.Module, path: str, calls: list[dict[str, Any]], packed: Packed
+) -> None:
+    """Refuse a network that changes a list or dictionary that it is given, because the caller would
+    see it."""
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     for number, call in enumerate(calls):
-        before = {key: snapshot(call[key]) for key in packed.templates}  # snapshots keep their objects alive
+        before = {
+            key: snapshot(call[key]) for key in packed.templates
+        }  # snapshots keep their objects alive
         with torch.no_grad():
             try:
                 model(**call)
@@ -181,7 +217,8 @@ class Identity:
 
 
 def is_default(model: nn.Module, key: str, template: Template) -> bool:
-    """Return whether a structure of constants is what the parameter holds if a call leaves it out."""
+    """Return whether a structure of constants is what the parameter holds if a call leaves
+    it out."""
     default = inspect.signature(type(model).forward).parameters[key].default
     try:
         take_leaves(key, template, default, {})
@@ -196,7 +233,13 @@ def template_expression(template: Template) -> str:
     if kind in ("leaf", "value"):
         return str(inner)
     if kind == "dict":
-        return "{" + ", ".join(f"{key!r}: {template_expression(element)}" for key, element in inner.items()) + "}"
+        return (
+            "{"
+            + ", ".join(
+                f"{key!r}: {template_expression(element)}" for key, element in inner.items()
+            )
+            + "}"
+        )
     elements = "".join(f"{template_expression(element)}, " for element in inner)
     return f"[{elements}]" if kind == "list" else f"({elements})"
 
@@ -213,7 +256,9 @@ def leaf_names(template: Template) -> list[str]:
     ]
 
 
-def build_wrapper(model: nn.Module, file: str, line: int, templates: dict[str, Template]) -> nn.Module:
+def build_wrapper(
+    model: nn.Module, file: str, line: int, templates: dict[str, Template]
+) -> nn.Module:
     """Return a network of the same name that takes the leaves one by one and calls `model`.
 
     Its source stands in no file, at the line of the original's.
@@ -226,7 +271,9 @@ def build_wrapper(model: nn.Module, file: str, line: int, templates: dict[str, T
         for leaf in leaf_names(templates[parameter.name])
     ]
     plain_parameters = [parameter for parameter in parameters if parameter.name not in templates]
-    declarations += [parameter.name for parameter in plain_parameters if parameter.default is parameter.empty]
+    declarations += [
+        parameter.name for parameter in plain_parameters if parameter.default is parameter.empty
+    ]
     path = file.removesuffix(WRAPPER_SUFFIX)
     declarations += [
         text_of_parameter(parameter, path, line)
@@ -234,13 +281,15 @@ def build_wrapper(model: nn.Module, file: str, line: int, templates: dict[str, T
         if parameter.default is not parameter.empty
     ]
     keywords = (
-        f"{param.name}={template_expression(templates[param.name]) if param.name in templates else param.name}"
+        f"{param.name}={template_expression(templates[param.name]) if param.name in templates else param.name}"  # noqa: E501
         for param in parameters
     )
     text = (
-        "\n" * max(line - 5, 0) + f"class {type(model).__name__}(Module):\n"
-        "    def __init__(self, network):\n        super().__init__()\n        self.network = network\n"
-        f"    def forward(self, {', '.join(declarations)}):\n        return self.network({', '.join(keywords)})\n"
+        "\n"
+        * max(line - 5, 0)
+        + f"class {type(model).__name__}(Module):\n    def __init__(self, network):\n       "
+        " super().__init__()\n        self.network = network\n    def forward(self,"
+        f" {', '.join(declarations)}):\n        return self.network({', '.join(keywords)})\n"
     )
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     scope: dict[str, Any] = {"Module": nn.Module, "__name__": type(model).__module__}

@@ -1,6 +1,7 @@
 """Two worlds: the example, and one in which every size that data, loops or inputs decide is larger.
 
-A value that differs between the worlds depends on a size; it stays open in regions and is computed by the host.
+A value that differs between the worlds depends on a size; it stays open in regions and is computed
+by the host.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def first_shape(result: Any) -> torch.Size:
 class Longer(TorchDispatchMode):  # type: ignore[misc]
     """Gives results whose size the data decide more elements than they have in the example.
 
-    shapes: the shapes of these results in the example, in turn. A size that differs from the example by itself,
-    because the data do, stays as it is.
+    shapes: the shapes of these results in the example, in turn. A size that differs from the
+    example by itself, because the data do, stays as it is.
     """
 
     def __init__(self, shapes: Iterable[torch.Size]) -> None:
@@ -62,11 +63,16 @@ class Longer(TorchDispatchMode):  # type: ignore[misc]
         if func in (aten.index_put.default, aten.index_put_.default) and any(map(is_mask, args[1])):
             values = args[2]
             places = indices(args[1], 0)
-            if values.ndim and values.shape[0] not in (1, next(len(index) for index in places if index is not None)):
+            if values.ndim and values.shape[0] not in (
+                1,
+                next(len(index) for index in places if index is not None),
+            ):
                 places = indices(args[1], GROWTH)
             return func(args[0], places, *args[2:], **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
-        if not sized_by_data(func, args) or first_shape(result) != next(self.shapes, first_shape(result)):
+        if not sized_by_data(func, args) or first_shape(result) != next(
+            self.shapes, first_shape(result)
+        ):
             return result
         if func is aten.index.Tensor:
             return func(args[0], indices(args[1], GROWTH), **(kwargs or {}))
@@ -85,6 +91,8 @@ def indices(indices_or_masks: Any, growth: int) -> list[torch.Tensor | None]:
     for index in indices_or_masks:
         mask_places = index.nonzero() if is_mask(index) else None
         places.extend(
-            [index] if mask_places is None else (lengthen(mask_places, [0]) if growth else mask_places).unbind(1)
+            [index]
+            if mask_places is None
+            else (lengthen(mask_places, [0]) if growth else mask_places).unbind(1)
         )
     return places

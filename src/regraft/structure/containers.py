@@ -1,4 +1,5 @@
-"""Lowering of values inside other values: elements of module lists, loop targets and the parts of tuples."""
+"""Lowering of values inside other values: elements of module lists, loop targets and the parts of
+tuples."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from regraft.structure.model import Value
 
 
 def element(frame: Frame, container: Value, expr: ast.AST) -> Value:
-    """Return one module of a `ModuleList`; its type is known when all modules have the same type."""
+    """Return one module of a `ModuleList`; its type is known when all modules have the same
+    type."""
     modules = tuple(module for layer in container.layers for module in layer.items)
     value = frame.node("py.item", {"base": container}, expr, "module").output
     if modules and len({module.type for module in modules}) == 1:
@@ -36,9 +38,12 @@ def loop_element(frame: Frame, source: Value, expr: ast.AST) -> Value:
 
 
 def unpack(frame: Frame, target: ast.expr, value: Value) -> Iterator[tuple[ast.expr, Value]]:
-    """Yield the names, attributes and subscripts inside an assignment target, each with its part of the value."""
+    """Yield the names, attributes and subscripts inside an assignment target, each with its part of
+    the value."""
     if isinstance(target, ast.Starred):
-        yield from unpack(frame, target.value, frame.node("py.item", {"base": value}, target, "tuple").output)
+        yield from unpack(
+            frame, target.value, frame.node("py.item", {"base": value}, target, "tuple").output
+        )
     elif isinstance(target, ast.Tuple | ast.List):
         for inner_target, part in zip(target.elts, _parts(frame, target, value), strict=True):
             yield from unpack(frame, inner_target, part)
@@ -47,14 +52,24 @@ def unpack(frame: Frame, target: ast.expr, value: Value) -> Iterator[tuple[ast.e
 
 
 def _parts(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> tuple[Value, ...]:
-    """Return one value for each element of a target, which become the `items` of `value` unless one is starred."""
+    """Return one value for each element of a target, which become the `items` of `value` unless one
+    is starred."""
     has_star = any(isinstance(element, ast.Starred) for element in target.elts)
     if value.items is not None and len(value.items) == len(target.elts) and not has_star:
         return value.items
     kind = "int" if value.kind == "tuple" and value.attribute() is not None else "unknown"
-    kind = "tensor" if value.node is not None and value.node.op in ("split", "chunk", "unbind") else kind
+    kind = (
+        "tensor"
+        if value.node is not None and value.node.op in ("split", "chunk", "unbind")
+        else kind
+    )
     parts = tuple(
-        frame.node("py.item", {"base": value, **_index(frame, number, has_star)}, element, kind).output  # type: ignore[arg-type]
+        frame.node(
+            "py.item",
+            {"base": value, **_index(frame, number, has_star)},
+            element,
+            kind,  # type: ignore[arg-type]
+        ).output
         for number, element in enumerate(target.elts)
     )
     value.items = None if has_star else parts
@@ -62,5 +77,6 @@ def _parts(frame: Frame, target: ast.Tuple | ast.List, value: Value) -> tuple[Va
 
 
 def _index(frame: Frame, number: int, has_star: bool) -> dict[str, Value]:
-    """Return the `index` argument of a part; there is none beside a starred target, as the index is unknown."""
+    """Return the `index` argument of a part; there is none beside a starred target, as the index is
+    unknown."""
     return {} if has_star else {"index": frame.constant(number)}

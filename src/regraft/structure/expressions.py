@@ -1,4 +1,5 @@
-"""Lowering of expressions: each becomes one value, and every use of a value is recorded on a node."""
+"""Lowering of expressions: each becomes one value, and every use of a value is recorded on
+a node."""
 
 from __future__ import annotations
 
@@ -15,14 +16,19 @@ from regraft.structure.inline import inline
 from regraft.structure.model import MISSING, Layer, Value
 from regraft.structure.optable import is_dtype
 
-# Names of other libraries whose meaning is documented: `transformers.activations` (a table from configuration
-# strings to activation modules, and the module it holds under "gelu").
+# Names of other libraries whose meaning is documented: `transformers.activations` (a table from
+# configuration strings to activation modules, and the module it holds under "gelu").
 ACTIVATION_TABLES = frozenset({"transformers.activations.ACT2FN"})
 ACTIVATIONS = {
-    "gelu": "torch.nn.GELU", "relu": "torch.nn.ReLU", "silu": "torch.nn.SiLU", "swish": "torch.nn.SiLU",
-    "tanh": "torch.nn.Tanh", "sigmoid": "torch.nn.Sigmoid", "relu6": "torch.nn.ReLU6",
+    "gelu": "torch.nn.GELU",
+    "relu": "torch.nn.ReLU",
+    "silu": "torch.nn.SiLU",
+    "swish": "torch.nn.SiLU",
+    "tanh": "torch.nn.Tanh",
+    "sigmoid": "torch.nn.Sigmoid",
+    "relu6": "torch.nn.ReLU6",
     "leaky_relu": "torch.nn.LeakyReLU",
-}  # fmt: skip
+}
 
 
 def lower(frame: Frame, expr: ast.expr) -> Value:
@@ -50,12 +56,19 @@ def condition(frame: Frame, expr: ast.expr) -> Guard:
     node = value.node
     predicate = calls.predicate(node.spelling) if node is not None and node.op == "call" else None
     if node is not None and predicate is not None and "0" in node.args:
-        return Atom("call", f"{predicate}({node.args['0'].key()})", None, _text(frame, expr), _test_time(frame))
+        return Atom(
+            "call",
+            f"{predicate}({node.args['0'].key()})",
+            None,
+            _text(frame, expr),
+            _test_time(frame),
+        )
     return Atom("truth", value.key(), None, _text(frame, expr), _test_time(frame))
 
 
 def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
-    """Return a comparison of two operands as a guard; the atom is opaque unless one operand is a constant."""
+    """Return a comparison of two operands as a guard; the atom is opaque unless one operand is a
+    constant."""
     left, right = lower(frame, expr.left), lower(frame, expr.comparators[0])
     glue(frame, "py.test", (left, right), expr)
     operator = expr.ops[0]
@@ -82,11 +95,14 @@ def _comparison(frame: Frame, expr: ast.Compare) -> Guard:
     return guards.negate(atom) if negated else atom
 
 
-def _comparison_texts(frame: Frame, expr: ast.Compare, positive: ast.cmpop, negative: ast.cmpop) -> tuple[str, str]:
+def _comparison_texts(
+    frame: Frame, expr: ast.Compare, positive: ast.cmpop, negative: ast.cmpop
+) -> tuple[str, str]:
     """Return a comparison and its opposite as the source writes them."""
     if not (isinstance(expr.left, _SIMPLE) and isinstance(expr.comparators[0], _SIMPLE)):
         texts = (
-            ast.unparse(ast.Compare(expr.left, [operator], expr.comparators)) for operator in (positive, negative)
+            ast.unparse(ast.Compare(expr.left, [operator], expr.comparators))
+            for operator in (positive, negative)
         )
     else:
         left, right = _text(frame, expr.left), _text(frame, expr.comparators[0])
@@ -102,14 +118,16 @@ _SIMPLE = (ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.Subscript)
 
 
 def _text(frame: Frame, expr: ast.expr) -> str:
-    """Return the text of an expression in the source, or its normal form when the text has odd white space."""
+    """Return the text of an expression in the source, or its normal form when the text has odd
+    white space."""
     segment = frame.scope.source.segment(expr)
     plain = "\n" not in segment and "  " not in segment and "\t" not in segment
     return segment if plain else ast.unparse(expr)
 
 
 def _test_time(frame: Frame) -> int:
-    """Return the time of a test; negative inside an inlined function, which has names of its own."""
+    """Return the time of a test; negative inside an inlined function, which has names of
+    its own."""
     return frame.time if frame.site is None else -frame.time
 
 
@@ -122,7 +140,8 @@ def _constant(frame: Frame, expr: ast.expr) -> Value:
 
 
 def _name(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of a name: a local binding, else a global value, or an opaque one if the module rebinds it."""
+    """Return the value of a name: a local binding, else a global value, or an opaque one if the
+    module rebinds it."""
     assert isinstance(expr, ast.Name)
     bound = frame.env.get(expr.id)
     if bound is not None:
@@ -134,12 +153,15 @@ def _name(frame: Frame, expr: ast.expr) -> Value:
             return frame.value("unknown")  # a variable of another file
         qualified = f"{frame.scope.home}.{expr.id}"
     if expr.id in names.rebound:
-        return frame.node("call", {}, expr, effect=True, spelling=expr.id).output  # any call may change it
+        return frame.node(
+            "call", {}, expr, effect=True, spelling=expr.id
+        ).output  # any call may change it
     return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
 
 
 def _attribute(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of an attribute: a path of the instance, a qualified name, or an attribute of a value."""
+    """Return the value of an attribute: a path of the instance, a qualified name, or an attribute
+    of a value."""
     assert isinstance(expr, ast.Attribute)
     path = dotted(expr)
     if path is not None:
@@ -165,7 +187,8 @@ def _attribute(frame: Frame, expr: ast.expr) -> Value:
 
 
 def _call(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of a call of a method, a layer, a global or local function, or of an opaque call."""
+    """Return the value of a call of a method, a layer, a global or local function, or of an opaque
+    call."""
     assert isinstance(expr, ast.Call)
     function = expr.func
     if isinstance(function, ast.Attribute):
@@ -175,22 +198,34 @@ def _call(frame: Frame, expr: ast.expr) -> Value:
     callee = lower(frame, function)
     arguments = _lower_arguments(frame, expr)
     if callee.layers:
-        return calls.layer_call(frame, callee, arguments, expr) if arguments else _starred_call(frame, expr, callee)
+        return (
+            calls.layer_call(frame, callee, arguments, expr)
+            if arguments
+            else _starred_call(frame, expr, callee)
+        )
     if arguments is None:
         return calls.mark_possible_layer(frame, callee, _starred_call(frame, expr, callee), expr)
     if callee.origin == "global":
         return _global_call(frame, expr, callee, arguments)
     if callee in frame.local_functions and frame.can_see(frame.local_functions[callee]):
         value = _inline_call(
-            frame, expr, frame.local_functions[callee], frame.local_functions[callee].name, arguments, closure=True
+            frame,
+            expr,
+            frame.local_functions[callee],
+            frame.local_functions[callee].name,
+            arguments,
+            closure=True,
         )
         if value is not None:
             return value
-    return calls.mark_possible_layer(frame, callee, calls.call(frame, callee, arguments, expr, callee.name), expr)
+    return calls.mark_possible_layer(
+        frame, callee, calls.call(frame, callee, arguments, expr, callee.name), expr
+    )
 
 
 def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value | None:
-    """Return the value of a method call like `x.softmax(-1)` or `self.name()`; None for any other call."""
+    """Return the value of a method call like `x.softmax(-1)` or `self.name()`; None for any other
+    call."""
     path = dotted(function)
     if path is not None:
         root, attributes = path
@@ -208,11 +243,14 @@ def _method_call(frame: Frame, expr: ast.Call, function: ast.Attribute) -> Value
     if arguments is None:
         return _starred_call(frame, expr, base)
     positional, keywords = arguments
-    return calls.tensor_op(frame, op, ((base, *positional), keywords), expr, f"torch.Tensor.{function.attr}")
+    return calls.tensor_op(
+        frame, op, ((base, *positional), keywords), expr, f"torch.Tensor.{function.attr}"
+    )
 
 
 def _self_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
-    """Return the value of `self.name(...)` for a method of the class; None for other attributes, such as layers."""
+    """Return the value of `self.name(...)` for a method of the class; None for other attributes,
+    such as layers."""
     if name not in frame.scope.methods:
         return None
     arguments = _lower_arguments(frame, expr)
@@ -227,19 +265,31 @@ def _self_call(frame: Frame, expr: ast.Call, name: str) -> Value | None:
 
 
 def _inline_call(
-    frame: Frame, expr: ast.Call, function: Function, name: str, arguments: Arguments,
-    receiver: Value | None = None, closure: bool = False, scope: Scope | None = None,
-) -> Value | None:  # fmt: skip
+    frame: Frame,
+    expr: ast.Call,
+    function: Function,
+    name: str,
+    arguments: Arguments,
+    receiver: Value | None = None,
+    closure: bool = False,
+    scope: Scope | None = None,
+) -> Value | None:
     """Return the value of a call by inlining the function; None when it cannot be inlined."""
     assert frame.lower_block is not None
-    return inline(frame, expr, function, name, arguments, frame.lower_block, receiver, closure, scope)
+    return inline(
+        frame, expr, function, name, arguments, frame.lower_block, receiver, closure, scope
+    )
 
 
 def _lower_arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
-    """Lower the arguments of a call; None when there are star arguments whose number or names are unknown."""
+    """Lower the arguments of a call; None when there are star arguments whose number or names are
+    unknown."""
     if any(isinstance(argument, ast.Starred) for argument in expr.args):
         return None
-    if any(keyword.arg is None and not _is_known_dict(frame, keyword.value) for keyword in expr.keywords):
+    if any(
+        keyword.arg is None and not _is_known_dict(frame, keyword.value)
+        for keyword in expr.keywords
+    ):
         return None
     positional = [lower(frame, argument) for argument in expr.args]
     keywords: dict[str, Value] = {}
@@ -254,7 +304,8 @@ def _lower_arguments(frame: Frame, expr: ast.Call) -> Arguments | None:
 
 
 def _is_known_dict(frame: Frame, expr: ast.expr) -> bool:
-    """Return whether an expression names a dictionary display that nothing but `**` has used since."""
+    """Return whether an expression names a dictionary display that nothing but `**` has
+    used since."""
     bound = frame.env.get(expr.id) if isinstance(expr, ast.Name) else None
     if bound is None or bound.value not in frame.dicts or bound.value.joins:
         return False
@@ -264,7 +315,8 @@ def _is_known_dict(frame: Frame, expr: ast.expr) -> bool:
 def _starred_call(frame: Frame, expr: ast.Call, callee: Value | None) -> Value:
     """Return the value of an opaque call with star arguments; give up on a container of modules."""
     values = [
-        lower(frame, argument.value if isinstance(argument, ast.Starred) else argument) for argument in expr.args
+        lower(frame, argument.value if isinstance(argument, ast.Starred) else argument)
+        for argument in expr.args
     ]
     values += [lower(frame, keyword.value) for keyword in expr.keywords]
     if callee is not None and callee.layers and callee.layers[0].type in calls.CONTAINERS:
@@ -273,7 +325,8 @@ def _starred_call(frame: Frame, expr: ast.Call, callee: Value | None) -> Value:
 
 
 def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Arguments) -> Value:
-    """Return the value of a call of an imported, built-in or module-level name; the call is opaque if nothing fits."""
+    """Return the value of a call of an imported, built-in or module-level name; the call is opaque
+    if nothing fits."""
     name = callee.name
     op = calls.function_op(name)
     stars_known = all(star.split(".")[0] == "torch" for star in frame.scope.names.stars)
@@ -305,7 +358,9 @@ def _global_call(frame: Frame, expr: ast.Call, callee: Value, arguments: Argumen
                 calls.record_iteration(frame, value, expr)
         elif name == "getattr" and len(positional) > 1:
             calls.record_custom_code(frame, str(positional[1].const), expr)
-        node = glue(frame, "py.call", (*positional, *keywords.values()), expr, calls.PURE_BUILTINS[name])
+        node = glue(
+            frame, "py.call", (*positional, *keywords.values()), expr, calls.PURE_BUILTINS[name]
+        )
         node.spelling = name
         return node.output
     return calls.call(frame, None, arguments, expr, name)
@@ -349,7 +404,13 @@ def _unary(frame: Frame, expr: ast.expr) -> Value:
             return frame.constant(-operand.const)
         if operand.kind not in calls.NOT_TENSOR:
             return frame.node("neg", {"input": operand}, expr, operand.kind, spelling="neg").output
-    return glue(frame, "py.unary", (operand,), expr, "bool" if isinstance(expr.op, ast.Not) else operand.kind).output
+    return glue(
+        frame,
+        "py.unary",
+        (operand,),
+        expr,
+        "bool" if isinstance(expr.op, ast.Not) else operand.kind,
+    ).output
 
 
 def _boolop(frame: Frame, expr: ast.expr) -> Value:
@@ -360,12 +421,16 @@ def _boolop(frame: Frame, expr: ast.expr) -> Value:
 def _compare(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Compare)
     return glue(
-        frame, "py.compare", [lower(frame, operand) for operand in (expr.left, *expr.comparators)], expr
+        frame,
+        "py.compare",
+        [lower(frame, operand) for operand in (expr.left, *expr.comparators)],
+        expr,
     ).output
 
 
 def _ifexp(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of a conditional expression: a φ of its two values unless they are the same."""
+    """Return the value of a conditional expression: a φ of its two values unless they are
+    the same."""
     assert isinstance(expr, ast.IfExp)
     test = condition(frame, expr.test)
     outer = frame.guard
@@ -386,14 +451,18 @@ def _ifexp(frame: Frame, expr: ast.expr) -> Value:
 def _sequence(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Tuple | ast.List)
     has_star = any(isinstance(element, ast.Starred) for element in expr.elts)
-    values = [lower(frame, element.value if isinstance(element, ast.Starred) else element) for element in expr.elts]
+    values = [
+        lower(frame, element.value if isinstance(element, ast.Starred) else element)
+        for element in expr.elts
+    ]
     value = glue(frame, "py.tuple", values, expr, "tuple").output
     value.items = None if has_star else tuple(values)
     return value
 
 
 def _subscript(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of a subscript: a layer, an item whose value is known, or a node `py.item`."""
+    """Return the value of a subscript: a layer, an item whose value is known, or a node
+    `py.item`."""
     assert isinstance(expr, ast.Subscript)
     base, index = lower(frame, expr.value), lower(frame, expr.slice)
     if base.origin == "global":
@@ -402,7 +471,11 @@ def _subscript(frame: Frame, expr: ast.expr) -> Value:
         return calls.choice(frame, base, index, expr)
     if base.layers and base.layers[0].type in calls.CONTAINERS:
         return element(frame, base, expr)
-    if base.items is not None and isinstance(index.const, int) and -len(base.items) <= index.const < len(base.items):
+    if (
+        base.items is not None
+        and isinstance(index.const, int)
+        and -len(base.items) <= index.const < len(base.items)
+    ):
         glue(frame, "py.item", (base, index), expr)
         return base.items[index.const]
     kind = "tensor" if base.kind == "tensor" else "unknown"
@@ -424,7 +497,10 @@ def _activation(frame: Frame, name: str, expr: ast.Subscript) -> Value:
 def _slice(frame: Frame, expr: ast.expr) -> Value:
     assert isinstance(expr, ast.Slice)
     parts = (("start", expr.lower), ("stop", expr.upper), ("step", expr.step))
-    args = {name: frame.constant(None) if bound is None else lower(frame, bound) for name, bound in parts}
+    args = {
+        name: frame.constant(None) if bound is None else lower(frame, bound)
+        for name, bound in parts
+    }
     return frame.node("py.slice", args, expr).output
 
 
@@ -436,7 +512,9 @@ def _dict(frame: Frame, expr: ast.expr) -> Value:
     dictionary = glue(frame, "py.dict", [*keys, *values], expr).output
     names = [key.const for key in keys]
     if len(keys) == len(values) and all(isinstance(name, str) for name in names):
-        frame.dicts[dictionary] = {str(name): value for name, value in zip(names, values, strict=True)}
+        frame.dicts[dictionary] = {
+            str(name): value for name, value in zip(names, values, strict=True)
+        }
     return dictionary
 
 
@@ -460,7 +538,11 @@ def captured(frame: Frame, body: Sequence[ast.AST]) -> list[Value]:
     values: dict[Value, None] = {}
     for root in body:
         for node in ast.walk(root):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in frame.env:
+            if (
+                isinstance(node, ast.Name)
+                and isinstance(node.ctx, ast.Load)
+                and node.id in frame.env
+            ):
                 values[frame.env[node.id].value] = None
     return list(values)
 
@@ -489,7 +571,11 @@ def _comprehension(frame: Frame, expr: ast.expr) -> Value:
     for name in walrus_names:
         frame.bind(name, frame.fresh(name))
     value = glue(
-        frame, "py.comprehension", values, expr, "tuple" if isinstance(expr, ast.ListComp) else "unknown"
+        frame,
+        "py.comprehension",
+        values,
+        expr,
+        "tuple" if isinstance(expr, ast.ListComp) else "unknown",
     ).output
     if isinstance(expr, ast.ListComp) and values[0].layers:
         value.items = (values[0],)
@@ -506,7 +592,8 @@ def _bind_names(frame: Frame, target: ast.expr, value: Value) -> None:
 
 
 def _effectful(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of `await` or `yield`: control leaves the function, so anything may happen."""
+    """Return the value of `await` or `yield`: control leaves the function, so anything may
+    happen."""
     operand = getattr(expr, "value", None)
     values = [lower(frame, operand)] if operand is not None else []
     frame.give_up(expr, f"{type(expr).__name__.lower()} leaves the function")
@@ -514,15 +601,34 @@ def _effectful(frame: Frame, expr: ast.expr) -> Value:
 
 
 def _any_expression(frame: Frame, expr: ast.expr) -> Value:
-    """Return the value of any other expression (f-string, set, starred), which uses its parts without side effect."""
+    """Return the value of any other expression (f-string, set, starred), which uses its parts
+    without side effect."""
     parts = [child for child in ast.iter_child_nodes(expr) if isinstance(child, ast.expr)]
     return glue(frame, "py.other", [lower(frame, part) for part in parts], expr).output
 
 
 _DISPATCH: dict[type[ast.expr], Callable[[Frame, ast.expr], Value]] = {
-    ast.Constant: _constant, ast.Name: _name, ast.Attribute: _attribute, ast.Call: _call, ast.BinOp: _binop,
-    ast.UnaryOp: _unary, ast.BoolOp: _boolop, ast.Compare: _compare, ast.IfExp: _ifexp, ast.Tuple: _sequence,
-    ast.List: _sequence, ast.Subscript: _subscript, ast.Slice: _slice, ast.Dict: _dict, ast.NamedExpr: _walrus,
-    ast.Lambda: _lambda, ast.ListComp: _comprehension, ast.SetComp: _comprehension, ast.DictComp: _comprehension,
-    ast.GeneratorExp: _comprehension, ast.Await: _effectful, ast.Yield: _effectful, ast.YieldFrom: _effectful,
-}  # fmt: skip
+    ast.Constant: _constant,
+    ast.Name: _name,
+    ast.Attribute: _attribute,
+    ast.Call: _call,
+    ast.BinOp: _binop,
+    ast.UnaryOp: _unary,
+    ast.BoolOp: _boolop,
+    ast.Compare: _compare,
+    ast.IfExp: _ifexp,
+    ast.Tuple: _sequence,
+    ast.List: _sequence,
+    ast.Subscript: _subscript,
+    ast.Slice: _slice,
+    ast.Dict: _dict,
+    ast.NamedExpr: _walrus,
+    ast.Lambda: _lambda,
+    ast.ListComp: _comprehension,
+    ast.SetComp: _comprehension,
+    ast.DictComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.Await: _effectful,
+    ast.Yield: _effectful,
+    ast.YieldFrom: _effectful,
+}

@@ -1,4 +1,5 @@
-"""Layer types that a function may return according to its text, such as those of `create_conv2d(...)` of timm."""
+"""Layer types that a function may return according to its text, such as those of
+`create_conv2d(...)` of timm."""
 
 from __future__ import annotations
 
@@ -18,10 +19,11 @@ _MAX_STEPS = 4  # length of a chain of functions that return the result of the n
 
 
 def returned_layer_types(module: Module, home: Module, name: str) -> tuple[str, ...]:
-    """Return the classes of `torch.nn` that a function of a file or its package may return instances of.
+    """Return the classes of `torch.nn` that a function of a file or its package may return
+    instances of.
 
-    The result is () when there are none. The function may also return anything else: nothing is executed, and no
-    condition is looked at.
+    The result is () when there are none. The function may also return anything else: nothing is
+    executed, and no condition is looked at.
 
     module  the module that the result is for; it depends on the files that are read
     home    the module of the file that calls the function
@@ -37,7 +39,9 @@ def _find_layer_types(module: Module, home: Module, name: str, steps: int) -> It
         return
     owner, function = definition
     for call in _returned_calls(function):
-        called = owner.names.resolve(call.func) or (call.func.id if isinstance(call.func, ast.Name) else "")
+        called = owner.names.resolve(call.func) or (
+            call.func.id if isinstance(call.func, ast.Name) else ""
+        )
         if table().layer(called) is not None:
             yield called
         elif called:
@@ -45,16 +49,20 @@ def _find_layer_types(module: Module, home: Module, name: str, steps: int) -> It
 
 
 def _find_function(module: Module, home: Module, name: str) -> tuple[Module, Function] | None:
-    """Return the module and the definition of a function; None when the name is unknown or that of a class."""
+    """Return the module and the definition of a function; None when the name is unknown or that of
+    a class."""
     local = home.names.definitions.get(name)
-    definition = (home, local) if local is not None or is_class_name(name) else module.imported(name)
+    definition = (
+        (home, local) if local is not None or is_class_name(name) else module.imported(name)
+    )
     if definition is None or definition[1] is None or isinstance(definition[1], ast.ClassDef):
         return None
     return definition[0], definition[1]
 
 
 def _returned_calls(function: Function) -> Iterator[ast.Call]:
-    """Yield the calls whose result a function returns, directly or by a name that the result is assigned to."""
+    """Yield the calls whose result a function returns, directly or by a name that the result is
+    assigned to."""
     nodes = [node for statement in function.body for node in walk(statement)]
     results = [node.value for node in nodes if isinstance(node, ast.Return)]
     names = {result.id for result in results if isinstance(result, ast.Name)}

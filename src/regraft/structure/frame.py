@@ -1,4 +1,5 @@
-"""The state of the lowering of one function: names, the current guard, and the nodes that exist so far."""
+"""The state of the lowering of one function: names, the current guard, and the nodes that exist so
+far."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The surroundings of a function besides its own names: the file, the module's names, and its class.
+    """The surroundings of a function besides its own names: the file, the module's names, and its
+    class.
 
-    layers             the layers of the class by path
-    methods            the methods of the class and its bases by name, as an instance has them
-    custom_operations  names of properties, `__iter__` and `__add__`, where the file defines them: they run any code
-    final              the methods that no class of the file overrides
-    inlines            calls of the file's functions are inlined
-    inlinable          cache of which functions can be inlined
-    imported           returns a function of another file of the package and its scope; None for any other name
-    home               the qualified name of that other file's module when the scope is one of its functions, else ""
+    layers             the layers of the class by path methods            the methods of the class
+    and its bases by name, as an instance has them custom_operations  names of properties,
+    `__iter__` and `__add__`, where the file defines them: they run any code final              the
+    methods that no class of the file overrides inlines            calls of the file's functions are
+    inlined inlinable          cache of which functions can be inlined imported           returns a
+    function of another file of the package and its scope; None for any other name home
+    the qualified name of that other file's module when the scope is one of its functions, else ""
     """
 
     source: SourceFile
@@ -44,11 +45,17 @@ class Scope:
     home: str = ""
 
 
-_CONST_KINDS: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "scalar"), (str, "str"))
+_CONST_KINDS: tuple[tuple[type, Kind], ...] = (
+    (bool, "bool"),
+    (int, "int"),
+    (float, "scalar"),
+    (str, "str"),
+)
 
 
 class CallerState(NamedTuple):
-    """The caller's state, saved while a function is inlined; the fields are attributes of `Frame`."""
+    """The caller's state, saved while a function is inlined; the fields are attributes of
+    `Frame`."""
 
     env: dict[str, Binding]
     log: dict[str, list[Binding]]
@@ -87,31 +94,43 @@ class Frame:
         self.constants: dict[tuple[type, object], Value] = {}
         self.globals: dict[str, Value] = {}
         self.layer_paths: dict[str, Value] = {}  # values of attributes that hold layers
-        self.mutable_paths: dict[str, Value] = {}  # values of other attributes, read since `forgotten_at`
+        self.mutable_paths: dict[
+            str, Value
+        ] = {}  # values of other attributes, read since `forgotten_at`
         self.forgotten_at = 0  # time of the last effect that may change attributes
         self.attributes: dict[tuple[int, str], Value] = {}
         self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
         self.stored: set[str] = set()
         self.entered: dict[ast.stmt, Guard] = {}
         self.opaque: list[Opaque] = []
-        self.captured: frozenset[str] = frozenset()  # names that nested functions read when they run
+        self.captured: frozenset[str] = (
+            frozenset()
+        )  # names that nested functions read when they run
         self.volatile: frozenset[str] = frozenset()  # names that nested functions bind
         self.loop_marks: list[int] = []
-        self.shared: set[str] = set()  # names declared global or nonlocal: other functions see their bindings
+        self.shared: set[str] = (
+            set()
+        )  # names declared global or nonlocal: other functions see their bindings
         self.compound: dict[ast.AST, Value] = {}
         self.inlined: dict[ast.AST, str] = {}
         self.site: ast.AST | None = None  # the call that is being inlined
         self.active: tuple[ast.AST, ...] = ()  # functions that are being inlined
         self.returns: list[tuple[Guard, Value]] = []  # of the innermost of these functions
-        self.dicts: dict[Value, dict[str, Value]] = {}  # entries of dictionary displays whose keys are strings
-        self.defaults: dict[Value, ast.expr] = {}  # default values of parameters, if they are names or attributes
+        self.dicts: dict[
+            Value, dict[str, Value]
+        ] = {}  # entries of dictionary displays whose keys are strings
+        self.defaults: dict[
+            Value, ast.expr
+        ] = {}  # default values of parameters, if they are names or attributes
         self.local_functions: dict[Value, Function] = {}  # functions defined inside this function
         self.active_at_definition: dict[ast.AST, tuple[ast.AST, ...]] = {}  # by local function
         self.lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard] | None = None
 
     # values
 
-    def value(self, origin: str, kind: Kind = "unknown", name: str = "", const: object = MISSING) -> Value:
+    def value(
+        self, origin: str, kind: Kind = "unknown", name: str = "", const: object = MISSING
+    ) -> Value:
         """Return a new value, created at the current time."""
         self.values += 1
         value = Value(self.values, origin, kind, name, const)  # type: ignore[arg-type]
@@ -129,7 +148,8 @@ class Frame:
         return value
 
     def global_(self, name: str, kind: Kind = "unknown") -> Value:
-        """Return the value of an imported, built-in or module-level name, the same one for each use."""
+        """Return the value of an imported, built-in or module-level name, the same one for each
+        use."""
         value = self.globals.get(name)
         if value is None:
             value = self.globals[name] = self.value("global", kind, name)
@@ -142,10 +162,13 @@ class Frame:
         """
         around = self.active_at_definition[function]
         between = self.active[len(around) :]
-        return self.active[: len(around)] == around and all(inner in self.active_at_definition for inner in between)
+        return self.active[: len(around)] == around and all(
+            inner in self.active_at_definition for inner in between
+        )
 
     def path(self, path: str) -> Value:
-        """Return the value of an attribute path (`self.a.b`), which stays the same until the function stores to it."""
+        """Return the value of an attribute path (`self.a.b`), which stays the same until the
+        function stores to it."""
         bound = self.env.get(path)
         if bound is not None:
             if bound.time < self.forgotten_at and not bound.value.is_layer:
@@ -162,7 +185,8 @@ class Frame:
         return value
 
     def fresh(self, name: str) -> Value:
-        """Return a new value of which nothing is known, for a name or an attribute path (`self.x`)."""
+        """Return a new value of which nothing is known, for a name or an attribute path
+        (`self.x`)."""
         if "." not in name:
             return self.value("unknown")
         value = self.value("path", name=name)
@@ -180,10 +204,21 @@ class Frame:
         effect: bool = False,
         **attrs: object,
     ) -> Node:
-        """Append a node under the current guard; an opaque call or a store to an attribute forgets attributes."""
+        """Append a node under the current guard; an opaque call or a store to an attribute forgets
+        attributes."""
         self.time += 1
         output = self.value("node", kind)
-        node = Node(op, args, output, self.guard, self.site or expr, self.statement, self.time, effect=effect, **attrs)  # type: ignore[arg-type]
+        node = Node(
+            op,
+            args,
+            output,
+            self.guard,
+            self.site or expr,
+            self.statement,
+            self.time,
+            effect=effect,
+            **attrs,  # type: ignore[arg-type]
+        )
         if self.site is not None:
             node.inner, node.in_other_file = expr, bool(self.scope.home)
         node.loop = self.loop
@@ -198,7 +233,8 @@ class Frame:
         return node
 
     def _forget(self) -> None:
-        """Forget the values of attributes, which may have changed; modules are taken to stay the same."""
+        """Forget the values of attributes, which may have changed; modules are taken to stay the
+        same."""
         self.mutable_paths.clear()
         self.attributes.clear()
         self.forgotten_at = self.time
@@ -206,7 +242,8 @@ class Frame:
     # names
 
     def bind(self, name: str, value: Value) -> None:
-        """Bind a name, or an attribute path (`self.x`), to a value; to an unknown one if nested functions bind it."""
+        """Bind a name, or an attribute path (`self.x`), to a value; to an unknown one if nested
+        functions bind it."""
         if name in self.volatile:
             value = self.value("unknown")
         self.time += 1
@@ -221,7 +258,8 @@ class Frame:
         self.log.setdefault(name, []).append(binding)
 
     def rewind(self, mark: int) -> dict[str, Value]:
-        """Undo every binding since `mark` (an index of `trail`); return the latest values of the names bound since."""
+        """Undo every binding since `mark` (an index of `trail`); return the latest values of the
+        names bound since."""
         changed: dict[str, Value] = {}
         while len(self.trail) > mark:
             name, old = self.trail.pop()
@@ -235,15 +273,27 @@ class Frame:
             old = self.env.get(name)
             self.time += 1
             value = old.value if old is not None else self.value("unknown")
-            self.log[name].append(Binding(value, self.time, old.statement if old is not None else None))
+            self.log[name].append(
+                Binding(value, self.time, old.statement if old is not None else None)
+            )
         return changed
 
     def join(self, branches: list[tuple[Guard, dict[str, Value]]]) -> None:
-        """Merge the names that the branches bound: equal values stay, different values become a φ."""
+        """Merge the names that the branches bound: equal values stay, different values
+        become a φ."""
         for name in dict.fromkeys(name for _, changed in branches for name in changed):
             entry = self.env.get(name)
             options = tuple(
-                (guard, changed[name] if name in changed else entry.value if entry else self.value("unknown"))
+                (
+                    guard,
+                    (
+                        changed[name]
+                        if name in changed
+                        else entry.value
+                        if entry
+                        else self.value("unknown")
+                    ),
+                )
                 for guard, changed in branches
             )
             first = options[0][1]
@@ -270,7 +320,8 @@ class Frame:
         return merged
 
     def forget_unused_joins(self) -> None:
-        """Remove φ values without a use from the `joins` of their options: most names are dead after a branch."""
+        """Remove φ values without a use from the `joins` of their options: most names are dead
+        after a branch."""
         live: set[Value] = set()
         pending = [phi for phi in self.phis if phi.uses]
         while pending:
@@ -284,17 +335,33 @@ class Frame:
 
     # inlined functions
 
-    def enter(self, site: ast.AST, function: Function, bound: Mapping[str, Value], closure: bool) -> CallerState:
+    def enter(
+        self, site: ast.AST, function: Function, bound: Mapping[str, Value], closure: bool
+    ) -> CallerState:
         """Start an inlined function with names of its own and return the caller's state.
 
         Attribute paths stay bound; with `closure`, so do the caller's names.
         """
         outer = CallerState(
-            self.env, self.log, self.trail, self.receiver, self.captured, self.volatile, self.shared,
-            self.loop_marks, self.site, self.active, self.returns, self.guard, self.scope,
-        )  # fmt: skip
+            self.env,
+            self.log,
+            self.trail,
+            self.receiver,
+            self.captured,
+            self.volatile,
+            self.shared,
+            self.loop_marks,
+            self.site,
+            self.active,
+            self.returns,
+            self.guard,
+            self.scope,
+        )
         visible = {name: binding for name, binding in self.env.items() if closure or "." in name}
-        self.env = {**visible, **{name: Binding(value, self.time, None) for name, value in bound.items()}}
+        self.env = {
+            **visible,
+            **{name: Binding(value, self.time, None) for name, value in bound.items()},
+        }
         self.log, self.trail, self.loop_marks, self.returns = {}, [], [], []
         self.captured = self.volatile = frozenset()
         self.shared = set()
@@ -302,19 +369,32 @@ class Frame:
         return outer
 
     def leave(self, outer: CallerState) -> None:
-        """Restore the caller's state; the values that the function stored in attributes are bound in it."""
+        """Restore the caller's state; the values that the function stored in attributes are bound
+        in it."""
         stored = {name: binding.value for name, binding in self.env.items() if "." in name}
         (
-            self.env, self.log, self.trail, self.receiver, self.captured, self.volatile, self.shared,
-            self.loop_marks, self.site, self.active, self.returns, self.guard, self.scope,
-        ) = outer  # fmt: skip
+            self.env,
+            self.log,
+            self.trail,
+            self.receiver,
+            self.captured,
+            self.volatile,
+            self.shared,
+            self.loop_marks,
+            self.site,
+            self.active,
+            self.returns,
+            self.guard,
+            self.scope,
+        ) = outer
         for name, value in stored.items():
             bound = self.env.get(name)
             if bound is None or bound.value is not value:
                 self.bind(name, value)
 
     def give_up(self, node: ast.AST, reason: str) -> None:
-        """Record a place that cannot be followed, unless it lies in another file, whose own lowering records it."""
+        """Record a place that cannot be followed, unless it lies in another file, whose own
+        lowering records it."""
         if self.scope.home:
             return
         line, column = self.scope.source.position(self.scope.source.span(node).start)

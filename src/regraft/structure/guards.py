@@ -1,7 +1,8 @@
 """Guards: the path conditions under which nodes run, as propositional formulas over atoms.
 
-Guards are compared by meaning. The theory of the atoms is just large enough for Python conditions: a value cannot be
-true and None, nor equal to two different constants, nor on both sides of a number. (A NaN is on neither side.)
+Guards are compared by meaning. The theory of the atoms is just large enough for Python conditions:
+a value cannot be true and None, nor equal to two different constants, nor on both sides of a
+number. (A NaN is on neither side.)
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _READ_TIME = re.compile(r"@\d+")
 class Atom:
     """One undivided test: `kind` says how `subject` (a value's key) is tested against `argument`.
 
-    kinds: `truth`, `none` (is None), `eq` (== constant), `lt`, `le`, `gt`, `ge` (compared with a constant number),
-    `call` (a pure predicate), `opaque` (anything else).
-    `text` is the test as the source writes it, `opposite` its negation where Python has an operator for that, and
-    `time` the time of the test (0: no particular time, negative: in an inlined function).
+    kinds: `truth`, `none` (is None), `eq` (== constant), `lt`, `le`, `gt`, `ge` (compared with a
+    constant number), `call` (a pure predicate), `opaque` (anything else). `text` is the test as the
+    source writes it, `opposite` its negation where Python has an operator for that, and `time` the
+    time of the test (0: no particular time, negative: in an inlined function).
     """
 
     kind: str
@@ -73,7 +74,8 @@ def negate(guard: Guard) -> Guard:
 
 
 def conjoin(left: Guard, right: Guard) -> Guard:
-    """Return `left and right`; `left` is shared, so a chain of conditions costs one object per step."""
+    """Return `left and right`; `left` is shared, so a chain of conditions costs one object per
+    step."""
     if left is TRUE or right is FALSE:
         return right
     if right is TRUE or left is FALSE:
@@ -145,10 +147,13 @@ def consistent(assignment: dict[Atom, bool]) -> bool:
                 return False
             if atom.argument is None:
                 none.add(atom.subject)
-    # a comparison does not decide that its value is not None: that test has to come before the comparison
+    # a comparison does not decide that its value is not None: that test has to come before the
+    # comparison
     if none & (true | {subject for subject, constant in chosen.items() if constant is not None}):
         return False
-    return all(_can_hold_together(atoms, chosen.get(subject)) for subject, atoms in compared.items())
+    return all(
+        _can_hold_together(atoms, chosen.get(subject)) for subject, atoms in compared.items()
+    )
 
 
 ORDERS = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
@@ -165,18 +170,25 @@ def _can_hold_together(comparisons: Sequence[Atom], chosen: object) -> bool:
         return all(ORDERS[kind](chosen, limit) for limit, kind in limits)
     return all(
         low < high if "t" in low_kind + high_kind else low <= high
-        for low, low_kind in limits if low_kind in ("gt", "ge")
-        for high, high_kind in limits if high_kind in ("lt", "le")
-    )  # fmt: skip
+        for low, low_kind in limits
+        if low_kind in ("gt", "ge")
+        for high, high_kind in limits
+        if high_kind in ("lt", "le")
+    )
 
 
-def assignments(guards: Iterable[Guard], limit: int = MAX_ATOMS) -> Iterator[dict[Atom, bool]] | None:
-    """Yield the consistent truth assignments to the atoms of `guards`; None when there are more than `limit` atoms."""
+def assignments(
+    guards: Iterable[Guard], limit: int = MAX_ATOMS
+) -> Iterator[dict[Atom, bool]] | None:
+    """Yield the consistent truth assignments to the atoms of `guards`; None when there are more
+    than `limit` atoms."""
     open_atoms = tuple(dict.fromkeys(atom for guard in guards for atom in _walk(guard)))
     return None if len(open_atoms) > limit else _extend_assignment(open_atoms, {})
 
 
-def _extend_assignment(open_atoms: tuple[Atom, ...], assignment: dict[Atom, bool]) -> Iterator[dict[Atom, bool]]:
+def _extend_assignment(
+    open_atoms: tuple[Atom, ...], assignment: dict[Atom, bool]
+) -> Iterator[dict[Atom, bool]]:
     """Yield the consistent extensions of an assignment to the open atoms."""
     if not open_atoms:
         yield dict(assignment)
@@ -189,7 +201,8 @@ def _extend_assignment(open_atoms: tuple[Atom, ...], assignment: dict[Atom, bool
 
 
 def satisfiable(guard: Guard) -> bool:
-    """Return whether a guard can be true; a guard with too many undecided atoms counts as satisfiable.
+    """Return whether a guard can be true; a guard with too many undecided atoms counts as
+    satisfiable.
 
     The atoms that a conjunction determines are decided first; only the other atoms are searched.
     """
@@ -197,12 +210,15 @@ def satisfiable(guard: Guard) -> bool:
     if determined is None or not consistent(determined[0]):
         return False
     assignment, clauses = determined
-    open_atoms = tuple(atom for atom in dict.fromkeys(_walk(And(clauses))) if atom not in assignment)
+    open_atoms = tuple(
+        atom for atom in dict.fromkeys(_walk(And(clauses))) if atom not in assignment
+    )
     return len(open_atoms) > MAX_ATOMS or _search(And(clauses), open_atoms, assignment)
 
 
 def _determined_atoms(guard: Guard) -> tuple[dict[Atom, bool], tuple[Guard, ...]] | None:
-    """Return the truth of the atoms that a guard determines, and the remaining clauses; None for a contradiction."""
+    """Return the truth of the atoms that a guard determines, and the remaining clauses; None for a
+    contradiction."""
     assignment: dict[Atom, bool] = {}
     clauses: list[Guard] = []
     stack: list[tuple[Guard, bool]] = [(guard, True)]
@@ -223,7 +239,8 @@ def _determined_atoms(guard: Guard) -> tuple[dict[Atom, bool], tuple[Guard, ...]
 
 
 def _search(guard: Guard, open_atoms: tuple[Atom, ...], assignment: dict[Atom, bool]) -> bool:
-    """Return whether a consistent extension of an assignment to the open atoms makes the guard true."""
+    """Return whether a consistent extension of an assignment to the open atoms makes the guard
+    true."""
     truth = evaluate(guard, assignment)
     if truth is not None or not open_atoms:
         return bool(truth)
@@ -242,7 +259,8 @@ def implies(left: Guard, right: Guard) -> bool:
 
 
 def merge_readings(guard: Guard) -> Guard:
-    """Return the guard as if no call changed an attribute: reads of a path at different times (`self.x@7`) are one."""
+    """Return the guard as if no call changed an attribute: reads of a path at different times
+    (`self.x@7`) are one."""
     if isinstance(guard, Atom):
         return replace(guard, subject=_READ_TIME.sub("", guard.subject))
     if isinstance(guard, Not):
@@ -253,9 +271,15 @@ def merge_readings(guard: Guard) -> Guard:
 def conjuncts(guard: Guard) -> tuple[Guard, ...]:
     """Return the operands of a conjunction, also nested or as a negated disjunction, each once."""
     if isinstance(guard, And):
-        return tuple(dict.fromkeys(part for operand in guard.operands for part in conjuncts(operand)))
+        return tuple(
+            dict.fromkeys(part for operand in guard.operands for part in conjuncts(operand))
+        )
     if isinstance(guard, Not) and isinstance(guard.operand, Or):
-        return tuple(dict.fromkeys(part for operand in guard.operand.operands for part in conjuncts(negate(operand))))
+        return tuple(
+            dict.fromkeys(
+                part for operand in guard.operand.operands for part in conjuncts(negate(operand))
+            )
+        )
     return (guard,)
 
 

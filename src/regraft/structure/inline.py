@@ -1,7 +1,9 @@
-"""Inlining: lowering the body of a called function of the file or its package in the place of its call.
+"""Inlining: lowering the body of a called function of the file or its package in the place of its
+call.
 
-Only plain functions are inlined: no generators, no nested functions, no `return` inside a loop. A function is not
-inlined into itself, and a body takes up a bounded number of nodes in this way, so lowering stays linear in the code.
+Only plain functions are inlined: no generators, no nested functions, no `return` inside a loop. A
+function is not inlined into itself, and a body takes up a bounded number of nodes in this way, so
+lowering stays linear in the code.
 """
 
 from __future__ import annotations
@@ -21,17 +23,41 @@ MAX_DEPTH = 3
 MAX_NODES = 4000  # in one body; from there on calls stay opaque
 
 _REFUSED = (
-    ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef,
-    ast.ClassDef, ast.GeneratorExp, ast.Try, ast.With, ast.AsyncWith, ast.AsyncFor, ast.While, ast.Match, ast.Delete,
-    ast.Assert, ast.Raise,
-)  # fmt: skip
+    ast.Yield,
+    ast.YieldFrom,
+    ast.Await,
+    ast.Global,
+    ast.Nonlocal,
+    ast.Lambda,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.ClassDef,
+    ast.GeneratorExp,
+    ast.Try,
+    ast.With,
+    ast.AsyncWith,
+    ast.AsyncFor,
+    ast.While,
+    ast.Match,
+    ast.Delete,
+    ast.Assert,
+    ast.Raise,
+)
 
 
 def inline(
-    frame: Frame, expr: ast.AST, function: Function, name: str, arguments: Arguments, lower_block: Block,
-    receiver: Value | None = None, closure: bool = False, scope: Scope | None = None,
-) -> Value | None:  # fmt: skip
-    """Return the value of a call of `function`; None when it cannot be inlined, and then nothing is lowered.
+    frame: Frame,
+    expr: ast.AST,
+    function: Function,
+    name: str,
+    arguments: Arguments,
+    lower_block: Block,
+    receiver: Value | None = None,
+    closure: bool = False,
+    scope: Scope | None = None,
+) -> Value | None:
+    """Return the value of a call of `function`; None when it cannot be inlined, and then nothing is
+    lowered.
 
     receiver  the instance, for a method
     closure   the function is a local one that sees the names of the caller
@@ -65,8 +91,11 @@ def inline(
     return value
 
 
-def _merge_returns(frame: Frame, returns: Sequence[tuple[guards.Guard, Value]], expr: ast.AST) -> Value:
-    """Return the value of a call whose function returns these values under these guards, a φ if they differ."""
+def _merge_returns(
+    frame: Frame, returns: Sequence[tuple[guards.Guard, Value]], expr: ast.AST
+) -> Value:
+    """Return the value of a call whose function returns these values under these guards, a φ if
+    they differ."""
     if not returns:
         return frame.value("unknown")  # it always raises
     if all(value is returns[0][1] for _, value in returns):
@@ -86,18 +115,27 @@ def _can_inline(frame: Frame, function: Function) -> bool:
 
 
 def _is_plain(function: Function) -> bool:
-    """Return whether a function has a form that can be inlined; no decorator but `staticmethod` is allowed."""
+    """Return whether a function has a form that can be inlined; no decorator but `staticmethod` is
+    allowed."""
     arguments = function.args
     has_plain_decorators = all(
-        isinstance(decorator, ast.Name) and decorator.id == "staticmethod" for decorator in function.decorator_list
+        isinstance(decorator, ast.Name) and decorator.id == "staticmethod"
+        for decorator in function.decorator_list
     )
-    if not has_plain_decorators or isinstance(function, ast.AsyncFunctionDef) or arguments.vararg or arguments.kwarg:
+    if (
+        not has_plain_decorators
+        or isinstance(function, ast.AsyncFunctionDef)
+        or arguments.vararg
+        or arguments.kwarg
+    ):
         return False
     for statement in function.body:
         for node in walk(statement):
             if isinstance(node, _REFUSED):
                 return False
-            if isinstance(node, ast.For) and any(isinstance(descendant, ast.Return) for descendant in walk(node)):
+            if isinstance(node, ast.For) and any(
+                isinstance(descendant, ast.Return) for descendant in walk(node)
+            ):
                 return False
     return True
 
@@ -105,7 +143,8 @@ def _is_plain(function: Function) -> bool:
 def _bind_arguments(
     frame: Frame, function: Function, arguments: Arguments, receiver: Value | None
 ) -> dict[str, Value] | None:
-    """Return the value of each parameter in a call; None when the arguments do not fit the parameters."""
+    """Return the value of each parameter in a call; None when the arguments do not fit the
+    parameters."""
     positional, keywords = arguments
     parameters = [*function.args.posonlyargs, *function.args.args]
     values = [*([receiver] if receiver is not None else []), *positional]
@@ -122,5 +161,9 @@ def _bind_arguments(
         if name not in default_by_name:
             return None
         default = default_by_name[name]
-        bound[name] = frame.constant(default.value) if isinstance(default, ast.Constant) else frame.value("unknown")
+        bound[name] = (
+            frame.constant(default.value)
+            if isinstance(default, ast.Constant)
+            else frame.value("unknown")
+        )
     return bound

@@ -1,4 +1,5 @@
-"""Lowering of statements: one pass over a function, linear in its length; paths are never enumerated."""
+"""Lowering of statements: one pass over a function, linear in its length; paths are never
+enumerated."""
 
 from __future__ import annotations
 
@@ -14,12 +15,21 @@ from regraft.structure.guards import FALSE, TRUE, Guard
 from regraft.structure.model import Body, Node, Statement, Value
 
 _ANNOTATED = {
-    "torch.Tensor": "tensor", "Tensor": "tensor", "int": "int", "float": "scalar", "bool": "bool", "str": "str",
-}  # fmt: skip
+    "torch.Tensor": "tensor",
+    "Tensor": "tensor",
+    "int": "int",
+    "float": "scalar",
+    "bool": "bool",
+    "str": "str",
+}
 
 
 def lower_function(
-    scope: Scope, function: Function, name: str, method: bool, enclosing: frozenset[str] = frozenset()
+    scope: Scope,
+    function: Function,
+    name: str,
+    method: bool,
+    enclosing: frozenset[str] = frozenset(),
 ) -> Body:
     """Lower one function and return its body.
 
@@ -65,7 +75,13 @@ def lower_function(
 def local_names(function: Function) -> frozenset[str]:
     """Return the parameters of a function and the names that it binds."""
     arguments = function.args
-    parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    parameters = [
+        *arguments.posonlyargs,
+        *arguments.args,
+        *arguments.kwonlyargs,
+        arguments.vararg,
+        arguments.kwarg,
+    ]
     return frozenset(parameter.arg for parameter in parameters if parameter is not None).union(
         _stored_names(function.body)
     )
@@ -76,10 +92,12 @@ _FRAME_READERS = frozenset({"locals", "vars", "dir", "eval", "exec"})
 
 
 def _nested_names(scope: Scope, function: Function) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names that nested functions, lambdas and generators read later, and the names that they bind."""
+    """Return the names that nested functions, lambdas and generators read later, and the names that
+    they bind."""
     segment = scope.source.segment(function)[4:]
     if not any(
-        word in segment for word in ("lambda", "def ", "class ", " for ", "locals", "vars", "dir", "eval", "exec")
+        word in segment
+        for word in ("lambda", "def ", "class ", " for ", "locals", "vars", "dir", "eval", "exec")
     ):
         return frozenset(), frozenset()
     read: set[str] = set()
@@ -88,9 +106,14 @@ def _nested_names(scope: Scope, function: Function) -> tuple[frozenset[str], fro
         for node in walk(statement):
             if isinstance(node, _LATE):
                 inner = [descendant for part in _late_parts(node) for descendant in walk(part)]
-                read.update(descendant.id for descendant in inner if isinstance(descendant, ast.Name))
+                read.update(
+                    descendant.id for descendant in inner if isinstance(descendant, ast.Name)
+                )
                 bound.update(
-                    name for descendant in inner if isinstance(descendant, ast.Nonlocal) for name in descendant.names
+                    name
+                    for descendant in inner
+                    if isinstance(descendant, ast.Nonlocal)
+                    for name in descendant.names
                 )
             elif isinstance(node, ast.Name) and node.id in _FRAME_READERS:
                 read |= local_names(function)
@@ -98,7 +121,8 @@ def _nested_names(scope: Scope, function: Function) -> tuple[frozenset[str], fro
 
 
 def _late_parts(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of a nested function or generator that run later: all but the first iterable of a generator."""
+    """Return the parts of a nested function or generator that run later: all but the first iterable
+    of a generator."""
     if not isinstance(node, ast.GeneratorExp):
         return [node]
     first, *further = node.generators
@@ -106,7 +130,9 @@ def _late_parts(node: ast.AST) -> list[ast.AST]:
 
 
 def _is_jit(scope: Scope, decorator: ast.expr) -> bool:
-    qualified = scope.names.resolve(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    qualified = scope.names.resolve(
+        decorator.func if isinstance(decorator, ast.Call) else decorator
+    )
     return qualified is not None and qualified.startswith("torch.jit.script")
 
 
@@ -117,7 +143,8 @@ def _parameter(frame: Frame, parameter: ast.arg) -> Value:
 
 
 def block(frame: Frame, body: Sequence[ast.stmt]) -> Guard:
-    """Lower a statement list and return the condition, relative to its entry, under which control leaves it early."""
+    """Lower a statement list and return the condition, relative to its entry, under which control
+    leaves it early."""
     outer_guard, outer_block = frame.guard, frame.block
     if frame.site is None:
         frame.blocks += 1
@@ -150,21 +177,31 @@ def bind_target(frame: Frame, target: ast.expr, value: Value) -> None:
             if inner_target.id in frame.captured:
                 calls.glue(frame, "py.use", (part,), inner_target)
             if inner_target.id in frame.shared:
-                frame.node("py.store", {"value": part}, inner_target, effect=True, spelling=inner_target.id)
+                frame.node(
+                    "py.store", {"value": part}, inner_target, effect=True, spelling=inner_target.id
+                )
             frame.bind(inner_target.id, part)
         elif isinstance(inner_target, ast.Attribute):
             _store_attribute(frame, inner_target, part)
         elif isinstance(inner_target, ast.Subscript):
             base, index = lower(frame, inner_target.value), lower(frame, inner_target.slice)
-            frame.node("py.setitem", {"base": base, "index": index, "value": part}, inner_target, effect=True)
+            frame.node(
+                "py.setitem",
+                {"base": base, "index": index, "value": part},
+                inner_target,
+                effect=True,
+            )
 
 
 def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
-    """Record a store to an attribute as a side effect; an attribute of the instance is bound to the value."""
+    """Record a store to an attribute as a side effect; an attribute of the instance is bound to the
+    value."""
     path = dotted(target)
     if path is None or path[0] != frame.receiver:
         base = lower(frame, target.value)
-        frame.node("py.store", {"base": base, "value": value}, target, effect=True, spelling=target.attr)
+        frame.node(
+            "py.store", {"base": base, "value": value}, target, effect=True, spelling=target.attr
+        )
         return
     name = f"self.{path[1]}"
     if name in frame.mutable_paths or name in frame.layer_paths or name in frame.env:
@@ -175,7 +212,8 @@ def _store_attribute(frame: Frame, target: ast.Attribute, value: Value) -> None:
     frame.stores.append((name, frame.guard, value, frame.statement.node))
     frame.bind(name, value)
     if not first and value.names[-1] == name:
-        value.names.pop()  # `self.x` is this value's identity in other functions only if it is stored once
+        # `self.x` is this value's identity in other functions only if it is stored once
+        value.names.pop()
 
 
 # simple statements
@@ -204,7 +242,8 @@ def _ann_assign(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _lower_and_use(frame: Frame, expr: ast.expr) -> Value:
-    """Lower an expression and return its value; a bare name counts as a use, although nothing is computed from it."""
+    """Lower an expression and return its value; a bare name counts as a use, although nothing is
+    computed from it."""
     value = lower(frame, expr)
     if isinstance(expr, ast.Name) and value.origin in ("node", "phi"):
         calls.glue(frame, "py.use", (value,), expr)
@@ -212,7 +251,8 @@ def _lower_and_use(frame: Frame, expr: ast.expr) -> Value:
 
 
 def _aug_assign(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower `x += y`, which has a new value and a side effect: it may change a tensor that other names share."""
+    """Lower `x += y`, which has a new value and a side effect: it may change a tensor that other
+    names share."""
     assert isinstance(statement, ast.AugAssign)
     target = statement.target
     old = lower(frame, target)
@@ -225,10 +265,13 @@ def _aug_assign(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _return(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower a return statement; in an inlined function its value is recorded as one of the call's results."""
+    """Lower a return statement; in an inlined function its value is recorded as one of the call's
+    results."""
     assert isinstance(statement, ast.Return)
     if frame.site is not None:
-        value = lower(frame, statement.value) if statement.value is not None else frame.constant(None)
+        value = (
+            lower(frame, statement.value) if statement.value is not None else frame.constant(None)
+        )
         frame.returns.append((frame.guard, value))
     elif statement.value is not None:
         calls.glue(frame, "py.return", (lower(frame, statement.value),), statement)
@@ -238,10 +281,13 @@ def _return(frame: Frame, statement: ast.stmt) -> Guard:
 def _leave(frame: Frame, statement: ast.stmt) -> Guard:
     """Lower raise, break or continue: the following statements of the block do not run.
 
-    break and continue carry the loop's bindings so far out of the loop, past the joins in the rest of its body.
+    break and continue carry the loop's bindings so far out of the loop, past the joins in the rest
+    of its body.
     """
     if isinstance(statement, ast.Break | ast.Continue) and frame.loop_marks:
-        names = dict.fromkeys(name for name, _ in frame.trail[frame.loop_marks[-1] :] if name in frame.env)
+        names = dict.fromkeys(
+            name for name, _ in frame.trail[frame.loop_marks[-1] :] if name in frame.env
+        )
         calls.glue(frame, "py.use", [frame.env[name].value for name in names], statement)
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.expr):
@@ -264,11 +310,15 @@ def _import(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _definition(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower a nested function or class as a use of the values that it captures; its body is lowered separately."""
+    """Lower a nested function or class as a use of the values that it captures; its body is lowered
+    separately."""
     assert isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     value = calls.glue(frame, "py.lambda", captured(frame, [statement]), statement).output
     if isinstance(statement, ast.FunctionDef):
-        frame.local_functions[value], frame.active_at_definition[statement] = statement, frame.active
+        frame.local_functions[value], frame.active_at_definition[statement] = (
+            statement,
+            frame.active,
+        )
     frame.bind(statement.name, value)
     return FALSE
 
@@ -277,7 +327,9 @@ def _delete(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.Delete)
     for target in statement.targets:
         if isinstance(target, ast.Name):
-            calls.glue(frame, "py.use", (lower(frame, target),), statement)  # `del x` fails where x is not bound
+            calls.glue(
+                frame, "py.use", (lower(frame, target),), statement
+            )  # `del x` fails where x is not bound
             frame.bind(target.id, frame.value("unknown"))
         else:
             bind_target(frame, target, frame.value("unknown"))
@@ -285,7 +337,8 @@ def _delete(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _any_statement(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower pass, global and nonlocal; give up on any unknown statement and bind its names to unknown values."""
+    """Lower pass, global and nonlocal; give up on any unknown statement and bind its names to
+    unknown values."""
     if isinstance(statement, ast.Global | ast.Nonlocal):
         frame.shared.update(statement.names)
     elif not isinstance(statement, ast.Pass):
@@ -300,7 +353,8 @@ def _any_statement(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _branch(frame: Frame, guard: Guard, body: Sequence[ast.stmt]) -> tuple[Guard, dict[str, Value]]:
-    """Lower one branch under `guard`, undo its bindings, and return the exit condition and the values of its names."""
+    """Lower one branch under `guard`, undo its bindings, and return the exit condition and the
+    values of its names."""
     outer, mark = frame.guard, len(frame.trail)
     frame.guard = guards.conjoin(outer, guard)
     exits = block(frame, body) if body else FALSE
@@ -309,21 +363,27 @@ def _branch(frame: Frame, guard: Guard, body: Sequence[ast.stmt]) -> tuple[Guard
 
 
 def _if(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower an if statement, and return the condition under which one of its branches leaves the block."""
+    """Lower an if statement, and return the condition under which one of its branches leaves the
+    block."""
     assert isinstance(statement, ast.If)
     test = condition(frame, statement.test)
     negation = guards.negate(test)
     then_exit, then_names = _branch(frame, test, statement.body)
     else_exit, else_names = _branch(frame, negation, statement.orelse)
     _merge(frame, [(test, then_exit, then_names), (negation, else_exit, else_names)])
-    return guards.disjoin(
-        FALSE if then_exit is FALSE else guards.conjoin(test, then_exit),
-        FALSE if else_exit is FALSE else guards.conjoin(negation, else_exit),
-    ) if not (then_exit == TRUE and else_exit == TRUE) else TRUE  # fmt: skip
+    return (
+        guards.disjoin(
+            FALSE if then_exit is FALSE else guards.conjoin(test, then_exit),
+            FALSE if else_exit is FALSE else guards.conjoin(negation, else_exit),
+        )
+        if not (then_exit == TRUE and else_exit == TRUE)
+        else TRUE
+    )
 
 
 def _merge(frame: Frame, branches: Iterable[tuple[Guard, Guard, dict[str, Value]]]) -> None:
-    """Join the branches (guard, exit condition, names); a branch that always leaves contributes nothing."""
+    """Join the branches (guard, exit condition, names); a branch that always leaves contributes
+    nothing."""
     frame.join([(guard, names) for guard, exits, names in branches if exits != TRUE])
 
 
@@ -343,7 +403,8 @@ def _loop(frame: Frame, statement: ast.stmt) -> Guard:
         carried[name] = frame.value("phi", entry[name].kind, name)
         frame.bind(name, carried[name])
     if isinstance(statement, ast.While):
-        # the test runs before every step, also the first, so the guard of the body does not tell the step
+        # the test runs before every step, also the first, so the guard of the body does not tell
+        # the step
         condition(frame, statement.test)
     elif source is not None:
         calls.record_iteration(frame, source, statement.iter)
@@ -353,7 +414,9 @@ def _loop(frame: Frame, statement: ast.stmt) -> Guard:
     frame.loop_marks.pop()
     frame.loop, frame.guard = outer_loop, outer_guard
     final = frame.rewind(mark)
-    runs = guards.Atom("opaque", f"loop#{frame.loops}", None, f"loop at line {statement.lineno} runs")
+    runs = guards.Atom(
+        "opaque", f"loop#{frame.loops}", None, f"loop at line {statement.lineno} runs"
+    )
     for name, phi in carried.items():
         frame.phis.append(phi)
         phi.options = ((guards.negate(runs), entry[name]), (runs, final[name]))
@@ -384,15 +447,20 @@ def _with(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _try(frame: Frame, statement: ast.stmt) -> Guard:
-    """Lower a try statement: handlers run under an unknown condition, from an unknown point of the body."""
+    """Lower a try statement: handlers run under an unknown condition, from an unknown point of the
+    body."""
     assert isinstance(statement, _TRY)
-    failed = guards.Atom("opaque", f"try#{statement.lineno}", None, f"the try at line {statement.lineno} fails")
+    failed = guards.Atom(
+        "opaque", f"try#{statement.lineno}", None, f"the try at line {statement.lineno} fails"
+    )
     started = frame.time
     exits, names = _branch(frame, guards.negate(failed), [*statement.body, *statement.orelse])
     _use_bound_values(frame, started, statement)
     branches: list[tuple[Guard, Guard, dict[str, Value]]] = [(guards.negate(failed), exits, names)]
     for number, handler in enumerate(statement.handlers):
-        handler_runs = guards.Atom("opaque", f"try#{statement.lineno}:{number}", None, f"handler {number} runs")
+        handler_runs = guards.Atom(
+            "opaque", f"try#{statement.lineno}:{number}", None, f"handler {number} runs"
+        )
         guard = guards.conjoin(failed, handler_runs)
         mark = len(frame.trail)
         for name in _stored_names(statement.body, frame.receiver):
@@ -408,7 +476,8 @@ def _try(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _finally(frame: Frame, statement: ast.Try) -> Guard:
-    """Lower `finally`, which runs from any earlier point; its bindings stay. Return its exit condition."""
+    """Lower `finally`, which runs from any earlier point; its bindings stay. Return its exit
+    condition."""
     mark = len(frame.trail)
     earlier_statements = [
         *statement.body,
@@ -428,8 +497,14 @@ _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # `except*` came with Python
 
 
 def _use_bound_values(frame: Frame, started: int, statement: ast.stmt) -> None:
-    """Use all values bound since `started`: an exception may end the body at any point, and they may be read then."""
-    bound = [event.value for log in frame.log.values() for event in log if event.time > started and event.statement]
+    """Use all values bound since `started`: an exception may end the body at any point, and they
+    may be read then."""
+    bound = [
+        event.value
+        for log in frame.log.values()
+        for event in log
+        if event.time > started and event.statement
+    ]
     calls.glue(frame, "py.use", list(dict.fromkeys(bound)), statement)
 
 
@@ -441,7 +516,9 @@ def _match(frame: Frame, statement: ast.stmt) -> Guard:
     branches: list[tuple[Guard, Guard, dict[str, Value]]] = []
     before: Guard = TRUE
     for number, case in enumerate(statement.cases):
-        atom = guards.Atom("opaque", f"case#{statement.lineno}:{number}", None, f"case {ast.unparse(case.pattern)}")
+        atom = guards.Atom(
+            "opaque", f"case#{statement.lineno}:{number}", None, f"case {ast.unparse(case.pattern)}"
+        )
         guard = guards.conjoin(before, atom)
         mark = len(frame.trail)
         for node in ast.walk(case.pattern):
@@ -459,7 +536,8 @@ def _match(frame: Frame, statement: ast.stmt) -> Guard:
 
 
 def _stored_names(body: Iterable[ast.AST], receiver: str | None = None) -> tuple[str, ...]:
-    """Return the names and attributes of the `receiver` (`self.x`) that statements bind, outside nested functions."""
+    """Return the names and attributes of the `receiver` (`self.x`) that statements bind, outside
+    nested functions."""
     names: dict[str, None] = {}
     stack: list[ast.AST] = list(body)
     while stack:
@@ -478,9 +556,27 @@ def _stored_names(body: Iterable[ast.AST], receiver: str | None = None) -> tuple
 
 
 _DISPATCH: dict[type[ast.stmt], Callable[[Frame, ast.stmt], Guard]] = {
-    ast.Expr: _expr, ast.Assign: _assign, ast.AnnAssign: _ann_assign, ast.AugAssign: _aug_assign,
-    ast.Return: _return, ast.Raise: _leave, ast.Break: _leave, ast.Continue: _leave, ast.Assert: _assert,
-    ast.Import: _import, ast.ImportFrom: _import, ast.FunctionDef: _definition, ast.AsyncFunctionDef: _definition,
-    ast.ClassDef: _definition, ast.Delete: _delete, ast.If: _if, ast.For: _loop, ast.AsyncFor: _loop,
-    ast.While: _loop, ast.With: _with, ast.AsyncWith: _with, **dict.fromkeys(_TRY, _try), ast.Match: _match,
-}  # fmt: skip
+    ast.Expr: _expr,
+    ast.Assign: _assign,
+    ast.AnnAssign: _ann_assign,
+    ast.AugAssign: _aug_assign,
+    ast.Return: _return,
+    ast.Raise: _leave,
+    ast.Break: _leave,
+    ast.Continue: _leave,
+    ast.Assert: _assert,
+    ast.Import: _import,
+    ast.ImportFrom: _import,
+    ast.FunctionDef: _definition,
+    ast.AsyncFunctionDef: _definition,
+    ast.ClassDef: _definition,
+    ast.Delete: _delete,
+    ast.If: _if,
+    ast.For: _loop,
+    ast.AsyncFor: _loop,
+    ast.While: _loop,
+    ast.With: _with,
+    ast.AsyncWith: _with,
+    **dict.fromkeys(_TRY, _try),
+    ast.Match: _match,
+}

@@ -1,7 +1,8 @@
 """Types of the structure: values, nodes, layers, bodies. See DESIGN in docs/architecture.md.
 
-Values and nodes are created by the thousand for each file; they are plain slotted objects compared by identity,
-because a frozen dataclass costs three times as much to create. After lowering only `Body.release` changes them.
+Values and nodes are created by the thousand for each file; they are plain slotted objects compared
+by identity, because a frozen dataclass costs three times as much to create. After lowering only
+`Body.release` changes them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Literal
 
 from regraft.structure.guards import TRUE, Guard
 
-Kind = Literal["tensor", "int", "scalar", "bool", "str", "none", "tuple", "dtype", "module", "unknown"]
+Kind = Literal[
+    "tensor", "int", "scalar", "bool", "str", "none", "tuple", "dtype", "module", "unknown"
+]
 Origin = Literal["param", "const", "path", "global", "node", "phi", "unknown"]
 
 
@@ -32,19 +35,19 @@ MISSING = _Missing()
 class Value:
     """One SSA value.
 
-    origin         the source of the value: a parameter, a constant, an attribute path (`self.dropout.p`), an imported
-                   or builtin name, a node, or a φ of other values
-    name           the parameter, path or qualified name; for a φ a name bound to it or its options; else ""
-    const          the constant that the value is known to be, else MISSING
-    node           the node that computes the value, if any
-    options        the guard and the value of each alternative of a φ
-    layers         the modules that the value may be (alternatives under their guards)
-    items          the values in a tuple or list whose construction is in the function, else None
-    uses           the nodes that take the value
-    names          the names and attribute paths that the value was bound to, in order
-    joins          the φ values that have the value as an option
-    born           the time at which the value was created
-    maybe_changed  the attribute path of the value may have had another value earlier in the function
+    origin         the source of the value: a parameter, a constant, an attribute path
+    (`self.dropout.p`), an imported
+                   or builtin name, a node, or a φ of other values name           the parameter,
+                   path or qualified name; for a φ a name bound to it or its options; else "" const
+                   the constant that the value is known to be, else MISSING node           the node
+                   that computes the value, if any options        the guard and the value of each
+                   alternative of a φ layers         the modules that the value may be (alternatives
+                   under their guards) items          the values in a tuple or list whose
+                   construction is in the function, else None uses           the nodes that take the
+                   value names          the names and attribute paths that the value was bound to,
+                   in order joins          the φ values that have the value as an option born
+                   the time at which the value was created maybe_changed  the attribute path of the
+                   value may have had another value earlier in the function
     """
 
     id: int
@@ -64,11 +67,13 @@ class Value:
 
     @property
     def is_layer(self) -> bool:
-        """True for a value that is certainly a module; attributes that hold modules are taken not to change."""
+        """True for a value that is certainly a module; attributes that hold modules are taken not
+        to change."""
         return bool(self.layers) and all(layer.type or layer.choice for layer in self.layers)
 
     def alternatives(self) -> tuple[Value, ...]:
-        """Return the values that this value may be: itself, or for a φ its options, with nested φ values resolved."""
+        """Return the values that this value may be: itself, or for a φ its options, with nested φ
+        values resolved."""
         values, pending = dict.fromkeys((self,)), [self]
         while pending:
             new_options = [option for _, option in pending.pop().options if option not in values]
@@ -88,7 +93,8 @@ class Value:
         return tuple(uses)
 
     def key(self) -> str:
-        """Return the identity of the value in all functions of a class: the name of a path, else name and number."""
+        """Return the identity of the value in all functions of a class: the name of a path, else
+        name and number."""
         if self.origin in ("path", "global"):
             return f"{self.name}@{self.id}" if self.maybe_changed else self.name
         if self.layers and self.layers[0].choice:
@@ -128,17 +134,15 @@ class Statement:
 class Node:
     """One computation: a tensor operation, a layer's call, or Python glue (`py.*`, `call`).
 
-    op             canonical operation (`softmax`); `call` for an opaque call; `py.*` for glue
-    args           normalised arguments by parameter name; `defaults` names those that the source leaves out
-    guard          the condition under which the node runs
-    expr           the node's expression in the lowered function; inside an inlined function, the call of that function
-    time           the position of the node in the order of all nodes and bindings
-    spelling       the name of the operation in the source, fully qualified if known
-    layer          the value of the module that is called, for the call of a layer
-    effect         the node may have a side effect, so nothing is moved across it
-    random         the operation draws random numbers
-    loop           the number of the innermost loop, 0 outside loops
-    inner          the expression inside the inlined function, else None
+    op             canonical operation (`softmax`); `call` for an opaque call; `py.*` for glue args
+    normalised arguments by parameter name; `defaults` names those that the source leaves out guard
+    the condition under which the node runs expr           the node's expression in the lowered
+    function; inside an inlined function, the call of that function time           the position of
+    the node in the order of all nodes and bindings spelling       the name of the operation in the
+    source, fully qualified if known layer          the value of the module that is called, for the
+    call of a layer effect         the node may have a side effect, so nothing is moved across it
+    random         the operation draws random numbers loop           the number of the innermost
+    loop, 0 outside loops inner          the expression inside the inlined function, else None
     in_other_file  the inlined function is one of another file
     """
 
@@ -164,12 +168,11 @@ class Layer:
     """A module that a class builds.
 
     type    qualified name (`torch.nn.Dropout`), the name of a class of the file, or "" when unknown
-    path    the attribute path that holds the module (`self.dropout`)
-    args    the arguments of the module's constructor
-    guard   the condition under which the module is built
-    choice  the type depends on a run-time value (`ACT2FN[config.act]`); `source` is that expression
-    items   the modules inside a `Sequential`, or one element for a `ModuleList` built by a comprehension
-    lines   first and last line of the constructor's call
+    path    the attribute path that holds the module (`self.dropout`) args    the arguments of the
+    module's constructor guard   the condition under which the module is built choice  the type
+    depends on a run-time value (`ACT2FN[config.act]`); `source` is that expression items   the
+    modules inside a `Sequential`, or one element for a `ModuleList` built by a comprehension lines
+    first and last line of the constructor's call
     """
 
     type: str
@@ -204,15 +207,12 @@ class Opaque:
 class Body:
     """The lowered form of one function.
 
-    nodes     the nodes in the order of execution
-    log       the bindings of each name in the order of time
-    stores    attributes that are stored: path, guard, value, statement
-    opaque    the places that could not be followed
-    index     the nodes by operation
-    compiled  a decorator of `torch.jit` compiles the function
-    compound  calls that compute several nodes (a `Sequential`, an inlined function), with the value of the call
-    inlined   calls that were inlined, with the function's name; a method's name starts with `self.`
-    writers   nodes that write into their first argument
+    nodes     the nodes in the order of execution log       the bindings of each name in the order
+    of time stores    attributes that are stored: path, guard, value, statement opaque    the places
+    that could not be followed index     the nodes by operation compiled  a decorator of `torch.jit`
+    compiles the function compound  calls that compute several nodes (a `Sequential`, an inlined
+    function), with the value of the call inlined   calls that were inlined, with the function's
+    name; a method's name starts with `self.` writers   nodes that write into their first argument
     entered   the condition under which each statement runs
     """
 
@@ -247,7 +247,8 @@ class Body:
             value.joins.clear()
 
     def reaching(self, name: str, time: int, deleted: Collection[Statement] = ()) -> Value | None:
-        """Return the value of `name` just before `time` if the `deleted` statements did not exist; None if unbound."""
+        """Return the value of `name` just before `time` if the `deleted` statements did not exist;
+        None if unbound."""
         events = self.log.get(name, ())
         position = bisect_left(events, time, key=lambda event: event.time) - 1
         while position >= 0 and events[position].statement in deleted:
@@ -257,7 +258,8 @@ class Body:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Structure:
-    """One model class, or one function outside classes (`cls` is None), with its layers and bodies."""
+    """One model class, or one function outside classes (`cls` is None), with its layers and
+    bodies."""
 
     name: str
     cls: ast.ClassDef | None

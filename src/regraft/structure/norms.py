@@ -12,12 +12,14 @@ from regraft.structure.module import Module
 _KERNEL = "regraft.ops.rms_norm"
 _SQUARES = frozenset({"pow", "square", "mul"})
 _WORDS = (b"rsqrt", b"rms_norm")  # the text of such a class contains one of them
-# Operations between the reciprocal root and the mean of squares, and between the mean and the input.
+# Operations between the reciprocal root and the mean of squares, and between the mean and the
+# input.
 _STEPS = frozenset({"add", "to", "mean", *_SQUARES})
 
 
 def is_rms_norm(module: Module, name: str) -> bool:
-    """Return whether a layer's type is a class of the file or its package that divides by a root mean square.
+    """Return whether a layer's type is a class of the file or its package that divides by a root
+    mean square.
 
     name  the name of the class in the file, or its qualified name
     """
@@ -28,7 +30,8 @@ def is_rms_norm(module: Module, name: str) -> bool:
 
 
 def _has_rms_forward(module: Module, name: str) -> bool:
-    """Return whether the name is that of a class whose `forward`, its own or inherited, computes an RMS norm."""
+    """Return whether the name is that of a class whose `forward`, its own or inherited, computes an
+    RMS norm."""
     local = module.classes.get(name)
     home, cls = (module, local) if local is not None else module.imported(name) or (module, None)
     if not isinstance(cls, ast.ClassDef):
@@ -38,21 +41,25 @@ def _has_rms_forward(module: Module, name: str) -> bool:
     if definer is None or all(word_set.isdisjoint(_WORDS) for word_set in word_sets):
         return False
     owner = home.owner(definer)
-    body = lower_function(owner.scope(definer), owner.methods(definer)["forward"], "forward", method=True)
+    body = lower_function(
+        owner.scope(definer), owner.methods(definer)["forward"], "forward", method=True
+    )
     is_norm = _contains_rms_norm(body)
     body.release()
     return is_norm
 
 
 def _contains_rms_norm(body: Body) -> bool:
-    """Return whether a body computes a reciprocal root of a mean of squares, or calls the op of Regraft for it."""
+    """Return whether a body computes a reciprocal root of a mean of squares, or calls the op of
+    Regraft for it."""
     roots = (node.args["input"] for node in body.index.get("rsqrt", ()))
     ops = (node for node in body.index.get("call", ()) if node.spelling == _KERNEL)
     return any(_is_mean_square(root) for root in roots) or any(ops)
 
 
 def _is_mean_square(root: Value) -> bool:
-    """Return whether a value is a mean of squares of parameters, attributes and constants, perhaps with a summand."""
+    """Return whether a value is a mean of squares of parameters, attributes and constants, perhaps
+    with a summand."""
     ops: set[str] = set()
     pending = [root]
     while pending:
@@ -62,5 +69,7 @@ def _is_mean_square(root: Value) -> bool:
         if value.node.op not in _STEPS:
             return False
         ops.add(value.node.op)
-        pending += [operand for name, operand in value.node.args.items() if name in ("input", "other")]
+        pending += [
+            operand for name, operand in value.node.args.items() if name in ("input", "other")
+        ]
     return "mean" in ops and not ops.isdisjoint(_SQUARES)

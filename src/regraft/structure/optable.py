@@ -1,4 +1,5 @@
-"""The canonical operations of PyTorch: spellings, signatures and layers, from the generated `ops_table.json`."""
+"""The canonical operations of PyTorch: spellings, signatures and layers, from the generated
+`ops_table.json`."""
 
 from __future__ import annotations
 
@@ -11,13 +12,22 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-OPERATORS = {"+": "add", "-": "sub", "*": "mul", "/": "div", "@": "matmul", "**": "pow", "neg": "neg"}
+OPERATORS = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "/": "div",
+    "@": "matmul",
+    "**": "pow",
+    "neg": "neg",
+}
 COMMUTATIVE = frozenset({"add", "mul"})
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a signature; `default` counts only if `optional`; `starred` marks `*args` and `**kwargs`."""
+    """One parameter of a signature; `default` counts only if `optional`; `starred` marks `*args`
+    and `**kwargs`."""
 
     name: str
     keyword_only: bool
@@ -30,10 +40,9 @@ class Parameter:
 class Operation:
     """A canonical operation.
 
-    signatures  the possible signatures, longest first
-    kind        the kind of the result (`tensor`, `int`, ...)
-    random      the operation draws random numbers
-    variadic    the parameter that takes a sequence of integers or, in its place, several integers; "" for none
+    signatures  the possible signatures, longest first kind        the kind of the result (`tensor`,
+    `int`, ...) random      the operation draws random numbers variadic    the parameter that takes
+    a sequence of integers or, in its place, several integers; "" for none
     """
 
     name: str
@@ -81,7 +90,11 @@ class OpTable:
             row = self._ops[name]
             signatures = tuple(_parameters(rows) for rows in row["signatures"])
             self._cache[name] = Operation(
-                name, signatures, row.get("kind", "tensor"), row.get("random", False), row.get("variadic", "")
+                name,
+                signatures,
+                row.get("kind", "tensor"),
+                row.get("random", False),
+                row.get("variadic", ""),
             )
         return self._cache[name]
 
@@ -104,7 +117,13 @@ class OpTable:
 def _parameters(rows: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
     """Return the parameters of a signature from rows (name, kind) or (name, kind, default)."""
     return tuple(
-        Parameter(row[0], row[1] != "p", len(row) > 2, row[2] if len(row) > 2 else None, row[1] in ("v", "w"))
+        Parameter(
+            row[0],
+            row[1] != "p",
+            len(row) > 2,
+            row[2] if len(row) > 2 else None,
+            row[1] in ("v", "w"),
+        )
         for row in rows
     )
 
@@ -112,7 +131,8 @@ def _parameters(rows: Sequence[Sequence[Any]]) -> tuple[Parameter, ...]:
 def bind(
     signatures: Sequence[tuple[Parameter, ...]], positional: Sequence[T], keywords: Mapping[str, T]
 ) -> tuple[dict[str, T], tuple[Parameter, ...]] | None:
-    """Return arguments by parameter name, and the omitted parameters, for the first signature that fits.
+    """Return arguments by parameter name, and the omitted parameters, for the first signature that
+    fits.
 
     The result is None when no signature fits.
     """
@@ -122,12 +142,18 @@ def bind(
         if len(positional) > len(places) and not has_starred:
             continue
         bound = {place.name: value for place, value in zip(places, positional, strict=False)}
-        bound.update((str(number), value) for number, value in enumerate(positional) if number >= len(places))
+        bound.update(
+            (str(number), value) for number, value in enumerate(positional) if number >= len(places)
+        )
         names = {parameter.name for parameter in signature}
         if any(name in bound or (name not in names and not has_starred) for name in keywords):
             continue
         bound.update(keywords)
-        omitted = tuple(parameter for parameter in signature if parameter.name not in bound and not parameter.starred)
+        omitted = tuple(
+            parameter
+            for parameter in signature
+            if parameter.name not in bound and not parameter.starred
+        )
         if all(parameter.optional for parameter in omitted):
             return bound, omitted
     return None
@@ -163,4 +189,8 @@ def is_dtype(qualified: str) -> bool:
 @functools.cache
 def table() -> OpTable:
     """Return the table of the package's `ops_table.json`."""
-    return OpTable(json.loads(resources.files("regraft.structure").joinpath("ops_table.json").read_text("utf-8")))
+    return OpTable(
+        json.loads(
+            resources.files("regraft.structure").joinpath("ops_table.json").read_text("utf-8")
+        )
+    )

@@ -1,7 +1,8 @@
-"""The files of a package as one file reaches them: definitions of the classes and functions that it imports.
+"""The files of a package as one file reaches them: definitions of the classes and functions that it
+imports.
 
-A file without a package reaches the files in its directory. No code is imported; a file that cannot be found or read
-stays unknown, as do all files of other packages.
+A file without a package reaches the files in its directory. No code is imported; a file that cannot
+be found or read stays unknown, as do all files of other packages.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _cache: OrderedDict[tuple[Path, int, int], tuple[str, Any]] = OrderedDict()
 class Package(Generic[T]):
     """The files of a package that one file can reach by its imports.
 
-    make      parses a file, given its source and its package's dotted name; results are cached for other files
-    followed  the digests of the files that the answers depend on, by path; ABSENT for a file that does not exist
+    make      parses a file, given its source and its package's dotted name; results are cached for
+    other files followed  the digests of the files that the answers depend on, by path; ABSENT for a
+    file that does not exist
     """
 
     def __init__(self, path: str, package: str, make: Callable[[SourceFile, str], T]) -> None:
@@ -56,10 +58,15 @@ class Package(Generic[T]):
             return False
         if self.name:
             return first == self.name.partition(".")[0] and not qualified.startswith(".")
-        return first != "torch" and first not in sys.stdlib_module_names and not qualified.startswith("..")
+        return (
+            first != "torch"
+            and first not in sys.stdlib_module_names
+            and not qualified.startswith("..")
+        )
 
     def locate(self, qualified: str) -> tuple[T, str] | None:
-        """Return the file that defines a qualified name, and the name there, following imports; None if not found."""
+        """Return the file that defines a qualified name, and the name there, following imports;
+        None if not found."""
         pending = [qualified]
         for _ in range(MAX_STEPS):
             if not pending:
@@ -80,7 +87,8 @@ class Package(Generic[T]):
         return None
 
     def _module(self, parts: list[str]) -> T | None:
-        """Return the parsed file of a module, given the parts of its qualified name; None when there is none."""
+        """Return the parsed file of a module, given the parts of its qualified name; None when
+        there is none."""
         base = self.root.joinpath(*parts)
         for path in (base.with_name(f"{base.name}.py"), base / "__init__.py"):
             module = self._read(path)
@@ -89,7 +97,8 @@ class Package(Generic[T]):
         return None
 
     def _read(self, path: Path) -> T | None:
-        """Return a parsed file, from the cache if possible; None when it is missing or cannot be parsed."""
+        """Return a parsed file, from the cache if possible; None when it is missing or cannot be
+        parsed."""
         try:
             status = path.stat()
         except OSError:
@@ -114,7 +123,8 @@ class Package(Generic[T]):
 
 
 def is_class_name(qualified: str) -> bool:
-    """Return whether a name is a class's by convention; to know for certain, its file would have to be read."""
+    """Return whether a name is a class's by convention; to know for certain, its file would have to
+    be read."""
     return qualified.rpartition(".")[2][:1].isupper()
 
 

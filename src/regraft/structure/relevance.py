@@ -1,11 +1,15 @@
-"""Selection of the functions worth lowering: those whose text may contain every operation that some pattern needs.
+"""Selection of the functions worth lowering: those whose text may contain every operation that some
+pattern needs.
 
-The selection is by the words of the text, so it may be too large, never too small. An operation gets into a function
-in one of three ways, each of which leaves a word in the function's text or in the text of a function it may inline:
+The selection is by the words of the text, so it may be too large, never too small. An operation
+gets into a function in one of three ways, each of which leaves a word in the function's text or in
+the text of a function it may inline:
 
 * by a name of the operation: `F.softmax`, `x.softmax`, a local name that the file imports it under;
-* by a call of an attribute whose layers (or functions, or choices of the configuration) may compute it;
-* by a call of a value that the function itself builds: `nn.GELU()(x)`, `act = ACT2FN[name]; act(x)`.
+* by a call of an attribute whose layers (or functions, or choices of the configuration) may compute
+  it;
+* by a call of a value that the function itself builds: `nn.GELU()(x)`, `act = ACT2FN[name];
+  act(x)`.
 """
 
 from __future__ import annotations
@@ -28,7 +32,9 @@ from regraft.structure.norms import is_rms_norm
 from regraft.structure.optable import table
 from regraft.structure.package import is_class_name
 
-_WORD_BYTES = bytes(byte if chr(byte).isalnum() or byte == ord("_") or byte > 127 else 32 for byte in range(256))
+_WORD_BYTES = bytes(
+    byte if chr(byte).isalnum() or byte == ord("_") or byte > 127 else 32 for byte in range(256)
+)
 _ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave no word
 
 
@@ -36,7 +42,8 @@ _ANYWHERE = OPERATOR_OPS | {f"{op}_" for op in OPERATOR_OPS}  # operators leave 
 class Need:
     """One node without which a pattern cannot match.
 
-    op      canonical operation; `call` for a call of the function or layer `name`; `class` for a call of a layer whose
+    op      canonical operation; `call` for a call of the function or layer `name`; `class` for a
+    call of a layer whose
             class in the package is the norm `name`
     chosen  a layer whose type is only known at run time may meet the need
     """
@@ -66,7 +73,9 @@ class Relevance:
 
     def __init__(self, module: Module, patterns: Collection[Needs]) -> None:
         self.module = module
-        self.patterns = tuple(frozenset(need for need in needs if need.op not in _ANYWHERE) for needs in patterns)
+        self.patterns = tuple(
+            frozenset(need for need in needs if need.op not in _ANYWHERE) for needs in patterns
+        )
         self._words_by_function: dict[ast.AST, frozenset[bytes]] = {}
         self._methods_by_class: dict[str, dict[str, Function]] = {}
         self._words_by_import: dict[bytes, frozenset[bytes]] = {}
@@ -74,7 +83,8 @@ class Relevance:
         self._attributes_by_class: dict[str, dict[Need, frozenset[bytes]] | None] = {}
 
     def may_match(self, cls: ast.ClassDef | None, function: Function) -> bool:
-        """Return whether a pattern may match in a function of a class, or outside classes (`cls` is None)."""
+        """Return whether a pattern may match in a function of a class, or outside classes (`cls` is
+        None)."""
         if not all(self.patterns):
             return True  # a pattern of nothing but operators
         attributes = self._attributes(cls) if cls is not None else {}
@@ -84,18 +94,24 @@ class Relevance:
         words = self._all_words(reached)
         certain, built = set(), set()
         for need, need_words in self._vocabulary.items():
-            if not words.isdisjoint(need_words.direct) or not words.isdisjoint(attributes.get(need, ())):
+            if not words.isdisjoint(need_words.direct) or not words.isdisjoint(
+                attributes.get(need, ())
+            ):
                 certain.add(need)
             elif need.chosen or not words.isdisjoint(need_words.makers):
                 built.add(need)
         if any(needs <= certain for needs in self.patterns):
             return True
-        return any(needs <= certain | built for needs in self.patterns) and self._may_call_built_value(reached)
+        return any(
+            needs <= certain | built for needs in self.patterns
+        ) and self._may_call_built_value(reached)
 
     def _may_call_built_value(self, functions: Iterable[Function]) -> bool:
-        """Return whether the functions may call a module or function that they build, choose or receive.
+        """Return whether the functions may call a module or function that they build, choose or
+        receive.
 
-        The callee is then a local name, an attribute that the functions store, or neither a name nor an attribute.
+        The callee is then a local name, an attribute that the functions store, or neither a name
+        nor an attribute.
         """
         bound: set[str] = set()
         called: set[str] = set()
@@ -110,21 +126,30 @@ class Relevance:
         return not bound.isdisjoint(called)
 
     def _attributes(self, cls: ast.ClassDef) -> dict[Need, frozenset[bytes]] | None:
-        """Return the last names of the attributes that may meet each need; None when no pattern fits the class."""
+        """Return the last names of the attributes that may meet each need; None when no pattern
+        fits the class."""
         if cls.name not in self._attributes_by_class:
-            self._attributes_by_class[cls.name] = self._find_attributes(cls) if self._class_fits(cls) else None
+            self._attributes_by_class[cls.name] = (
+                self._find_attributes(cls) if self._class_fits(cls) else None
+            )
         return self._attributes_by_class[cls.name]
 
     def _class_fits(self, cls: ast.ClassDef) -> bool:
-        """Return whether the text of a class and its bases contains words of all needs of one pattern.
+        """Return whether the text of a class and its bases contains words of all needs of one
+        pattern.
 
         The text includes the constructors, which build the layers.
         """
         module, bases = self.module, self.module.bases(cls)
         methods = [
-            method for base in bases if module.owner(base) is module for method in module.methods(base).values()
+            method
+            for base in bases
+            if module.owner(base) is module
+            for method in module.methods(base).values()
         ]
-        imported_words = (module.owner(base).words(base) for base in bases if module.owner(base) is not module)
+        imported_words = (
+            module.owner(base).words(base) for base in bases if module.owner(base) is not module
+        )
         words = self._all_words(self._reachable_functions(methods, cls)).union(*imported_words)
         vocabulary = self._vocabulary
         return any(
@@ -154,7 +179,11 @@ class Relevance:
         if layer.choice and need.chosen:
             return True
         if need.op in ("call", "class"):
-            is_needed = layer.type == need.name if need.op == "call" else is_rms_norm(self.module, layer.type)
+            is_needed = (
+                layer.type == need.name
+                if need.op == "call"
+                else is_rms_norm(self.module, layer.type)
+            )
         else:
             is_needed = computed_op(layer.type) == need.op
         return is_needed or any(self._may_meet(inner, need) for inner in layer.items)
@@ -177,12 +206,16 @@ class Relevance:
         return _Words(_last_parts(direct), _last_parts(makers))
 
     def _all_words(self, functions: Iterable[Function]) -> frozenset[bytes]:
-        """Return the words of the functions, and of the functions of other files of the package that they may call."""
-        words = frozenset[bytes]().union(*(self._function_words(function) for function in functions))
+        """Return the words of the functions, and of the functions of other files of the package
+        that they may call."""
+        words = frozenset[bytes]().union(
+            *(self._function_words(function) for function in functions)
+        )
         return words.union(*(self._imported_words(word) for word in words & self._importable))
 
     def _imported_words(self, word: bytes) -> frozenset[bytes]:
-        """Return the words of an imported function, given its local name; none unless the package defines it."""
+        """Return the words of an imported function, given its local name; none unless the package
+        defines it."""
         words = self._words_by_import.get(word)
         if words is None:
             definition = self.module.imported(self.module.names.qualified[word.decode()])
@@ -191,8 +224,11 @@ class Relevance:
             )
         return words
 
-    def _collect_imported_words(self, module: Module, definition: ast.ClassDef | Function) -> frozenset[bytes]:
-        """Return the words of a function of another file and the functions that it may call; a class has none."""
+    def _collect_imported_words(
+        self, module: Module, definition: ast.ClassDef | Function
+    ) -> frozenset[bytes]:
+        """Return the words of a function of another file and the functions that it may call; a
+        class has none."""
         words: dict[ast.AST, frozenset[bytes]] = {}
         pending = [(module, definition)]
         while pending:
@@ -210,7 +246,10 @@ class Relevance:
     @cached_property
     def _importable(self) -> frozenset[bytes]:
         """The local names of functions that the file imports from its package."""
-        is_own, qualified = self.module.package_files.may_define, self.module.names.qualified.items()
+        is_own, qualified = (
+            self.module.package_files.may_define,
+            self.module.names.qualified.items(),
+        )
         return frozenset(
             name.encode()
             for name, qualified_name in qualified
@@ -224,8 +263,11 @@ class Relevance:
             words = self._words_by_function[function] = _read_words(self.module.source, function)
         return words
 
-    def _reachable_functions(self, functions: Iterable[Function], cls: ast.ClassDef | None) -> tuple[Function, ...]:
-        """Return the functions and the functions of the file that they may call, directly or indirectly."""
+    def _reachable_functions(
+        self, functions: Iterable[Function], cls: ast.ClassDef | None
+    ) -> tuple[Function, ...]:
+        """Return the functions and the functions of the file that they may call, directly or
+        indirectly."""
         methods = self._methods(cls) if cls is not None else {}
         reached: dict[Function, None] = {}
         pending = list(functions)
@@ -236,7 +278,11 @@ class Relevance:
             reached[function] = None
             for word in self._function_words(function) & self._callable_names:
                 name = word.decode()
-                pending += [definitions[name] for definitions in (methods, self._functions) if name in definitions]
+                pending += [
+                    definitions[name]
+                    for definitions in (methods, self._functions)
+                    if name in definitions
+                ]
         return tuple(reached)
 
     def _methods(self, cls: ast.ClassDef) -> dict[str, Function]:
@@ -245,7 +291,9 @@ class Relevance:
         if methods is None:
             all_methods = self.module.all_methods(cls).items()
             methods = self._methods_by_class[cls.name] = {
-                name: method for name, method in all_methods if self.module.owner(method) is self.module
+                name: method
+                for name, method in all_methods
+                if self.module.owner(method) is self.module
             }
         return methods
 
@@ -262,19 +310,24 @@ class Relevance:
     @cached_property
     def _callable_names(self) -> frozenset[bytes]:
         """The names of all functions and methods of the file."""
-        methods = (name for cls in self.module.classes.values() for name in self.module.methods(cls))
+        methods = (
+            name for cls in self.module.classes.values() for name in self.module.methods(cls)
+        )
         return frozenset(name.encode() for name in (*self._functions, *methods))
 
 
 @functools.cache
 def _table_words(need: Need) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the qualified names of a need's operation, and of the layer types and tables that build its layer."""
+    """Return the qualified names of a need's operation, and of the layer types and tables that
+    build its layer."""
     if need.op == "class":
         return frozenset(), frozenset()
     if need.op == "call":
         is_layer = table().layer(need.name) is not None
         return frozenset({need.name}), frozenset({need.name}) if is_layer else frozenset()
-    direct = {name for name, op in (*table().spellings.items(), *LIBRARY_OPS.items()) if op == need.op}
+    direct = {
+        name for name, op in (*table().spellings.items(), *LIBRARY_OPS.items()) if op == need.op
+    }
     if need.op == "to":
         direct |= {*CASTS, "type", "type_as", "to"}
     makers = set(table().layers_computing(need.op))
@@ -289,19 +342,28 @@ def _last_parts(names: Iterable[str]) -> frozenset[bytes]:
 
 
 def _read_words(source: SourceFile, function: Function) -> frozenset[bytes]:
-    """Return every word of a function's body without its docstring, and the names that are default values."""
+    """Return every word of a function's body without its docstring, and the names that are default
+    values."""
     body = function.body
     first = body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(body) > 1:
         first = body[1]
-    start, end = source.line_starts[first.lineno - 1], source.line_starts[function.end_lineno or function.lineno]
+    start, end = (
+        source.line_starts[first.lineno - 1],
+        source.line_starts[function.end_lineno or function.lineno],
+    )
     text = source.text[start:end]
     if not text.isascii():  # Python normalises identifiers
         text = unicodedata.normalize("NFKC", text.decode()).encode()
     named_defaults = (
-        default for _, default in defaults(function.args) if isinstance(default, ast.Name | ast.Attribute)
+        default
+        for _, default in defaults(function.args)
+        if isinstance(default, ast.Name | ast.Attribute)
     )
-    words = [(default.id if isinstance(default, ast.Name) else default.attr).encode() for default in named_defaults]
+    words = [
+        (default.id if isinstance(default, ast.Name) else default.attr).encode()
+        for default in named_defaults
+    ]
     return frozenset(words).union(text.translate(_WORD_BYTES).split())
 
 

@@ -1,4 +1,5 @@
-"""Structures in the notation of the DSL: with guards, or as one sequence of nodes for each feasible path."""
+"""Structures in the notation of the DSL: with guards, or as one sequence of nodes for each feasible
+path."""
 
 from __future__ import annotations
 
@@ -7,7 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from regraft.dsl import print_node
-from regraft.dsl.syntax import And, Apply, Attr, Condition, Const, Group, Item, Not, Operand, Or, Ref, Test, Wildcard
+from regraft.dsl.syntax import (
+    And,
+    Apply,
+    Attr,
+    Condition,
+    Const,
+    Group,
+    Item,
+    Not,
+    Operand,
+    Or,
+    Ref,
+    Test,
+    Wildcard,
+)
 from regraft.dsl.syntax import Node as SyntaxNode
 from regraft.structure import guards
 from regraft.structure.guards import Atom, Guard
@@ -48,12 +63,17 @@ def _layer_node(layer: Layer) -> SyntaxNode:
         callee: Operand = Item(Ref(layer.type), namer.operand(layer.args["key"]))
         return SyntaxNode(Apply(callee), (Ref(layer.path),), True, _condition(layer.guard))
     positional = tuple(namer.operand(value) for name, value in layer.args.items() if name.isdigit())
-    named = tuple((name, namer.operand(value)) for name, value in layer.args.items() if not name.isdigit())
-    return SyntaxNode(Apply(Ref(layer.type), positional, named), (Ref(layer.path),), True, _condition(layer.guard))
+    named = tuple(
+        (name, namer.operand(value)) for name, value in layer.args.items() if not name.isdigit()
+    )
+    return SyntaxNode(
+        Apply(Ref(layer.type), positional, named), (Ref(layer.path),), True, _condition(layer.guard)
+    )
 
 
 def body_nodes(body: Body) -> tuple[SyntaxNode, ...]:
-    """Return the nodes of a function in order, each with its guard; φ values appear as `phi(...)` nodes."""
+    """Return the nodes of a function in order, each with its guard; φ values appear as `phi(...)`
+    nodes."""
     shown = _shown(body)
     namer = _Namer(_names(body, shown), {})
     nodes = []
@@ -65,7 +85,8 @@ def body_nodes(body: Body) -> tuple[SyntaxNode, ...]:
 
 
 def paths(body: Body) -> tuple[PathStructure, ...] | None:
-    """Return the different node sequences of all feasible paths; None when there are too many atoms."""
+    """Return the different node sequences of all feasible paths; None when there are too many
+    atoms."""
     shown = _shown(body)
     path_guards: list[Guard] = [node.guard for node in shown]
     path_guards += [guard for node in shown for phi in _phis(node) for guard, _ in phi.options]
@@ -84,11 +105,15 @@ def paths(body: Body) -> tuple[PathStructure, ...] | None:
 
 def _describe(assignment: Mapping[Atom, bool]) -> str:
     """Return the condition of an assignment as text."""
-    return " and ".join(atom.text if value else guards.text(guards.negate(atom)) for atom, value in assignment.items())
+    return " and ".join(
+        atom.text if value else guards.text(guards.negate(atom))
+        for atom, value in assignment.items()
+    )
 
 
 def _shown(body: Body) -> list[Node]:
-    """Return the nodes to show: tensor operations, calls of layers and of methods of `self`, but no glue."""
+    """Return the nodes to show: tensor operations, calls of layers and of methods of `self`, but no
+    glue."""
     return [node for node in body.nodes if _is_shown(node)]
 
 
@@ -101,7 +126,8 @@ def _is_shown(node: Node) -> bool:
 
 
 def _phis(node: Node) -> Iterator[Value]:
-    """Yield the φ values that a node depends on, directly or through other φ values and hidden glue."""
+    """Yield the φ values that a node depends on, directly or through other φ values and hidden
+    glue."""
     visited: set[Value] = set()
     pending = list(node.args.values())
     while pending:
@@ -126,10 +152,13 @@ def _new_phis(node: Node, namer: _Namer) -> Iterator[SyntaxNode]:
 
 
 def _names(body: Body, shown: Sequence[Node]) -> dict[Value, str]:
-    """Return the SSA names of values: the source's name, numbered from the second value on, else `t1`, `t2`, ..."""
+    """Return the SSA names of values: the source's name, numbered from the second value on, else
+    `t1`, `t2`, ..."""
     counts: dict[str, int] = {}
     names: dict[Value, str] = {}
-    events = sorted((event.time, name, event.value) for name, log in body.log.items() for event in log)
+    events = sorted(
+        (event.time, name, event.value) for name, log in body.log.items() for event in log
+    )
     for _, name, value in events:
         if value not in names and value.const is MISSING and "." not in name and name != "_":
             counts[name] = counts.get(name, 0) + 1
@@ -144,7 +173,8 @@ def _names(body: Body, shown: Sequence[Node]) -> dict[Value, str]:
 
 @dataclass(slots=True)
 class _Namer:
-    """A mapping of values to operands; on a path (`assignment` not empty) a φ value is the option of that path."""
+    """A mapping of values to operands; on a path (`assignment` not empty) a φ value is the option
+    of that path."""
 
     names: Mapping[Value, str]
     assignment: Mapping[Atom, bool] = field(default_factory=dict)
@@ -157,30 +187,42 @@ class _Namer:
             return Ref(self.names[value])
         if value.const is MISSING or value.origin == "path":
             return self._unnamed_operand(value)
-        return Const(value.const) if isinstance(value.const, int | float | str | bool | None) else Wildcard()
+        return (
+            Const(value.const)
+            if isinstance(value.const, int | float | str | bool | None)
+            else Wildcard()
+        )
 
     def _select_option(self, value: Value) -> Value:
-        """Return the option of a φ value on this path; a loop-carried φ stays itself, as does any other value."""
+        """Return the option of a φ value on this path; a loop-carried φ stays itself, as does any
+        other value."""
         visited: set[Value] = set()
         while value.origin == "phi" and self.assignment:
             if value in visited:
                 return value
             visited.add(value)
-            options = [option for guard, option in value.options if guards.evaluate(guard, dict(self.assignment))]
+            options = [
+                option
+                for guard, option in value.options
+                if guards.evaluate(guard, dict(self.assignment))
+            ]
             if not options:
                 return value
             value = options[0]
         return value
 
     def _unnamed_operand(self, value: Value) -> Operand:
-        """Return the operand for a value without an SSA name: a path, an attribute, a tuple, an item or a wildcard."""
+        """Return the operand for a value without an SSA name: a path, an attribute, a tuple, an
+        item or a wildcard."""
         if value.origin in ("path", "global", "param") and _DOTTED.fullmatch(value.name):
             return Ref(value.name)
         node = value.node
         if node is not None and node.op == "py.attr":
             base = self.operand(node.args["base"])
             if isinstance(base, Ref) and base.path == node.args["base"].name:
-                return Ref(f"{base.path}.{node.spelling}")  # of a parameter or an import, as in the source
+                return Ref(
+                    f"{base.path}.{node.spelling}"
+                )  # of a parameter or an import, as in the source
             return base if isinstance(base, Wildcard) else Attr(base, node.spelling)
         if node is not None and node.op == "py.tuple" and value.items is not None:
             return Group(tuple(self.operand(element) for element in value.items))
@@ -196,17 +238,29 @@ def _node(node: Node, namer: _Namer, guard: Condition | None) -> SyntaxNode:
     if node.layer is not None:
         kinds = {layer.source or layer.type for layer in node.layer.layers}
         is_known = len(kinds) == 1 and kinds != {""}
-        callee: Operand | str = Ref(node.layer.layers[0].type if is_known else node.layer.name or "module")
+        callee: Operand | str = Ref(
+            node.layer.layers[0].type if is_known else node.layer.name or "module"
+        )
         if len(kinds) == 1 and node.layer.layers[0].choice:
             layer = node.layer.layers[0]
             callee = Item(Ref(layer.type), _Namer({}).operand(layer.args["key"]))
         inputs = [node.args["input"]] if "input" in node.args else list(node.args.values())
-        return SyntaxNode(Apply(callee, tuple(namer.operand(argument) for argument in inputs)), outputs, guard=guard)
+        return SyntaxNode(
+            Apply(callee, tuple(namer.operand(argument) for argument in inputs)),
+            outputs,
+            guard=guard,
+        )
     if node.op in _SYMBOLS and node.spelling == node.op:
         named_operands = ("input", "other", "exponent")
-        operands = tuple(namer.operand(node.args[name]) for name in named_operands if name in node.args)
+        operands = tuple(
+            namer.operand(node.args[name]) for name in named_operands if name in node.args
+        )
         return SyntaxNode(Apply(_SYMBOLS[node.op], operands), outputs, guard=guard)
-    positional = [namer.operand(value) for name, value in node.args.items() if name.isdigit() or name == "input"]
+    positional = [
+        namer.operand(value)
+        for name, value in node.args.items()
+        if name.isdigit() or name == "input"
+    ]
     named = [
         (name, namer.operand(value))
         for name, value in node.args.items()
@@ -242,12 +296,15 @@ def _formula(guard: Guard) -> Condition:
         return parts[0]
     if not parts:
         return Test(Const(isinstance(guard, guards.And)))
-    connective: Callable[[tuple[Condition, ...]], Condition] = And if isinstance(guard, guards.And) else Or
+    connective: Callable[[tuple[Condition, ...]], Condition] = (
+        And if isinstance(guard, guards.And) else Or
+    )
     return connective(parts)
 
 
 def _flat_operands(operands: Sequence[Guard], kind: type) -> Iterator[Condition]:
-    """Yield the operands of a conjunction or disjunction as conditions, nested ones of the same kind taken apart."""
+    """Yield the operands of a conjunction or disjunction as conditions, nested ones of the same
+    kind taken apart."""
     for operand in operands:
         if isinstance(operand, kind) and not isinstance(operand, Atom | guards.Not):
             yield from _flat_operands(operand.operands, kind)

@@ -25,12 +25,27 @@ FRAGMENT = "<changed>"
 READER = "reads what the module level sets"
 
 # Functions through which a file reads names that its text does not show as names.
-_DYNAMIC = frozenset({"globals", "eval", "exec", "vars", "__builtins__", "builtins", "import_module"})
-# Nodes that an assignment at module level may consist of: runs of the definitions that read its names then judge it.
+_DYNAMIC = frozenset(
+    {"globals", "eval", "exec", "vars", "__builtins__", "builtins", "import_module"}
+)
+# Nodes that an assignment at module level may consist of: runs of the definitions that read its
+# names then judge it.
 _VALUES = (
-    ast.Constant | ast.Name | ast.Attribute | ast.Tuple | ast.List | ast.Set | ast.Dict | ast.Subscript | ast.Starred
-    | ast.UnaryOp | ast.BinOp | ast.unaryop | ast.operator | ast.expr_context
-)  # fmt: skip
+    ast.Constant
+    | ast.Name
+    | ast.Attribute
+    | ast.Tuple
+    | ast.List
+    | ast.Set
+    | ast.Dict
+    | ast.Subscript
+    | ast.Starred
+    | ast.UnaryOp
+    | ast.BinOp
+    | ast.unaryop
+    | ast.operator
+    | ast.expr_context
+)
 # Attributes through which a file reads the local variables of other functions.
 _FRAMES = frozenset({"f_locals", "gi_frame", "cr_frame", "ag_frame", "co_varnames"})
 _SHOWN = 3  # obstacles that one reason lists
@@ -56,12 +71,13 @@ class Fallthrough:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One changed top-level definition, with the lines and branches that have to run before it can be proved.
+    """One changed top-level definition, with the lines and branches that have to run before it can
+    be proved.
 
-    `relatives` are the other definitions of the file that have to run too, because they decide the behaviour of this
-    class. `kind` is "class", "function", "removed", "module" for a change of the module level, or "text" where only
-    comments of the module level changed. `obstacle` is the reason why no run can prove the change, or "" where a run
-    can.
+    `relatives` are the other definitions of the file that have to run too, because they decide the
+    behaviour of this class. `kind` is "class", "function", "removed", "module" for a change of the
+    module level, or "text" where only comments of the module level changed. `obstacle` is the
+    reason why no run can prove the change, or "" where a run can.
     """
 
     definition: str
@@ -82,7 +98,10 @@ class Change:
             tuple(entry["lines"]),
             tuple((start, end) for start, end in entry["statements"]),
             tuple(Arm(**arm) for arm in entry["arms"]),
-            tuple(Fallthrough((h[0], h[1]), (b[0], b[1])) for h, b in _fallthrough_spans(entry["fallthroughs"])),
+            tuple(
+                Fallthrough((h[0], h[1]), (b[0], b[1]))
+                for h, b in _fallthrough_spans(entry["fallthroughs"])
+            ),
             tuple(Relative(**relative) for relative in entry["relatives"]),
             entry["obstacle"],
         )
@@ -105,9 +124,10 @@ class _Chunk:
 def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
     """Return the changed definitions in file order.
 
-    Statements outside definitions make a change of their own, named "<module>", where they have changed, or their
-    order or their place among the definitions has. Comments, and imports that only add a name, make one if nothing
-    else changed. Raises SyntaxError where either version does not parse.
+    Statements outside definitions make a change of their own, named "<module>", where they have
+    changed, or their order or their place among the definitions has. Comments, and imports that
+    only add a name, make one if nothing else changed. Raises SyntaxError where either version does
+    not parse.
     """
     old_tree, new_tree = ast.parse(original), ast.parse(changed)
     old_lines, new_lines = _lines(original), _lines(changed)
@@ -117,18 +137,32 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
     old_family = Family(old_tree, {name: chunk.node for name, chunk in old_chunks.items()})
     changes = []
     for name, chunk in new_chunks.items():
-        old_text = old_lines[old_chunks[name].first - 1 : old_chunks[name].last] if name in old_chunks else []
+        old_text = (
+            old_lines[old_chunks[name].first - 1 : old_chunks[name].last]
+            if name in old_chunks
+            else []
+        )
         lines = _changed_lines(old_text, new_lines[chunk.first - 1 : chunk.last], chunk.first)
         if lines:
-            change = _change(name, chunk, lines, new_tree, runnable, _if_dumps(old_chunks.get(name)))
+            change = _change(
+                name, chunk, lines, new_tree, runnable, _if_dumps(old_chunks.get(name))
+            )
             attributes = new_family.mentioned(name) | old_family.mentioned(name)
-            edited = edited_methods(old_chunks[name].node if name in old_chunks else None, chunk.node)
-            relatives = new_family.relatives(name, attributes, edited) if change.kind == "class" else ()
+            edited = edited_methods(
+                old_chunks[name].node if name in old_chunks else None, chunk.node
+            )
+            relatives = (
+                new_family.relatives(name, attributes, edited) if change.kind == "class" else ()
+            )
             obstacle = (
-                _frame_obstacle(old_chunks[name].node, chunk.node, (old_tree, new_tree)) if name in old_chunks else ""
+                _frame_obstacle(old_chunks[name].node, chunk.node, (old_tree, new_tree))
+                if name in old_chunks
+                else ""
             )
             changes.append(replace(change, relatives=relatives, obstacle=obstacle))
-    removed = [Change(name, "removed", (1,), (), (), ()) for name in old_chunks if name not in new_chunks]
+    removed = [
+        Change(name, "removed", (1,), (), (), ()) for name in old_chunks if name not in new_chunks
+    ]
     module_change = _module_change(original, changed, runnable)
     if module_change is None and not (changes or removed):
         module_change = _text_change(original, changed, runnable)
@@ -136,16 +170,18 @@ def find_changes(original: bytes, changed: bytes) -> tuple[Change, ...]:
 
 
 def same_surroundings(original: bytes, changed: bytes) -> bool:
-    """Return whether the names that definitions read mean the same in both versions, because the module level does the
-    same.
+    """Return whether the names that definitions read mean the same in both versions, because the
+    module level does the same.
 
-    Imports and definitions that only add a name are no difference, unless a decorator or a metaclass runs for them.
+    Imports and definitions that only add a name are no difference, unless a decorator or a
+    metaclass runs for them.
     """
     old_outline, new_outline = _Outline.of(original), _Outline.of(changed)
     if old_outline.definitions.keys() - new_outline.definitions.keys():
         return False
     added = [
-        new_outline.definitions[name].node for name in new_outline.definitions.keys() - old_outline.definitions.keys()
+        new_outline.definitions[name].node
+        for name in new_outline.definitions.keys() - old_outline.definitions.keys()
     ]
     if any(node.decorator_list or getattr(node, "keywords", []) for node in added):
         return False
@@ -153,12 +189,14 @@ def same_surroundings(original: bytes, changed: bytes) -> bool:
 
 
 def definitions_by_name(tree: ast.Module) -> dict[str, Definition]:
-    """Return the top-level definitions of a file by the names that changes use: a second `f` is `f#2`."""
+    """Return the top-level definitions of a file by the names that changes use: a second `f` is
+    `f#2`."""
     return {name: chunk.node for name, chunk in _chunks(tree).items()}
 
 
 def executable_lines(code: CodeType) -> frozenset[int]:
-    """Return every line of a module's code object, nested functions included, that the interpreter can run."""
+    """Return every line of a module's code object, nested functions included, that the interpreter
+    can run."""
     lines = {line for _, _, line in code.co_lines() if line}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -188,7 +226,8 @@ def _chunks(tree: ast.Module) -> dict[str, _Chunk]:
 
 
 def _definitions(body: Iterable[ast.stmt]) -> Iterator[Definition]:
-    """Yield the definitions among some statements and inside of their `if`, `try` and `with` blocks."""
+    """Yield the definitions among some statements and inside of their `if`, `try` and `with`
+    blocks."""
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
@@ -201,8 +240,11 @@ def _definitions(body: Iterable[ast.stmt]) -> Iterator[Definition]:
                     )
 
 
-def _changed_lines(old_lines: list[bytes], new_lines: list[bytes], first_line: int) -> tuple[int, ...]:
-    """Return the lines of the new text that differ from the old one; the new text begins at line `first_line`.
+def _changed_lines(
+    old_lines: list[bytes], new_lines: list[bytes], first_line: int
+) -> tuple[int, ...]:
+    """Return the lines of the new text that differ from the old one; the new text begins at line
+    `first_line`.
 
     Deleted lines are represented by the line that took their place.
     """
@@ -219,19 +261,27 @@ def _changed_lines(old_lines: list[bytes], new_lines: list[bytes], first_line: i
 def _frame_obstacle(
     old_definition: Definition, new_definition: Definition, trees: tuple[ast.Module, ast.Module]
 ) -> str:
-    """Return why no run sees an edit of a definition, or "": it changes what frames show or what a kept generator
-    reads.
+    """Return why no run sees an edit of a definition, or "": it changes what frames show or what a
+    kept generator reads.
     """
-    if any(_FRAMES.intersection(_words(tree)) or _FRAMES.intersection(_attribute_names(tree)) for tree in trees):
-        renamed = ", ".join(sorted(bound_names(old_definition) ^ bound_names(new_definition))[:_SHOWN])
+    if any(
+        _FRAMES.intersection(_words(tree)) or _FRAMES.intersection(_attribute_names(tree))
+        for tree in trees
+    ):
+        renamed = ", ".join(
+            sorted(bound_names(old_definition) ^ bound_names(new_definition))[:_SHOWN]
+        )
         if renamed:
-            return f"the file reads variables of its callers, and only one version has {renamed}: keep the names"
+            return (
+                f"the file reads variables of its callers, and only one version has {renamed}: keep"
+                " the names"
+            )
     old_reads, new_reads = _deferred_reads(old_definition), _deferred_reads(new_definition)
     for key, (line, assignments) in new_reads.items():
         if key in old_reads and old_reads[key][1] != assignments:
             return (
-                f"line {line} keeps what reads {key[1]} later, and the edit assigns {key[1]} otherwise, which no run"
-                " shows: keep its assignments"
+                f"line {line} keeps what reads {key[1]} later, and the edit assigns {key[1]}"
+                " otherwise, which no run shows: keep its assignments"
             )
     return ""
 
@@ -242,22 +292,31 @@ def _attribute_names(tree: ast.AST) -> frozenset[str]:
 
 
 def _deferred_reads(definition: Definition) -> dict[tuple[str, str], tuple[int, tuple[str, ...]]]:
-    """Return the variables read by generators and lambdas that a function stores outside of its local variables.
+    """Return the variables read by generators and lambdas that a function stores outside of its
+    local variables.
 
-    Keys are function and variable; values are the line that stores the generator or lambda, and the function's
-    assignments to the variable.
+    Keys are function and variable; values are the line that stores the generator or lambda, and the
+    function's assignments to the variable.
     """
     reads = {}
-    functions = (node for node in ast.walk(definition) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    functions = (
+        node
+        for node in ast.walk(definition)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
     for function in functions:
         for assignment in ast.walk(function):
             if isinstance(assignment, ast.Assign) and not all(
                 isinstance(target, ast.Name) for target in assignment.targets
             ):
                 readers = [
-                    node for node in ast.walk(assignment.value) if isinstance(node, ast.GeneratorExp | ast.Lambda)
+                    node
+                    for node in ast.walk(assignment.value)
+                    if isinstance(node, ast.GeneratorExp | ast.Lambda)
                 ]
-                for name in frozenset().union(*map(_mentioned_names, readers)) & _stored_names(function):
+                for name in frozenset().union(*map(_mentioned_names, readers)) & _stored_names(
+                    function
+                ):
                     reads[function.name, name] = assignment.lineno, _assignments(function, name)
     return reads
 
@@ -270,7 +329,15 @@ def _stored_names(node: ast.AST) -> frozenset[str]:
 
 def _assignments(function: ast.AST, name: str) -> tuple[str, ...]:
     """Return the statements of a function that assign a variable, as dumps."""
-    statement_types = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For | ast.AsyncFor | ast.With | ast.AsyncWith
+    statement_types = (
+        ast.Assign
+        | ast.AugAssign
+        | ast.AnnAssign
+        | ast.For
+        | ast.AsyncFor
+        | ast.With
+        | ast.AsyncWith
+    )
     return tuple(
         ast.dump(node)
         for node in ast.walk(function)
@@ -294,7 +361,8 @@ def _assigned_names(node: ast.AST) -> frozenset[str]:
 class _Entry:
     """One statement at module level, one name of an import, or the place of a definition.
 
-    Entries of equal statements have equal keys. `definition` is the name where the entry is a definition, else "".
+    Entries of equal statements have equal keys. `definition` is the name where the entry is a
+    definition, else "".
     """
 
     key: str
@@ -312,7 +380,8 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """Entries of the original (`gone`) and the changed version's in their place (`new`); either can be empty."""
+    """Entries of the original (`gone`) and the changed version's in their place (`new`); either can
+    be empty."""
 
     gone: tuple[_Entry, ...]
     new: tuple[_Entry, ...]
@@ -320,7 +389,8 @@ class _Difference:
 
 
 class _Places(ast.NodeTransformer):
-    """Puts a placeholder, which no other statement equals, in the place of each top-level definition."""
+    """Puts a placeholder, which no other statement equals, in the place of each top-level
+    definition."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
@@ -335,9 +405,9 @@ class _Places(ast.NodeTransformer):
 class _Outline:
     """The module level of a file, with its definitions by their places only.
 
-    `bound` are the names that the module level binds, `read` the names that anything in the file reads from there,
-    `packages` the packages that imports bind by their own names, `words` those in texts through which names can be
-    read (`__all__`, say).
+    `bound` are the names that the module level binds, `read` the names that anything in the file
+    reads from there, `packages` the packages that imports bind by their own names, `words` those in
+    texts through which names can be read (`__all__`, say).
     """
 
     entries: tuple[_Entry, ...]
@@ -349,7 +419,9 @@ class _Outline:
     words: frozenset[str]
 
     @classmethod
-    @functools.lru_cache(maxsize=2)  # both versions of a file; several functions ask for their outlines
+    @functools.lru_cache(
+        maxsize=2
+    )  # both versions of a file; several functions ask for their outlines
     def of(cls, text: bytes) -> _Outline:
         """Return the outline of a file."""
         tree = ast.parse(text)
@@ -362,7 +434,8 @@ class _Outline:
         return cls(entries, _chunks(tree), tree, bound, read, _packages(tree), words)
 
     def is_unused(self, name: str) -> bool:
-        """Return whether a name can be added to the file without another meaning for anything in the file."""
+        """Return whether a name can be added to the file without another meaning for anything in
+        the file."""
         is_taken = name in self.bound or name in self.read or name in self.words
         return not (is_taken or name.startswith("__") or hasattr(builtins, name))
 
@@ -382,8 +455,8 @@ class _Outline:
 
 
 def _entries(tree: ast.Module, *, with_texts: bool) -> Iterator[_Entry]:
-    """Yield the entries of a module, top to bottom; `with_texts` also yields statements that are a constant alone:
-    they can be the module's docstring.
+    """Yield the entries of a module, top to bottom; `with_texts` also yields statements that are a
+    constant alone: they can be the module's docstring.
     """
     names = {id(chunk.node): name for name, chunk in _chunks(tree).items()}
     placeholders = _Places(names)
@@ -392,11 +465,15 @@ def _entries(tree: ast.Module, *, with_texts: bool) -> Iterator[_Entry]:
             name = names[id(node)]
             yield _Entry(f"definition of {name}", node, name)
         elif isinstance(node, ast.Import):
-            yield from (_entry(ast.copy_location(ast.Import([alias]), node)) for alias in node.names)
+            yield from (
+                _entry(ast.copy_location(ast.Import([alias]), node)) for alias in node.names
+            )
         elif isinstance(node, ast.ImportFrom):
             imports = (ast.ImportFrom(node.module, [alias], node.level) for alias in node.names)
             yield from (_entry(ast.copy_location(single_import, node)) for single_import in imports)
-        elif with_texts or not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        elif with_texts or not (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        ):
             yield _Entry(ast.dump(placeholders.visit(node)), node)
 
 
@@ -414,7 +491,8 @@ def _entry(node: ast.stmt) -> _Entry:
 
 
 def _scope_names(text: bytes) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names that a file binds at module level, and those that anything in the file reads from there."""
+    """Return the names that a file binds at module level, and those that anything in the file reads
+    from there."""
     bound: set[str] = set()
     read: set[str] = set()
     module_scope = symtable.symtable(_decode(text), FRAGMENT, "exec")
@@ -424,7 +502,9 @@ def _scope_names(text: bytes) -> tuple[frozenset[str], frozenset[str]]:
         scopes.extend(scope.get_children())
         for symbol in scope.get_symbols():
             refers_to_module = scope is module_scope or symbol.is_global()
-            if refers_to_module and (symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()):
+            if refers_to_module and (
+                symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+            ):
                 bound.add(symbol.get_name())
             if symbol.is_referenced() and (refers_to_module or scope.get_type() == "class"):
                 read.add(symbol.get_name())
@@ -434,9 +514,13 @@ def _scope_names(text: bytes) -> tuple[frozenset[str], frozenset[str]]:
 def _packages(tree: ast.Module) -> frozenset[str]:
     """Return the packages that a file imports by their own names and binds by nothing else."""
     aliases = [alias for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
-    count_by_package = Counter(alias.name.partition(".")[0] for alias in aliases if not alias.asname)
+    count_by_package = Counter(
+        alias.name.partition(".")[0] for alias in aliases if not alias.asname
+    )
     bindings_by_name = Counter(name for node in ast.walk(tree) for name in names_bound_by(node))
-    return frozenset(name for name, count in count_by_package.items() if bindings_by_name[name] == count)
+    return frozenset(
+        name for name, count in count_by_package.items() if bindings_by_name[name] == count
+    )
 
 
 def names_bound_by(node: ast.AST) -> tuple[str, ...]:
@@ -448,7 +532,11 @@ def names_bound_by(node: ast.AST) -> tuple[str, ...]:
             return (local or name.partition(".")[0],)
         case ast.ClassDef(name) | ast.FunctionDef(name) | ast.AsyncFunctionDef(name):
             return (name,)
-        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+        case (
+            ast.ExceptHandler(name=str(name))
+            | ast.MatchAs(name=str(name))
+            | ast.MatchStar(name=str(name))
+        ):
             return (name,)
         case ast.MatchMapping(rest=str(name)):
             return (name,)
@@ -460,14 +548,19 @@ def names_bound_by(node: ast.AST) -> tuple[str, ...]:
 
 
 def bound_names(tree: ast.AST) -> frozenset[str]:
-    """Return every name that a file binds in any scope; "*" where it imports all names of another file."""
+    """Return every name that a file binds in any scope; "*" where it imports all names of another
+    file."""
     return frozenset(name for node in ast.walk(tree) for name in names_bound_by(node))
 
 
 def _words(*trees: ast.AST) -> frozenset[str]:
     """Return the words in the string constants of syntax trees."""
-    constants = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return frozenset(word for value in constants if isinstance(value, str) for word in re.findall(r"\w+", value))
+    constants = (
+        node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)
+    )
+    return frozenset(
+        word for value in constants if isinstance(value, str) for word in re.findall(r"\w+", value)
+    )
 
 
 def _encoding(text: bytes) -> str:
@@ -481,25 +574,38 @@ def _decode(text: bytes) -> str:
 
 
 def _encoding_obstacle(original: bytes, changed: bytes) -> str:
-    """Return the reason not to prove a change where the versions are read in two encodings, or ""."""
+    """Return the reason not to prove a change where the versions are read in two encodings,
+    or ""."""
     old, new = _encoding(original), _encoding(changed)
     if old == new:
         return ""
-    return f"the file is read as {new}, and the original as {old}: write it in the encoding of the original"
+    return (
+        f"the file is read as {new}, and the original as {old}: write it in the encoding of the"
+        " original"
+    )
 
 
 def _differences(old_outline: _Outline, new_outline: _Outline) -> tuple[_Difference, ...]:
-    """Return the differences between the module levels of two versions; what only adds a name does not count."""
+    """Return the differences between the module levels of two versions; what only adds a name does
+    not count."""
     old_keys = {entry.key for entry in old_outline.entries}
     old_entries = [
-        entry for entry in old_outline.entries if not entry.definition or entry.definition in new_outline.definitions
+        entry
+        for entry in old_outline.entries
+        if not entry.definition or entry.definition in new_outline.definitions
     ]
     new_entries = [
-        entry for entry in new_outline.entries if entry.key in old_keys or not old_outline.only_adds_name(entry)
+        entry
+        for entry in new_outline.entries
+        if entry.key in old_keys or not old_outline.only_adds_name(entry)
     ]
-    matcher = difflib.SequenceMatcher(None, [e.key for e in old_entries], [e.key for e in new_entries], autojunk=False)
+    matcher = difflib.SequenceMatcher(
+        None, [e.key for e in old_entries], [e.key for e in new_entries], autojunk=False
+    )
     opcodes = [opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"]
-    removed_keys = {entry.key for _, start, end, _, _ in opcodes for entry in old_entries[start:end]}
+    removed_keys = {
+        entry.key for _, start, end, _, _ in opcodes for entry in old_entries[start:end]
+    }
     differences = []
     for _, start, end, first, last in opcodes:
         added = [
@@ -517,25 +623,52 @@ def _differences(old_outline: _Outline, new_outline: _Outline) -> tuple[_Differe
 def _module_change(original: bytes, changed: bytes, runnable: frozenset[int]) -> Change | None:
     """Return the change of the module level, or None where both versions do the same."""
     old_outline, new_outline = _Outline.of(original), _Outline.of(changed)
-    differences, encoding = _differences(old_outline, new_outline), _encoding_obstacle(original, changed)
+    differences, encoding = (
+        _differences(old_outline, new_outline),
+        _encoding_obstacle(original, changed),
+    )
     if not (differences or encoding):
         return None
-    new_statements = [entry.node for difference in differences for entry in difference.new if not entry.definition]
+    new_statements = [
+        entry.node for difference in differences for entry in difference.new if not entry.definition
+    ]
     names = frozenset(name for node in new_statements for name in _plainly_assigned(node))
-    readers = {name: chunk for name, chunk in new_outline.definitions.items() if names & _mentioned_names(chunk.node)}
+    readers = {
+        name: chunk
+        for name, chunk in new_outline.definitions.items()
+        if names & _mentioned_names(chunk.node)
+    }
     reasons = [*([encoding] if encoding else []), *_obstacles(differences, old_outline)]
     if not (reasons or readers):
-        reasons = [f"nothing in the file reads {min(names)}, so no run shows what it is for: take it out"]
+        reasons = [
+            f"nothing in the file reads {min(names)}, so no run shows what it is for: take it out"
+        ]
     omitted = f" (and {len(reasons) - _SHOWN} more)" if len(reasons) > _SHOWN else ""
     # each line that reads an assigned name has to run
-    reads = [] if reasons else [part for chunk in readers.values() for part in _reads_of(chunk.node, names)]
+    reads = (
+        []
+        if reasons
+        else [part for chunk in readers.values() for part in _reads_of(chunk.node, names)]
+    )
     lines = {line for node in new_statements for line in _lines_of(node)}
-    statements = _statements(new_outline.tree, tuple(sorted(lines.union(*map(_lines_of, reads)))), runnable)
+    statements = _statements(
+        new_outline.tree, tuple(sorted(lines.union(*map(_lines_of, reads)))), runnable
+    )
     shown = tuple(sorted(lines | {difference.line for difference in differences})) or (1,)
     relatives = tuple(
-        Relative(name.partition("#")[0], READER, chunk.first, chunk.last) for name, chunk in readers.items()
+        Relative(name.partition("#")[0], READER, chunk.first, chunk.last)
+        for name, chunk in readers.items()
     )
-    return Change(MODULE, "module", shown, statements, (), (), relatives, "; ".join(reasons[:_SHOWN]) + omitted)
+    return Change(
+        MODULE,
+        "module",
+        shown,
+        statements,
+        (),
+        (),
+        relatives,
+        "; ".join(reasons[:_SHOWN]) + omitted,
+    )
 
 
 def _lines_of(node: ast.stmt | ast.expr) -> range:
@@ -555,30 +688,42 @@ def _obstacles(differences: tuple[_Difference, ...], old_outline: _Outline) -> I
     for difference in differences:
         moved = [entry for entry in difference.new if entry.key in gone_keys]
         for entry in moved:
-            yield f"line {entry.node.lineno}, {entry.text}, has another place than in the original: move it back"
+            yield (
+                f"line {entry.node.lineno}, {entry.text}, has another place than in the original:"
+                " move it back"
+            )
         lost = [entry for entry in difference.gone if entry.key not in new_keys]
-        added = [entry for entry in difference.new if entry not in moved and not _only_adds_value(entry, old_outline)]
+        added = [
+            entry
+            for entry in difference.new
+            if entry not in moved and not _only_adds_value(entry, old_outline)
+        ]
         if lost and added:
             yield (
-                f"line {added[0].node.lineno}, {added[0].text}, replaces {lost[0].text} of the original, and no run"
-                " shows all that a statement at module level decides: take the original's"
+                f"line {added[0].node.lineno}, {added[0].text}, replaces {lost[0].text} of the"
+                " original, and no run shows all that a statement at module level decides: take"
+                " the original's"
             )
         for entry in () if lost else added:
             yield (
-                f"line {entry.node.lineno}, {entry.text}, is not in the original, and no run shows all that it"
-                " decides at module level: take it out, or give it a name that the original does not use"
+                f"line {entry.node.lineno}, {entry.text}, is not in the original, and no run shows"
+                " all that it decides at module level: take it out, or give it a name that the"
+                " original does not use"
             )
         for entry in () if added else lost:
             yield (
-                f"line {entry.node.lineno} of the original, {entry.text}, is gone, and no run shows who needs it:"
-                " put it back"
+                f"line {entry.node.lineno} of the original, {entry.text}, is gone, and no run shows"
+                " who needs it: put it back"
             )
 
 
 def _only_adds_value(entry: _Entry, old_outline: _Outline) -> bool:
-    """Return whether a statement only gives new names a value that is spelled out: nothing is called or modified."""
+    """Return whether a statement only gives new names a value that is spelled out: nothing is
+    called or modified."""
     names = _plainly_assigned(entry.node)
-    is_spelled_out = all(isinstance(part, _VALUES) for part in ast.walk(entry.node) if part is not entry.node)
+    is_spelled_out = all(
+        isinstance(part, _VALUES) for part in ast.walk(entry.node) if part is not entry.node
+    )
     return bool(names) and is_spelled_out and all(map(old_outline.is_unused, names))
 
 
@@ -598,16 +743,21 @@ def _mentioned_names(node: ast.AST) -> frozenset[str]:
 
 
 def _text_change(original: bytes, changed: bytes, runnable: frozenset[int]) -> Change | None:
-    """Return the change of a file where only comments differ or imports add names, or None where nothing does."""
+    """Return the change of a file where only comments differ or imports add names, or None where
+    nothing does."""
     old_tree, new_tree = ast.parse(original), ast.parse(changed)
     old_text, _ = _outside_definitions(old_tree, _lines(original))
     new_text, numbers = _outside_definitions(new_tree, _lines(changed))
     if old_text == new_text:
         return None
     positions = _changed_lines(old_text, new_text, 0)
-    lines = tuple(numbers[position] for position in positions if 0 <= position < len(numbers)) or (1,)
+    lines = tuple(numbers[position] for position in positions if 0 <= position < len(numbers)) or (
+        1,
+    )
     old_keys = {entry.key for entry in _entries(old_tree, with_texts=False)}
-    added_statements = [entry.node for entry in _entries(new_tree, with_texts=False) if entry.key not in old_keys]
+    added_statements = [
+        entry.node for entry in _entries(new_tree, with_texts=False) if entry.key not in old_keys
+    ]
     import_lines = tuple(line for node in added_statements for line in _lines_of(node))
     statements = _statements(ast.parse(changed), import_lines, runnable)
     return Change(MODULE, "module" if added_statements else "text", lines, statements, (), ())
@@ -615,7 +765,9 @@ def _text_change(original: bytes, changed: bytes, runnable: frozenset[int]) -> C
 
 def _outside_definitions(tree: ast.Module, lines: list[bytes]) -> tuple[list[bytes], list[int]]:
     """Return the lines outside of definitions, and their numbers."""
-    definition_lines = {line for chunk in _chunks(tree).values() for line in range(chunk.first, chunk.last + 1)}
+    definition_lines = {
+        line for chunk in _chunks(tree).values() for line in range(chunk.first, chunk.last + 1)
+    }
     numbers = [number for number in range(1, len(lines) + 1) if number not in definition_lines]
     return [lines[number - 1] for number in numbers], numbers
 
@@ -636,17 +788,25 @@ def _change(
 ) -> Change:
     """Return the change of one definition.
 
-    An `if` of the original (its dump is in `old_ifs`) that only moved, such as into the other branch of a new
-    condition, has to run with all its lines; its false case need not run, because the original has it, too.
+    An `if` of the original (its dump is in `old_ifs`) that only moved, such as into the other
+    branch of a new condition, has to run with all its lines; its false case need not run, because
+    the original has it, too.
     """
     kind = "class" if isinstance(chunk.node, ast.ClassDef) else "function"
     statements = _statements(chunk.node, lines, runnable)
     touched_nodes = [node for node in ast.walk(chunk.node) if _is_touched(node, statements)]
     arms = [
-        _arm(branch) for node in touched_nodes if isinstance(node, ast.IfExp) for branch in (node.body, node.orelse)
+        _arm(branch)
+        for node in touched_nodes
+        if isinstance(node, ast.IfExp)
+        for branch in (node.body, node.orelse)
     ]
-    ifs_without_else = (node for node in ast.walk(chunk.node) if isinstance(node, ast.If) and not node.orelse)
-    fallthroughs = [_fallthrough(node) for node in ifs_without_else if ast.dump(node) not in old_ifs]
+    ifs_without_else = (
+        node for node in ast.walk(chunk.node) if isinstance(node, ast.If) and not node.orelse
+    )
+    fallthroughs = [
+        _fallthrough(node) for node in ifs_without_else if ast.dump(node) not in old_ifs
+    ]
     runnable_fallthroughs = [
         fallthrough
         for fallthrough in fallthroughs
@@ -663,7 +823,12 @@ def _is_touched(node: ast.AST, statements: tuple[Span, ...]) -> bool:
 
 def _arm(node: ast.expr) -> Arm:
     """Return the place of an operand of a conditional expression."""
-    return Arm(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+    return Arm(
+        node.lineno,
+        node.col_offset,
+        node.end_lineno or node.lineno,
+        node.end_col_offset or node.col_offset,
+    )
 
 
 def _fallthrough(node: ast.If) -> Fallthrough:
@@ -672,18 +837,23 @@ def _fallthrough(node: ast.If) -> Fallthrough:
 
 
 def _header(node: ast.stmt) -> Span:
-    """Return the first and last line of a statement itself: for a compound statement, of the lines before its body."""
+    """Return the first and last line of a statement itself: for a compound statement, of the lines
+    before its body."""
     end = node.end_lineno or node.lineno
     body = getattr(node, "body", None)
     if body and isinstance(body, list):
         body_start = min(
-            getattr(body[0], "lineno", end), *(d.lineno for d in getattr(body[0], "decorator_list", [])), end
+            getattr(body[0], "lineno", end),
+            *(d.lineno for d in getattr(body[0], "decorator_list", [])),
+            end,
         )
         end = max(node.lineno, body_start - 1)
     return node.lineno, end
 
 
-def _statements(root: ast.AST, lines: tuple[int, ...], runnable: frozenset[int]) -> tuple[Span, ...]:
+def _statements(
+    root: ast.AST, lines: tuple[int, ...], runnable: frozenset[int]
+) -> tuple[Span, ...]:
     """Return the spans of the smallest statements that hold a changed line and some code."""
     spans = sorted({_header(node) for node in ast.walk(root) if isinstance(node, ast.stmt)})
     smallest: set[Span] = set()

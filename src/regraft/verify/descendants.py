@@ -1,7 +1,7 @@
 """End the processes that a process has started, also those that have left its process group.
 
-On Linux a process is found by its parent, or by a mark in the environment that it was started with. Elsewhere no
-process is found, and only process groups end.
+On Linux a process is found by its parent, or by a mark in the environment that it was started with.
+Elsewhere no process is found, and only process groups end.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ def adopt_orphans() -> None:
 
 
 def end_descendants(pid: int, mark: str = "") -> None:
-    """Kill the processes below `pid`, not `pid` itself, and those that were started with this mark, until there are
-    none.
+    """Kill the processes below `pid`, not `pid` itself, and those that were started with this mark,
+    until there are none.
 
     A process that was started with another environment is not found once `pid` has ended.
     """
     for _ in range(_ROUNDS):
-        processes = _descendants(pid) | (_marked_processes(mark) - {pid, os.getpid()} if mark else set())
+        processes = _descendants(pid) | (
+            _marked_processes(mark) - {pid, os.getpid()} if mark else set()
+        )
         if not processes:
             return
         for number in processes:
@@ -67,7 +69,11 @@ def _descendants(pid: int) -> set[int]:
 def _marked_processes(mark: str) -> set[int]:
     """Return the ids of the processes that were started with a mark in their environment."""
     assignment = f"{MARK}={mark}".encode()
-    return {int(entry.name) for entry in _process_folders() if assignment in _read(entry / "environ").split(b"\0")}
+    return {
+        int(entry.name)
+        for entry in _process_folders()
+        if assignment in _read(entry / "environ").split(b"\0")
+    }
 
 
 def _process_folders() -> list[Path]:
@@ -79,7 +85,8 @@ def _process_folders() -> list[Path]:
 
 
 def _read(path: Path) -> bytes:
-    """Return the bytes of a file of a process, empty where the process has ended or belongs to another user."""
+    """Return the bytes of a file of a process, empty where the process has ended or belongs to
+    another user."""
     try:
         return path.read_bytes()
     except OSError:  # the process has ended, or is another user's

@@ -1,4 +1,5 @@
-"""Definitions without the parts that a caller does not see: docstrings, annotations and the arguments of `super`."""
+"""Definitions without the parts that a caller does not see: docstrings, annotations and the
+arguments of `super`."""
 
 from __future__ import annotations
 
@@ -10,31 +11,60 @@ from typing import Any
 from regraft.verify.changes import names_bound_by
 from regraft.verify.syntax import SCOPES, words_of
 
-# Names of functions and attributes that read annotations, and of those that bind names of a file without a statement.
+# Names of functions and attributes that read annotations, and of those that bind names of a file
+# without a statement.
 _ANNOTATIONS = frozenset(
-    {"__annotations__", "annotation", "get_type_hints", "get_annotations", "singledispatch", "singledispatchmethod"}
-    | {"custom_op", "infer_schema", "dataclass", "register_fake", "signature", "Signature", "overload"}
+    {
+        "__annotations__",
+        "annotation",
+        "get_type_hints",
+        "get_annotations",
+        "singledispatch",
+        "singledispatchmethod",
+    }
+    | {
+        "custom_op",
+        "infer_schema",
+        "dataclass",
+        "register_fake",
+        "signature",
+        "Signature",
+        "overload",
+    }
 )
 _NAMESPACES = frozenset({"globals", "setattr", "modules", "__dict__", "import_module", "*"})
 _TYPES = (
-    ast.Name, ast.Attribute, ast.Subscript, ast.BinOp, ast.BitOr, ast.Constant, ast.Tuple, ast.List, ast.Load
-)  # fmt: skip
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.BinOp,
+    ast.BitOr,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.Load,
+)
 
 
 class Noteless(ast.NodeTransformer):
-    """Takes out the parts of a definition that its caller does not see: docstrings, annotations, and the arguments of
-    `super`.
+    """Takes out the parts of a definition that its caller does not see: docstrings, annotations,
+    and the arguments of `super`.
 
-    Annotations stay where they do more than name types, below decorators, which may read them, and in a file that
-    reads annotations. `super(A, self)` stays where the file may give the name `A` to something else, and in a class
-    with a decorator unless decorators `return_classes` as they are.
+    Annotations stay where they do more than name types, below decorators, which may read them, and
+    in a file that reads annotations. `super(A, self)` stays where the file may give the name `A` to
+    something else, and in a class with a decorator unless decorators `return_classes` as they are.
     """
 
     def __init__(self, trees: Iterable[ast.Module], return_classes: bool = False) -> None:
         self._return_classes = return_classes
         nodes = [node for tree in trees for node in ast.walk(tree)]
         self._reads_annotations = any(_ANNOTATIONS.intersection(words_of(node)) for node in nodes)
-        self._bound = {name for node in nodes if not isinstance(node, ast.ClassDef) for name in names_bound_by(node)}
+        self._bound = {
+            name
+            for node in nodes
+            if not isinstance(node, ast.ClassDef)
+            for name in names_bound_by(node)
+        }
         self._has_dynamic_names = any(_NAMESPACES.intersection(words_of(node)) for node in nodes)
         self._class: ast.ClassDef | None = None
 
@@ -54,7 +84,11 @@ class Noteless(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self._remove_docstring(node)
-        if not (self._reads_annotations or node.decorator_list or (self._class and self._class.decorator_list)):
+        if not (
+            self._reads_annotations
+            or node.decorator_list
+            or (self._class and self._class.decorator_list)
+        ):
             self._remove_annotations(node)
         if self._class is not None and self._has_short_super(node, self._class):
             _ShortSuper(self._class.name, node.args.args[0].arg).visit_body(node)
@@ -91,13 +125,16 @@ class Noteless(ast.NodeTransformer):
         ):
             return False
         stored = {
-            part.id for part in ast.walk(node) if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
+            part.id
+            for part in ast.walk(node)
+            if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
         }
         return arguments[0].arg not in stored and not {cls.name, "super"} & self._bound
 
 
 class _ShortSuper(ast.NodeTransformer):
-    """Writes `super(A, self)` as `super()` in a method of `A`, not in the functions inside of it."""
+    """Writes `super(A, self)` as `super()` in a method of `A`, not in the functions inside
+    of it."""
 
     def __init__(self, cls: str, first_parameter: str) -> None:
         self._names = cls, first_parameter

@@ -1,4 +1,5 @@
-"""The side that never imports torch: compare texts, run the child and turn the child's findings into verdicts."""
+"""The side that never imports torch: compare texts, run the child and turn the child's findings
+into verdicts."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
 _FINISH = 0.9  # part of the time on the clock after which the child saves its results
 _DEPTH = 3
-_NOT_CHANGED = ("original", "mutant")  # sides of a run whose crash says nothing about the changed version
+_NOT_CHANGED = (
+    "original",
+    "mutant",
+)  # sides of a run whose crash says nothing about the changed version
 _FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
 MEMORY_LIMIT = 8 * 1024**3
 HALVES = ("bfloat16", "float16")
@@ -53,21 +57,25 @@ def verify(
     contract: Contract = "strict",
     keep: Collection[str] = (),
 ) -> tuple[Verdict, ...]:
-    """Run the file `original` and its version `changed` side by side; return one verdict per changed definition.
+    """Run the file `original` and its version `changed` side by side; return one verdict per
+    changed definition.
 
-    `driver` is `module:function` (or `file.py:function`): called with either version's module it returns `(model,
-    calls)`, each call a tuple of positional arguments or a dictionary of keywords. Without it, models are brought to
-    life from configuration classes and constructor signatures. `time_limit` is in seconds of work; on the clock, a
-    verification may take four times as long. `memory_limit` is in bytes. Both are for the child process run by
-    `python`. With `effort` "default" definitions are also compared beyond their first inputs, with "high" every
-    instance in every model is. The `contract` "strict" holds a change to everything that a caller can observe, hooks
-    on submodules and attributes among it, "results" to outputs, gradients, random numbers and checkpoints. An ability
-    that the changed version loses ("script" for TorchScript, "fx" for `torch.fx`, "order" for the order of hooks) is
-    evidence; the change is not proved where `keep` names the ability or the file's package applies the transform to
-    the definition. Reproducers of differences are written below `.cache/regraft/reproducers` of the current folder.
+    `driver` is `module:function` (or `file.py:function`): called with either version's module it
+    returns `(model, calls)`, each call a tuple of positional arguments or a dictionary of keywords.
+    Without it, models are brought to life from configuration classes and constructor signatures.
+    `time_limit` is in seconds of work; on the clock, a verification may take four times as long.
+    `memory_limit` is in bytes. Both are for the child process run by `python`. With `effort`
+    "default" definitions are also compared beyond their first inputs, with "high" every instance in
+    every model is. The `contract` "strict" holds a change to everything that a caller can observe,
+    hooks on submodules and attributes among it, "results" to outputs, gradients, random numbers and
+    checkpoints. An ability that the changed version loses ("script" for TorchScript, "fx" for
+    `torch.fx`, "order" for the order of hooks) is evidence; the change is not proved where `keep`
+    names the ability or the file's package applies the transform to the definition. Reproducers of
+    differences are written below `.cache/regraft/reproducers` of the current folder.
 
-    Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not compile, or an
-    interpreter without torch. A crash, a hang or a model that cannot be built is a verdict.
+    Raises ValueError for another word in `keep`, VerifyError for a missing file, text that does not
+    compile, or an interpreter without torch. A crash, a hang or a model that cannot be built is a
+    verdict.
     """
     if unknown := sorted(set(keep) - set(LOSSES)):
         raise ValueError(f"unknown in keep: {unknown[0]!r}; it takes {', '.join(LOSSES)}")
@@ -82,7 +90,9 @@ def verify(
     strict = contract == "strict"
     same_programs = same_definitions(original_text, changed, messages=strict)
     same_if_returned = (
-        same_programs if strict else same_definitions(original_text, changed, messages=False, return_classes=True)
+        same_programs
+        if strict
+        else same_definitions(original_text, changed, messages=False, return_classes=True)
     )
     job = _Job(
         original=original.resolve(),
@@ -126,8 +136,8 @@ def _read(path: Path) -> bytes:
 
 
 def _check_syntax(text: bytes, path: Path) -> None:
-    """Raise VerifyError for text that does not parse, and for text that only the compiler refuses (`return` outside of
-    a function, a late `from __future__`).
+    """Raise VerifyError for text that does not parse, and for text that only the compiler refuses
+    (`return` outside of a function, a late `from __future__`).
     """
     step = "parse"
     try:
@@ -137,7 +147,9 @@ def _check_syntax(text: bytes, path: Path) -> None:
             warnings.simplefilter("ignore")
             compile(tree, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise VerifyError(f"does not {step}: {error.msg}", str(path), error.lineno or 0, error.offset or 0) from error
+        raise VerifyError(
+            f"does not {step}: {error.msg}", str(path), error.lineno or 0, error.offset or 0
+        ) from error
     except ValueError as error:
         raise VerifyError(f"does not {step}: {error}", str(path)) from error
 
@@ -146,9 +158,10 @@ def _check_syntax(text: bytes, path: Path) -> None:
 class _Job:
     """One verification: the request and the runs of the child.
 
-    `before` are the changes from the changed version back to the original. `same_programs` names the definitions that
-    are the same program in both versions, whatever could be run of them, and `same_if_returned` further ones that are
-    if their decorators return the class that they are given.
+    `before` are the changes from the changed version back to the original. `same_programs` names
+    the definitions that are the same program in both versions, whatever could be run of them, and
+    `same_if_returned` further ones that are if their decorators return the class that they are
+    given.
     """
 
     original: Path
@@ -164,11 +177,12 @@ class _Job:
     same_if_returned: frozenset[str] = frozenset()
 
     def run(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Run children until one finishes; return its result, and the reason by definition for each definition that
-        ended a child.
+        """Run children until one finishes; return its result, and the reason by definition for each
+        definition that ended a child.
 
-        A definition that ended a child is excluded from the next one, and a step of the original that crashed it is
-        avoided. Raises VerifyError for an interpreter without torch and for a driver that cannot be loaded.
+        A definition that ended a child is excluded from the next one, and a step of the original
+        that crashed it is avoided. Raises VerifyError for an interpreter without torch and for a
+        driver that cannot be loaded.
         """
         deadline = time.monotonic() + _CLOCK * self.time_limit
         fatal_definitions: dict[str, str] = {}
@@ -191,8 +205,14 @@ class _Job:
                 else []
             )
             avoided_steps += crashed_steps
-            must_stop = time.monotonic() > deadline - 1 or len(fatal_definitions) >= len(self.changes)
-            if not (blamed or crashed_steps) or must_stop or len(fatal_definitions) + len(avoided_steps) > _RETRIES:
+            must_stop = time.monotonic() > deadline - 1 or len(fatal_definitions) >= len(
+                self.changes
+            )
+            if (
+                not (blamed or crashed_steps)
+                or must_stop
+                or len(fatal_definitions) + len(avoided_steps) > _RETRIES
+            ):
                 break
         if result.get("fatal", {}).get("what") == "torch":
             raise VerifyError("torch is not installed in this Python interpreter", file=self.python)
@@ -200,9 +220,14 @@ class _Job:
             raise VerifyError(result["fatal"]["reason"], file=str(self.driver))
         return result, fatal_definitions
 
-    def _request(self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]) -> None:
-        """Write the request of one child, and the changed version, below `folder`; `seconds` are on the clock."""
-        source = folder.resolve().joinpath(*self.original.parts[1:][-_DEPTH:])  # without the root, which would win
+    def _request(
+        self, folder: Path, seconds: float, excluded: tuple[str, ...], avoided_steps: list[str]
+    ) -> None:
+        """Write the request of one child, and the changed version, below `folder`; `seconds` are on
+        the clock."""
+        source = folder.resolve().joinpath(
+            *self.original.parts[1:][-_DEPTH:]
+        )  # without the root, which would win
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_bytes(self.changed)
         request = {
@@ -218,8 +243,13 @@ class _Job:
             "avoided": avoided_steps,
             "effort": self.terms.effort,
             "contract": self.terms.contract,
-            "same": self.terms.effort != "high"
-            and all(change.definition in self.same_programs | self.same_if_returned for change in self.changes),
+            "same": (
+                self.terms.effort != "high"
+                and all(
+                    change.definition in self.same_programs | self.same_if_returned
+                    for change in self.changes
+                )
+            ),
             "same if returned": sorted(self.same_if_returned),
             "text": _changed_source(self.changed, self.changes),
         }
@@ -228,17 +258,27 @@ class _Job:
     def _blame(self, child_exit: Exit, result: dict[str, Any]) -> dict[str, str]:
         """Return the definitions that caused a child's end, with the reason.
 
-        There are none unless the child ended in a step of the changed version that the original survived.
+        There are none unless the child ended in a step of the changed version that the original
+        survived.
         """
         step = child_exit.step
-        if child_exit.how == "time limit" or child_exit.code == INTERNAL or step.get("side") != "changed":
+        if (
+            child_exit.how == "time limit"
+            or child_exit.code == INTERNAL
+            or step.get("side") != "changed"
+        ):
             return {}
-        reason = f"the changed version fails where the original works: {child_exit.cause}, at {step['what']!r}"
+        reason = (
+            f"the changed version fails where the original works: {child_exit.cause}, at"
+            f" {step['what']!r}"
+        )
         if step.get("definition") in {change.definition for change in self.changes}:
             return {str(step["definition"]): reason}
         records = result.get("records", {})
         refuted = {name for name, record in records.items() if record["refuted"]}
-        return {change.definition: reason for change in self.changes if change.definition not in refuted}
+        return {
+            change.definition: reason for change in self.changes if change.definition not in refuted
+        }
 
 
 def _changed_source(changed: bytes, changes: tuple[Change, ...]) -> str:
@@ -258,8 +298,8 @@ def _read_result(folder: Path) -> dict[str, Any]:
 
 
 def _add_end(result: dict[str, Any], child_exit: Exit, is_blamed: bool) -> dict[str, Any]:
-    """Add the cause of a child's end to its result, with the last line of its error output where no definition is to
-    blame.
+    """Add the cause of a child's end to its result, with the last line of its error output where no
+    definition is to blame.
     """
     place = f", at {child_exit.step['what']!r}" if child_exit.step.get("what") else ""
     result["ended"] = f"the run did not finish: {child_exit.cause}{place}"
@@ -282,12 +322,17 @@ def _verdict(
         if status == "unproven" and not result.get("fatal"):
             status, reason = "proved", ""
     if status == "refuted":
-        evidence["reproducer"] = write_reproducer(job.original, job.changed, record.get("failure", {}), reason)
+        evidence["reproducer"] = write_reproducer(
+            job.original, job.changed, record.get("failure", {}), reason
+        )
     return Verdict(file, change.definition, change.lines, status, reason, evidence)
 
 
 def _decide(
-    change: Change, result: dict[str, Any], record: dict[str, Any], fatal_definitions: dict[str, str]
+    change: Change,
+    result: dict[str, Any],
+    record: dict[str, Any],
+    fatal_definitions: dict[str, str],
 ) -> tuple[Status, str]:
     """Return status and reason of one change from the child's result alone."""
     fatal = result.get("fatal", {})
@@ -317,22 +362,30 @@ def _missing_evidence(change: Change, result: dict[str, Any], record: dict[str, 
         return "nothing brought it to life" + (f": {skipped}" if skipped else "")
     gaps = [*gaps, *result.get("gaps before", {}).get(change.definition, [])]
     if gaps:
-        return "; ".join(text for _, text in gaps[:5]) + (f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else "")
+        return "; ".join(text for _, text in gaps[:5]) + (
+            f" (and {len(gaps) - 5} more)" if len(gaps) > 5 else ""
+        )
     uncontrolled = result.get("uncontrolled", {}).get(change.definition, [])
     if uncontrolled:
-        return "; ".join(uncontrolled[:3]) + f" (and {len(uncontrolled) - 3} more)" * (len(uncontrolled) > 3)
+        return "; ".join(uncontrolled[:3]) + f" (and {len(uncontrolled) - 3} more)" * (
+            len(uncontrolled) > 3
+        )
     relatives = result.get("strangers", {}).get(change.definition, [])
     if relatives:
         return "; ".join(relatives[:5]) + (f": {skipped}" if skipped else "")
     fields = result.get("constant fields", {}).get(change.definition, [])
     if fields:
         field_list = ", ".join(fields)
-        return f"changed lines read {field_list}, and no model ran with another value: give one with --driver"
+        return (
+            f"changed lines read {field_list}, and no model ran with another value: give one with"
+            " --driver"
+        )
     return _weak_inputs(record["mutants"]) or _missing_condition(record, result.get("skipped", []))
 
 
 def _weak_inputs(mutants: dict[str, Any]) -> str:
-    """Return a sentence where the inputs distinguish too few mutants from the changed version, or ""."""
+    """Return a sentence where the inputs distinguish too few mutants from the changed version, or
+    ""."""
     killed, total = mutants.get("killed", 0), mutants.get("of", 0)
     kills_too_few = total >= _FEWEST_MUTANTS and 2 * killed < total
     if not kills_too_few and (killed or not total):
@@ -342,8 +395,8 @@ def _weak_inputs(mutants: dict[str, Any]) -> str:
 
 
 def _forbidden_loss(change: Change, losses: list[str], job: _Job) -> str:
-    """Return a sentence for the first loss that `keep` forbids or that concerns a transform which the repository
-    applies, or "".
+    """Return a sentence for the first loss that `keep` forbids or that concerns a transform which
+    the repository applies, or "".
     """
     uses = uses_of(job.original, change.definition) if losses else {}
     for kind, function in LOSSES.items():
@@ -356,10 +409,13 @@ def _forbidden_loss(change: Change, losses: list[str], job: _Job) -> str:
 
 
 def _missing_condition(record: dict[str, Any], skip_reasons: list[str]) -> str:
-    """Return a sentence for the first required condition that the comparisons did not cover, or ""."""
+    """Return a sentence for the first required condition that the comparisons did not
+    cover, or ""."""
     skipped = "; ".join(skip_reasons[:3])
     if set(record["modes"]) != {"eval", "train"}:
-        return f"compared in {' and '.join(record['modes'])} mode only" + (f": {skipped}" if skipped else "")
+        return f"compared in {' and '.join(record['modes'])} mode only" + (
+            f": {skipped}" if skipped else ""
+        )
     if len(record["seeds"]) < 2:
         return "compared with one seed only" + (f": {skipped}" if skipped else "")
     if len(record["shapes"]) < 2:
@@ -371,22 +427,36 @@ def _missing_condition(record: dict[str, Any], skip_reasons: list[str]) -> str:
 
 
 def _is_impossible_format(dtype: str, record: dict[str, Any], skip_reasons: list[str]) -> bool:
-    """Return whether no model at hand runs in a number format even in its original version: nothing could differ
-    there.
+    """Return whether no model at hand runs in a number format even in its original version: nothing
+    could differ there.
     """
-    refused = [reason for reason in skip_reasons if f"the original does not run in {dtype}" in reason]
-    return all(any(reason.startswith(f"{model} (") for reason in refused) for model in record["models"])
+    refused = [
+        reason for reason in skip_reasons if f"the original does not run in {dtype}" in reason
+    ]
+    return all(
+        any(reason.startswith(f"{model} (") for reason in refused) for model in record["models"]
+    )
 
 
-def _evidence(change: Change, result: dict[str, Any], record: dict[str, Any], contract: Contract) -> dict[str, object]:
+def _evidence(
+    change: Change, result: dict[str, Any], record: dict[str, Any], contract: Contract
+) -> dict[str, object]:
     """Return the evidence of a verdict, as it stands in the JSON document."""
     missing_lines = {line for line, _ in result.get("gaps", {}).get(change.definition, [])}
     reached_levels = set(result.get("levels", [])) | {"parses"}
     if record and not record.get("refuted") and (record.get("replays") or record.get("wholes")):
         reached_levels |= {"outputs"} | ({"gradients"} if record["gradients"] else set())
         reached_levels |= set() if missing_lines else {"lines executed"}
-    fields = {name: value for name, value in record.items() if name not in ("refuted", "failure", "gradients")}
-    failure = {name: value for name, value in record.get("failure", {}).items() if name not in ("data", "recipe")}
+    fields = {
+        name: value
+        for name, value in record.items()
+        if name not in ("refuted", "failure", "gradients")
+    }
+    failure = {
+        name: value
+        for name, value in record.get("failure", {}).items()
+        if name not in ("data", "recipe")
+    }
     run_lines = [start for start, _ in change.statements if start not in missing_lines]
     return {
         "levels": [level for level in LEVELS if level in reached_levels],

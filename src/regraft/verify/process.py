@@ -1,4 +1,5 @@
-"""Run the child process that executes both versions, and end it whatever the code under test does."""
+"""Run the child process that executes both versions, and end it whatever the code under
+test does."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _OLDEST = (3, 10)
 _TOO_OLD = 3
 
-# The child's first program. It imports this package from its own folder, whose neighbours (the parent's packages)
-# must not shadow those of the child's interpreter. Old interpreters have to be able to parse it. Standard input is a
-# pipe that only the parent holds: when the parent ends, however it does, so does the child. Code under test reads
-# nothing there.
+# The child's first program. It imports this package from its own folder, whose neighbours (the
+# parent's packages) must not shadow those of the child's interpreter. Old interpreters have to be
+# able to parse it. Standard input is a pipe that only the parent holds: when the parent ends,
+# however it does, so does the child. Code under test reads nothing there.
 _START = f"""
 import sys
 if sys.version_info < {_OLDEST}:
@@ -52,13 +53,13 @@ spec = importlib.util.spec_from_file_location("regraft", place + "/__init__.py",
 package = sys.modules["regraft"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
 runpy.run_module("regraft.verify.child", run_name="__main__", alter_sys=True)
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a child: `how` is "finished", "crashed", "time limit" or "hang" (one step far slower than the
-    original's).
+    """The end of a child: `how` is "finished", "crashed", "time limit" or "hang" (one step far
+    slower than the original's).
     """
 
     how: str
@@ -81,11 +82,12 @@ class Exit:
 
 
 def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | None) -> Exit:
-    """Run the child on the request in `folder`; on return it has ended, and its process group with it.
+    """Run the child on the request in `folder`; on return it has ended, and its process group with
+    it.
 
-    On Linux all processes that it started have ended, too, but for a process that left the group with an environment
-    of its own and outlived a child that crashed. Raises VerifyError where `python` cannot be started or is too old.
-    `memory_limit` is in bytes of address space.
+    On Linux all processes that it started have ended, too, but for a process that left the group
+    with an environment of its own and outlived a child that crashed. Raises VerifyError where
+    `python` cannot be started or is too old. `memory_limit` is in bytes of address space.
     """
     started, mark = time.monotonic(), secrets.token_hex(16)
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
@@ -95,7 +97,9 @@ def run_child(python: str, folder: Path, time_limit: float, memory_limit: int | 
         finally:
             _kill(child, mark)
     if child.returncode == _TOO_OLD and not (folder / "journal.jsonl").exists():
-        raise VerifyError("the Python interpreter is older than " + ".".join(map(str, _OLDEST)), file=python)
+        raise VerifyError(
+            "the Python interpreter is older than " + ".".join(map(str, _OLDEST)), file=python
+        )
     step = last_step(folder)
     seconds = time.monotonic() - started
     if how == "hang":
@@ -116,22 +120,29 @@ def last_step(folder: Path) -> Mapping[str, Any]:
 def _start(
     python: str, folder: Path, memory_limit: int | None, mark: str, out: Any, err: Any
 ) -> subprocess.Popen[bytes]:
-    """Start the child's interpreter with its output in two files; raises VerifyError where it does not start."""
+    """Start the child's interpreter with its output in two files; raises VerifyError where it does
+    not start."""
     command = [python, "-c", _START, str(_PACKAGE), str(folder)]
     if memory_limit is not None:
         command.append(str(memory_limit))
     try:
         return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=out, stderr=err, env={**_environment(), MARK: mark},
+            command,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=err,
+            env={**_environment(), MARK: mark},
             start_new_session=True,
-        )  # fmt: skip
+        )
     except OSError as error:
-        raise VerifyError(f"cannot start the Python interpreter: {error.strerror}", file=python) from error
+        raise VerifyError(
+            f"cannot start the Python interpreter: {error.strerror}", file=python
+        ) from error
 
 
 def _environment() -> dict[str, str]:
-    """Return the child's environment: one thread, no downloads by the libraries of Hugging Face, fixed hashing, and
-    every kernel that runs here.
+    """Return the child's environment: one thread, no downloads by the libraries of Hugging Face,
+    fixed hashing, and every kernel that runs here.
 
     Nothing else keeps the code under test from the network.
     """
@@ -168,9 +179,9 @@ def _wait(child: subprocess.Popen[bytes], folder: Path, deadline: float) -> str:
 def _hangs(step: Mapping[str, Any], work: float | None, patience: float = 1.0) -> bool:
     """Return whether the changed version has been at one step much longer than the original was.
 
-    `work` is the child's processor time so far in seconds, None where the system does not tell. On a busy machine the
-    clock says little: the step has to have worked for as long, or to sleep. Without `work` the clock decides, but not
-    before the whole limit. `patience` scales the limit.
+    `work` is the child's processor time so far in seconds, None where the system does not tell. On
+    a busy machine the clock says little: the step has to have worked for as long, or to sleep.
+    Without `work` the clock decides, but not before the whole limit. `patience` scales the limit.
     """
     if step.get("side") != "changed":
         return False
@@ -198,7 +209,9 @@ def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
     """End the child's whole process group, and the descendants that left it."""
     if child.returncode is None and hasattr(signal, "SIGSTOP"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(child.pid, signal.SIGSTOP)  # a stopped child starts no process, and stays the parent of orphans
+            os.kill(
+                child.pid, signal.SIGSTOP
+            )  # a stopped child starts no process, and stays the parent of orphans
         end_descendants(child.pid, mark)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):

@@ -1,4 +1,5 @@
-"""Find the other definitions of a file that decide the behaviour of a changed class: they have to run as well."""
+"""Find the other definitions of a file that decide the behaviour of a changed class: they have to
+run as well."""
 
 from __future__ import annotations
 
@@ -10,25 +11,46 @@ from dataclasses import dataclass
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 SUBCLASS, BUILDER, MODIFIER = "inherits from it", "builds it", "can modify it"
 
-# Attributes whose replacement changes any module, whatever attributes the text of the module mentions.
-_ALWAYS = frozenset({"forward", "__call__", "__class__", "__dict__", "_modules", "_parameters", "_buffers"})
+# Attributes whose replacement changes any module, whatever attributes the text of the module
+# mentions.
+_ALWAYS = frozenset(
+    {"forward", "__call__", "__class__", "__dict__", "_modules", "_parameters", "_buffers"}
+)
 _SETTERS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
-_REGISTERING = frozenset({"add_module", "register_module", "set_submodule", "register_parameter", "register_buffer"})
-_CHANGING = frozenset({"append", "insert", "extend", "pop", "clear", "update", "__setitem__", "__delitem__"})
-_WRAPPING = frozenset({"weight_norm", "spectral_norm", "register_parametrization", "remove_weight_norm"})
+_REGISTERING = frozenset(
+    {"add_module", "register_module", "set_submodule", "register_parameter", "register_buffer"}
+)
+_CHANGING = frozenset(
+    {"append", "insert", "extend", "pop", "clear", "update", "__setitem__", "__delitem__"}
+)
+_WRAPPING = frozenset(
+    {"weight_norm", "spectral_norm", "register_parametrization", "remove_weight_norm"}
+)
 
 # Private methods that `nn.Module` itself calls.
-_CALLED_BY_MODULE = frozenset({
-    "_apply", "_call_impl", "_wrapped_call_impl", "_slow_forward", "_get_name", "_named_members", "_infer_parameters",
-    "_load_from_state_dict", "_save_to_state_dict", "_get_backward_hooks", "_get_backward_pre_hooks",
-    "_maybe_warn_non_full_backward_hook", "_replicate_for_data_parallel",
-})  # fmt: skip
+_CALLED_BY_MODULE = frozenset(
+    {
+        "_apply",
+        "_call_impl",
+        "_wrapped_call_impl",
+        "_slow_forward",
+        "_get_name",
+        "_named_members",
+        "_infer_parameters",
+        "_load_from_state_dict",
+        "_save_to_state_dict",
+        "_get_backward_hooks",
+        "_get_backward_pre_hooks",
+        "_maybe_warn_non_full_backward_hook",
+        "_replicate_for_data_parallel",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A definition that subclasses, builds or modifies a changed class (`why`, in words), with its 1-based first and
-    last line.
+    """A definition that subclasses, builds or modifies a changed class (`why`, in words), with its
+    1-based first and last line.
     """
 
     name: str
@@ -38,7 +60,8 @@ class Relative:
 
 
 class Family:
-    """The definitions of one file and the references between them, by name, also through functions and variables."""
+    """The definitions of one file and the references between them, by name, also through functions
+    and variables."""
 
     def __init__(self, tree: ast.Module, definitions: Mapping[str, Definition]) -> None:
         self._nodes = definitions
@@ -48,14 +71,20 @@ class Family:
         for statement in tree.body:
             for target in _targets(statement):
                 self._names.setdefault(target, set()).update(_names(statement))
-        self._classes = {_plain_name(name) for name, node in definitions.items() if isinstance(node, ast.ClassDef)}
+        self._classes = {
+            _plain_name(name)
+            for name, node in definitions.items()
+            if isinstance(node, ast.ClassDef)
+        }
 
     def relatives(
         self, changed: str, mentioned: frozenset[str], edited: frozenset[str] | None = None
     ) -> tuple[Relative, ...]:
-        """Return the relatives of a changed class; `mentioned` are the attributes that its two versions mention.
+        """Return the relatives of a changed class; `mentioned` are the attributes that its two
+        versions mention.
 
-        `edited` are the methods that the change is in, None where the change is also outside of methods.
+        `edited` are the methods that the change is in, None where the change is also outside of
+        methods.
         """
         cls = _plain_name(changed)
         subclasses = self._subclasses({cls})
@@ -69,7 +98,11 @@ class Family:
             - {cls}
         )
         # a subclass of a builder counts only where it defines a function
-        builders |= {name for name in self._subclasses(builders) - subclasses - {cls} if self._defines_functions(name)}
+        builders |= {
+            name
+            for name in self._subclasses(builders) - subclasses - {cls}
+            if self._defines_functions(name)
+        }
         results = []
         for name, node in self._nodes.items():
             own_name = _plain_name(name)
@@ -94,14 +127,23 @@ class Family:
             if name not in visited:
                 visited.add(name)
                 for node in (n for key, n in self._nodes.items() if _plain_name(key) == name):
-                    attributes.update(n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute))
+                    attributes.update(
+                        n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)
+                    )
                     pending.extend(_bases(node) if isinstance(node, ast.ClassDef) else ())
         return frozenset(attributes)
 
-    def _avoids_edited_methods(self, subclass: Definition, changed: str, edited: frozenset[str]) -> bool:
-        """Return whether a subclass runs none of the edited methods: it has its own, or nothing in it names them."""
+    def _avoids_edited_methods(
+        self, subclass: Definition, changed: str, edited: frozenset[str]
+    ) -> bool:
+        """Return whether a subclass runs none of the edited methods: it has its own, or nothing in
+        it names them."""
         parent = self._nodes[changed]
-        if not isinstance(subclass, ast.ClassDef) or not isinstance(parent, ast.ClassDef) or subclass.keywords:
+        if (
+            not isinstance(subclass, ast.ClassDef)
+            or not isinstance(parent, ast.ClassDef)
+            or subclass.keywords
+        ):
             return False
         own_methods = {_method_name(node) for node in subclass.body}
         inherited_edits = edited - own_methods
@@ -112,30 +154,38 @@ class Family:
             or not all(map(_is_called_by_name_only, inherited_edits))
         ):
             return False
-        mentioned_words = {word for node in (*subclass.body, *subclass.decorator_list) for word in _words(node)}
+        mentioned_words = {
+            word for node in (*subclass.body, *subclass.decorator_list) for word in _words(node)
+        }
         inherited_parts = [
             part
             for part in parent.body
-            if _method_name(part) not in edited and _method_name(part) not in own_methods - mentioned_words
+            if _method_name(part) not in edited
+            and _method_name(part) not in own_methods - mentioned_words
         ]
         if any(_plain_name(changed) in _names(node) for node in (*subclass.body, *inherited_parts)):
             return False
-        return not edited & mentioned_words.union(*map(_words, inherited_parts if inherited_edits else ()))
+        return not edited & mentioned_words.union(
+            *map(_words, inherited_parts if inherited_edits else ())
+        )
 
     def _never_refers(self, node: Definition, cls: str, own_name: str) -> bool:
-        """Return whether a definition mentions a class neither itself nor through other definitions and variables."""
+        """Return whether a definition mentions a class neither itself nor through other definitions
+        and variables."""
         return cls not in self._reachable_names(own_name, through_classes=True)
 
     def _defines_functions(self, cls: str) -> bool:
         """Return whether a class defines a function at any depth."""
         nodes = (node for name, node in self._nodes.items() if _plain_name(name) == cls)
         return any(
-            isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) for node in nodes for child in ast.walk(node)
+            isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            for node in nodes
+            for child in ast.walk(node)
         )
 
     def _subclasses(self, parents: set[str]) -> set[str]:
-        """Return the direct and indirect subclasses of some classes; a base may be written through variables and
-        functions.
+        """Return the direct and indirect subclasses of some classes; a base may be written through
+        variables and functions.
         """
         subclasses: set[str] = set()
         while True:
@@ -150,12 +200,13 @@ class Family:
             subclasses |= next_subclasses - parents
 
     def _reachable_names(self, name: str, *, through_classes: bool) -> set[str]:
-        """Return the names that a definition or variable refers to, also through other definitions and variables."""
+        """Return the names that a definition or variable refers to, also through other definitions
+        and variables."""
         return self._closure(self._names.get(name, set()), through_classes=through_classes)
 
     def _closure(self, names: Iterable[str], *, through_classes: bool = False) -> set[str]:
-        """Return names and the names that they refer to, directly or not; classes are followed only with
-        `through_classes`.
+        """Return names and the names that they refer to, directly or not; classes are followed only
+        with `through_classes`.
         """
         reached: set[str] = set()
         pending = list(names)
@@ -168,8 +219,8 @@ class Family:
         return reached
 
     def _may_modify(self, own_name: str, node: Definition, mentioned: frozenset[str]) -> bool:
-        """Return whether a definition or a function that it uses may change a mentioned attribute of another object,
-        or defines a class inside a function.
+        """Return whether a definition or a function that it uses may change a mentioned attribute
+        of another object, or defines a class inside a function.
         """
         reachable = self._reachable_names(own_name, through_classes=False)
         helpers = [
@@ -180,7 +231,9 @@ class Family:
         defines_class = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
             isinstance(child, ast.ClassDef) for child in ast.walk(node)
         )
-        return defines_class or any(_may_change_attribute(code, mentioned | _ALWAYS) for code in (node, *helpers))
+        return defines_class or any(
+            _may_change_attribute(code, mentioned | _ALWAYS) for code in (node, *helpers)
+        )
 
 
 def _plain_name(name: str) -> str:
@@ -195,7 +248,8 @@ def _relative(name: str, why: str, node: Definition) -> Relative:
 
 
 def edited_methods(old_class: Definition | None, new_class: Definition) -> frozenset[str] | None:
-    """Return the names of the methods in which two versions of a class differ; None if they also differ elsewhere."""
+    """Return the names of the methods in which two versions of a class differ; None if they also
+    differ elsewhere."""
     if not isinstance(old_class, ast.ClassDef) or not isinstance(new_class, ast.ClassDef):
         return None
     versions = []
@@ -207,13 +261,20 @@ def edited_methods(old_class: Definition | None, new_class: Definition) -> froze
         other_parts = [part for part in node.body if part not in methods]
         versions.append(
             (
-                [ast.dump(part) for part in (*node.bases, *node.keywords, *node.decorator_list, *other_parts)],
+                [
+                    ast.dump(part)
+                    for part in (*node.bases, *node.keywords, *node.decorator_list, *other_parts)
+                ],
                 dump_by_method,
             )
         )
     (old_shell, old_methods), (new_shell, new_methods) = versions
     return (
-        frozenset(name for name in {*old_methods, *new_methods} if old_methods.get(name) != new_methods.get(name))
+        frozenset(
+            name
+            for name in {*old_methods, *new_methods}
+            if old_methods.get(name) != new_methods.get(name)
+        )
         if old_shell == new_shell
         else None
     )
@@ -225,19 +286,28 @@ def _method_name(node: ast.AST) -> str:
 
 
 def _is_called_by_name_only(method: str) -> bool:
-    """Return whether only code that names a method runs it: neither Python nor `nn.Module` calls it."""
-    return method.startswith("_") and not method.startswith("__") and method not in _CALLED_BY_MODULE
+    """Return whether only code that names a method runs it: neither Python nor `nn.Module` calls
+    it."""
+    return (
+        method.startswith("_") and not method.startswith("__") and method not in _CALLED_BY_MODULE
+    )
 
 
 def _words(node: ast.AST) -> Iterator[str]:
-    """Yield attributes and the words of string constants, through which a method can be named; documentation is left
-    out.
+    """Yield attributes and the words of string constants, through which a method can be named;
+    documentation is left out.
     """
-    documentation = {id(statement.value) for statement in ast.walk(node) if isinstance(statement, ast.Expr)}
+    documentation = {
+        id(statement.value) for statement in ast.walk(node) if isinstance(statement, ast.Expr)
+    }
     for child in ast.walk(node):
         if isinstance(child, ast.Attribute):
             yield child.attr
-        elif isinstance(child, ast.Constant) and isinstance(child.value, str) and id(child) not in documentation:
+        elif (
+            isinstance(child, ast.Constant)
+            and isinstance(child.value, str)
+            and id(child) not in documentation
+        ):
             yield from re.findall(r"\w+", child.value)
 
 
@@ -247,26 +317,39 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def used_names(node: ast.AST) -> set[str]:
-    """Return the names that a statement reads or sets, without those that are only the class of a type test."""
+    """Return the names that a statement reads or sets, without those that are only the class of a
+    type test."""
     return _names(node) - _type_test_names(node)
 
 
 def _type_test_names(node: ast.AST) -> set[str]:
-    """Return the names that occur only in the second argument of `isinstance` and `issubclass`: no object is built of
-    them.
+    """Return the names that occur only in the second argument of `isinstance` and `issubclass`: no
+    object is built of them.
     """
-    calls = [call for call in ast.walk(node) if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)]
+    calls = [
+        call
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+    ]
     tested_types = [
-        call.args[1] for call in calls if _names(call.func) & {"isinstance", "issubclass"} and len(call.args) > 1
+        call.args[1]
+        for call in calls
+        if _names(call.func) & {"isinstance", "issubclass"} and len(call.args) > 1
     ]
     test_nodes = {id(n) for tested_type in tested_types for n in ast.walk(tested_type)}
-    elsewhere = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in test_nodes}
+    elsewhere = {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in test_nodes
+    }
     return {name for tested_type in tested_types for name in _names(tested_type)} - elsewhere
 
 
 def _bases(node: ast.ClassDef) -> set[str]:
     """Return the names in the bases and keywords of a class statement."""
-    return {name for base in (*node.bases, *(keyword.value for keyword in node.keywords)) for name in _names(base)}
+    return {
+        name
+        for base in (*node.bases, *(keyword.value for keyword in node.keywords))
+        for name in _names(base)
+    }
 
 
 def _targets(statement: ast.stmt) -> Iterator[str]:
@@ -277,17 +360,23 @@ def _targets(statement: ast.stmt) -> Iterator[str]:
 
 
 def _may_change_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
-    """Return whether code can change one of the attributes on an object other than its own `self`."""
-    return any(_stores_attribute(child, attributes) or _changes_by_call(child, attributes) for child in ast.walk(node))
+    """Return whether code can change one of the attributes on an object other than its own
+    `self`."""
+    return any(
+        _stores_attribute(child, attributes) or _changes_by_call(child, attributes)
+        for child in ast.walk(node)
+    )
 
 
 def _stores_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
-    """Return whether a node assigns or deletes one of the attributes, or an element of it, on an object other than
-    `self`.
+    """Return whether a node assigns or deletes one of the attributes, or an element of it, on an
+    object other than `self`.
     """
     if isinstance(node, ast.Attribute):
         is_dictionary = node.attr in ("__dict__", "_modules", "_parameters", "_buffers")
-        return (is_dictionary or not isinstance(node.ctx, ast.Load)) and _is_foreign_attribute(node, attributes)
+        return (is_dictionary or not isinstance(node.ctx, ast.Load)) and _is_foreign_attribute(
+            node, attributes
+        )
     return (
         isinstance(node, ast.Subscript)
         and not isinstance(node.ctx, ast.Load)
@@ -296,12 +385,17 @@ def _stores_attribute(node: ast.AST, attributes: frozenset[str]) -> bool:
 
 
 def _changes_by_call(node: ast.AST, attributes: frozenset[str]) -> bool:
-    """Return whether a node is a call that can change one of the attributes of an object other than `self`."""
+    """Return whether a node is a call that can change one of the attributes of an object other than
+    `self`."""
     if not isinstance(node, ast.Call):
         return False
     function = node.func
     name = (
-        function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+        function.id
+        if isinstance(function, ast.Name)
+        else function.attr
+        if isinstance(function, ast.Attribute)
+        else ""
     )
     if name in _SETTERS:
         return _sets_by_name(node, attributes)
@@ -316,7 +410,8 @@ def _changes_by_call(node: ast.AST, attributes: frozenset[str]) -> bool:
 
 
 def _sets_by_name(call: ast.Call, attributes: frozenset[str]) -> bool:
-    """Return whether `setattr(object, name, ...)` can set one of the attributes of an object other than `self`."""
+    """Return whether `setattr(object, name, ...)` can set one of the attributes of an object other
+    than `self`."""
     if len(call.args) < 2 or _is_self(call.args[0]):
         return False
     name = call.args[1]

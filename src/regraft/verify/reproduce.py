@@ -15,10 +15,14 @@ _TEMPLATE = Path(__file__).with_name("reproducer_template.txt")
 _DECODING = Path(__file__).parent / "child" / "checks" / "decoding.py"
 
 
-def write_reproducer(original: Path, changed: bytes, failure: Mapping[str, Any], reason: str) -> str:
-    """Store both versions, the failing inputs and a script below the current folder; return the script's path.
+def write_reproducer(
+    original: Path, changed: bytes, failure: Mapping[str, Any], reason: str
+) -> str:
+    """Store both versions, the failing inputs and a script below the current folder; return the
+    script's path.
 
-    The script exits with 1 where the versions differ. It needs torch and the packages that the file itself imports.
+    The script exits with 1 where the versions differ. It needs torch and the packages that the file
+    itself imports.
     """
     facts = {key: value for key, value in failure.items() if key != "data"}
     facts.update(reason=reason, file=str(original))
@@ -58,7 +62,8 @@ def _decoding_source() -> str:
 
 
 def _root_and_package(path: Path) -> tuple[Path, str]:
-    """Return the folder to import a file's package from, and the package's dotted name ("" for none)."""
+    """Return the folder to import a file's package from, and the package's dotted name ("" for
+    none)."""
     parts: list[str] = []
     folder = path.parent
     while (folder / "__init__.py").exists():

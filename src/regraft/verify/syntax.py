@@ -9,8 +9,8 @@ SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | _C
 
 
 def words_of(node: ast.AST) -> tuple[str, ...]:
-    """Return the names that a node reads, defines or imports, without their dots; a single "" for a node that names
-    nothing.
+    """Return the names that a node reads, defines or imports, without their dots; a single "" for a
+    node that names nothing.
     """
     match node:
         case ast.alias(name):
@@ -24,4 +24,10 @@ def words_of(node: ast.AST) -> tuple[str, ...]:
 
 def name_of(node: ast.AST) -> str:
     """Return the identifier of a name or an attribute, "" for other nodes."""
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return (
+        node.id
+        if isinstance(node, ast.Name)
+        else node.attr
+        if isinstance(node, ast.Attribute)
+        else ""
+    )

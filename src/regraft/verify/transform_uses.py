@@ -1,8 +1,10 @@
-"""Find the places where a repository scripts or symbolically traces a definition: a rewrite may not lose this ability.
+"""Find the places where a repository scripts or symbolically traces a definition: a rewrite may not
+lose this ability.
 
-The search reads text: calls and decorators in the file itself and in the files of its package that import it. An
-application of a transform counts for a definition unless all names in its arguments are other definitions of the file
-which do not use the definition. A model in a variable counts for every definition.
+The search reads text: calls and decorators in the file itself and in the files of its package that
+import it. An application of a transform counts for a definition unless all names in its arguments
+are other definitions of the file which do not use the definition. A model in a variable counts for
+every definition.
 """
 
 from __future__ import annotations
@@ -16,17 +18,20 @@ from types import MappingProxyType
 # The transform by the last words of the function that applies it.
 _FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "jit.script": "script", "symbolic_trace": "fx", "prepare_fx": "fx", "prepare_qat_fx": "fx",
+        "jit.script": "script",
+        "symbolic_trace": "fx",
+        "prepare_fx": "fx",
+        "prepare_qat_fx": "fx",
         "create_feature_extractor": "fx",
     }
-)  # fmt: skip
+)
 _HINTS = (b"jit", b"symbolic_trace", b"prepare_fx", b"prepare_qat_fx", b"create_feature_extractor")
 _FILES = 5000  # the most files of a package that are searched
 
 
 def uses_of(path: Path, definition: str) -> dict[str, str]:
-    """Return the transforms ("script", "fx") that the repository applies to a definition, each with its first place as
-    `file:line`.
+    """Return the transforms ("script", "fx") that the repository applies to a definition, each with
+    its first place as `file:line`.
     """
     name = definition.partition("#")[0]
     used_by_name = _used_definitions(ast.parse(path.read_bytes()))
@@ -44,8 +49,11 @@ def uses_of(path: Path, definition: str) -> dict[str, str]:
 
 
 def _used_definitions(tree: ast.Module) -> dict[str, set[str]]:
-    """Return, for each definition at the top level, the names of all definitions that it uses, itself included."""
-    nodes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    """Return, for each definition at the top level, the names of all definitions that it uses,
+    itself included."""
+    nodes = {
+        node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)
+    }
     directly_used = {name: _names(node) & nodes.keys() for name, node in nodes.items()}
     used_by_name: dict[str, set[str]] = {}
     for name in nodes:
@@ -65,14 +73,16 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _importing_files(path: Path) -> Iterator[Path]:
-    """Yield the files of the package, or of the folder where there is no package, that apply a transform and import
-    the file at `path`.
+    """Yield the files of the package, or of the folder where there is no package, that apply a
+    transform and import the file at `path`.
     """
     folder = path.parent
     is_package = (folder / "__init__.py").exists()
     while (folder.parent / "__init__.py").exists():
         folder = folder.parent
-    import_pattern = re.compile(rb"^\s*(?:from|import)\b.*\b%s\b" % re.escape(path.stem).encode(), re.MULTILINE)
+    import_pattern = re.compile(
+        rb"^\s*(?:from|import)\b.*\b%s\b" % re.escape(path.stem).encode(), re.MULTILINE
+    )
     files = folder.rglob("*.py") if is_package else folder.glob("*.py")
     for number, file in enumerate(files):
         if number >= _FILES:
@@ -92,13 +102,14 @@ def _read(file: Path) -> bytes:
 
 
 def _has_hint(text: bytes) -> bool:
-    """Return whether a file may apply a transform; a search for plain words is far faster than a pattern."""
+    """Return whether a file may apply a transform; a search for plain words is far faster than a
+    pattern."""
     return any(hint in text for hint in _HINTS)
 
 
 def _transform_applications(file: Path) -> Iterator[tuple[str, int, set[str]]]:
-    """Yield the transform, the line and the names in the arguments, for each call and decorator that applies a
-    transform.
+    """Yield the transform, the line and the names in the arguments, for each call and decorator
+    that applies a transform.
     """
     text = _read(file)
     if not _has_hint(text):
@@ -127,4 +138,7 @@ def _transform_of(function: ast.expr, aliases: Mapping[str, str]) -> str:
     """Return the transform that an expression names; "" for none."""
     root, dot, attributes = ast.unparse(function).partition(".")
     full_name = "." + aliases.get(root, root) + dot + attributes
-    return next((transform for words, transform in _FUNCTIONS.items() if full_name.endswith(f".{words}")), "")
+    return next(
+        (transform for words, transform in _FUNCTIONS.items() if full_name.endswith(f".{words}")),
+        "",
+    )

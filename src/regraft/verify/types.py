@@ -1,4 +1,5 @@
-"""Types and constants of verification: its terms, its verdicts and the error for mistakes of the caller."""
+"""Types and constants of verification: its terms, its verdicts and the error for mistakes of the
+caller."""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ Status = Literal["proved", "unproven", "refuted"]
 Effort = Literal["low", "default", "high"]
 Contract = Literal["strict", "results"]
 
-# Values of `--keep`: transforms of PyTorch that the original supports, and the order in which hooks run.
-TRANSFORMS: Mapping[str, str] = MappingProxyType({"script": "torch.jit.script", "fx": "torch.fx.symbolic_trace"})
+# Values of `--keep`: transforms of PyTorch that the original supports, and the order in which hooks
+# run.
+TRANSFORMS: Mapping[str, str] = MappingProxyType(
+    {"script": "torch.jit.script", "fx": "torch.fx.symbolic_trace"}
+)
 ORDER = "order of hooks"
 LOSSES: Mapping[str, str] = MappingProxyType({**TRANSFORMS, "order": ORDER})
 OWN = ("order",)  # kinds of losses that a rewrite by rules must not have
@@ -27,8 +31,9 @@ INTERNAL = 70  # exit status of a child that failed itself: says nothing about e
 class Terms:
     """The requirements of a proof.
 
-    `effort` says how much is compared, `contract` whether everything that a caller can observe counts, and `keep`
-    names the properties that a changed definition must not lose (keys of LOSSES).
+    `effort` says how much is compared, `contract` whether everything that a caller can observe
+    counts, and `keep` names the properties that a changed definition must not lose (keys of
+    LOSSES).
     """
 
     effort: Effort = "default"
@@ -40,7 +45,8 @@ class Terms:
 class Verdict:
     """The result of running both versions, for one changed top-level definition.
 
-    `lines` are 1-based lines of the changed file; `reason` is empty exactly when `status` is "proved".
+    `lines` are 1-based lines of the changed file; `reason` is empty exactly when `status` is
+    "proved".
     """
 
     file: str

@@ -1,8 +1,9 @@
-"""A cache of verdicts by content: an interrupted run over many files goes on at the file where it stopped.
+"""A cache of verdicts by content: an interrupted run over many files goes on at the file where it
+stopped.
 
-The key covers everything that a verdict depends on: both texts, the driver, the effort, the losses that are not
-allowed, Regraft's own source, the versions of Python, of PyTorch, of the libraries of kernels and of the package that
-the file belongs to, and whether Triton interprets.
+The key covers everything that a verdict depends on: both texts, the driver, the effort, the losses
+that are not allowed, Regraft's own source, the versions of Python, of PyTorch, of the libraries of
+kernels and of the package that the file belongs to, and whether Triton interprets.
 """
 
 from __future__ import annotations
@@ -41,17 +42,25 @@ def verify_with_cache(
     root: Path | None = None,
     terms: Terms = Terms(),
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else verify and store them;
-    raises VerifyError.
+    """Return the verdicts of `verify`, read from the cache in `root` where it holds them, else
+    verify and store them; raises VerifyError.
     """
-    cache_path = _cache_path(path, changed, driver, python, root, terms) if root is not None else None
+    cache_path = (
+        _cache_path(path, changed, driver, python, root, terms) if root is not None else None
+    )
     cached = _load(cache_path, str(path)) if cache_path is not None else None
     if cached is not None:
         return cached
     verdicts = verify(
-        path, changed, driver=driver, time_limit=time_limit, python=python, effort=terms.effort,
-        contract=terms.contract, keep=terms.keep,
-    )  # fmt: skip
+        path,
+        changed,
+        driver=driver,
+        time_limit=time_limit,
+        python=python,
+        effort=terms.effort,
+        contract=terms.contract,
+        keep=terms.keep,
+    )
     if cache_path is not None and not any(
         "time limit" in verdict.reason or "did not finish" in verdict.reason for verdict in verdicts
     ):
@@ -59,8 +68,11 @@ def verify_with_cache(
     return verdicts
 
 
-def _cache_path(path: Path, changed: bytes, driver: str | None, python: str, root: Path, terms: Terms) -> Path | None:
-    """Return the file that holds the verdicts of these arguments, or None where a file cannot be read."""
+def _cache_path(
+    path: Path, changed: bytes, driver: str | None, python: str, root: Path, terms: Terms
+) -> Path | None:
+    """Return the file that holds the verdicts of these arguments, or None where a file cannot be
+    read."""
     key = own_key()
     try:
         texts = [path.read_bytes(), changed, str(driver).encode(), repr(terms).encode()]
@@ -80,11 +92,13 @@ def _cache_path(path: Path, changed: bytes, driver: str | None, python: str, roo
 
 @functools.cache
 def _versions(python: str, packages: tuple[str, ...]) -> str:
-    """Return the versions of an interpreter and of its `packages` as text; "" for an interpreter that does not start,
-    which `verify` reports.
+    """Return the versions of an interpreter and of its `packages` as text; "" for an interpreter
+    that does not start, which `verify` reports.
     """
     try:
-        process = subprocess.run([python, "-c", _ASK, *packages], capture_output=True, text=True, check=False)
+        process = subprocess.run(
+            [python, "-c", _ASK, *packages], capture_output=True, text=True, check=False
+        )
     except OSError:
         return ""
     return process.stdout
@@ -95,11 +109,12 @@ import importlib.metadata, sys
 print(sys.version)
 for name in sys.argv[1:]:
     print(name, *(one.version for one in importlib.metadata.distributions(name=name)) if name else ())
-"""
+"""  # noqa: E501
 
 
 def _load(cache_path: Path, file: str) -> tuple[Verdict, ...] | None:
-    """Return the verdicts of a cache file for `file`; None where it is absent or damaged, or a reproducer is gone."""
+    """Return the verdicts of a cache file for `file`; None where it is absent or damaged, or a
+    reproducer is gone."""
     try:
         content = entry_content(cache_path.read_bytes())
     except OSError:
@@ -108,12 +123,21 @@ def _load(cache_path: Path, file: str) -> tuple[Verdict, ...] | None:
         return None
     verdicts = tuple(
         Verdict(
-            file, verdict["class"], tuple(verdict["lines"]), verdict["status"], verdict["reason"], verdict["evidence"]
+            file,
+            verdict["class"],
+            tuple(verdict["lines"]),
+            verdict["status"],
+            verdict["reason"],
+            verdict["evidence"],
         )
         for verdict in json.loads(content)["verdicts"]
     )
     scripts = (verdict.evidence.get("reproducer") for verdict in verdicts)
-    return verdicts if all(script is None or Path(str(script)).exists() for script in scripts) else None
+    return (
+        verdicts
+        if all(script is None or Path(str(script)).exists() for script in scripts)
+        else None
+    )
 
 
 def _store(cache_path: Path, verdicts: tuple[Verdict, ...]) -> None:
@@ -122,4 +146,6 @@ def _store(cache_path: Path, verdicts: tuple[Verdict, ...]) -> None:
     try:
         write_entry(cache_path, content)
     except OSError:
-        return  # verdicts are not cached in a directory that cannot be written; the cache of scans does the same
+        # verdicts are not cached in a directory that cannot be written; the cache of scans does the
+        # same
+        return

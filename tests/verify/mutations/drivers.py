@@ -13,7 +13,10 @@ class Side(nn.Module):
         self.wanted = wanted
 
     def forward(self, **inputs):
-        return {name: part(*(inputs[key] for key in self.wanted[name])) for name, part in self.parts.items()}
+        return {
+            name: part(*(inputs[key] for key in self.wanted[name]))
+            for name, part in self.parts.items()
+        }
 
 
 def build(module, wanted):
@@ -47,11 +50,21 @@ def attention(module):
 
 def layers(module):
     names = ("PreNorm", "RMSNorm", "GatedMLP", "Configured", "TwoDropouts", "Auxiliary")
-    wanted = {"SelfOutput": ("x", "residual"), "Routed": ("x", "index"), **dict.fromkeys(names, ("x",))}
+    wanted = {
+        "SelfOutput": ("x", "residual"),
+        "Routed": ("x", "index"),
+        **dict.fromkeys(names, ("x",)),
+    }
     calls = []
     for batch, length in ((1, 5), (3, 8)):
         index = torch.arange(batch * length).reshape(batch, length) % 3
-        calls.append({"x": states(batch, length), "residual": states(batch + 7, length)[:batch], "index": index})
+        calls.append(
+            {
+                "x": states(batch, length),
+                "residual": states(batch + 7, length)[:batch],
+                "index": index,
+            }
+        )
     return build(module, wanted), calls
 
 

@@ -1,4 +1,5 @@
-"""Sabotaged rewrites of real modeling files: the text is replaced in the installed file while the tests run."""
+"""Sabotaged rewrites of real modeling files: the text is replaced in the installed file while the
+tests run."""
 
 from mutations.mutation import Mutation, right
 
@@ -21,7 +22,12 @@ BERT = (
         'nn.functional.gelu(hidden_states, approximate="tanh")',
         "gelu by tanh, whatever the configuration says",
     ),
-    Mutation("eager_attention_forward", "attn_weights = attn_weights + attention_mask", "pass", "mask dropped"),
+    Mutation(
+        "eager_attention_forward",
+        "attn_weights = attn_weights + attention_mask",
+        "pass",
+        "mask dropped",
+    ),
     Mutation(
         "BertPooler",
         "self.activation(pooled_output)",
@@ -31,7 +37,8 @@ BERT = (
     ),
     right(
         "BertPredictionHeadTransform",
-        "hidden_states = self.transform_act_fn(hidden_states)\n        hidden_states = self.LayerNorm(hidden_states)",
+        "hidden_states = self.transform_act_fn(hidden_states)\n        hidden_states ="
+        " self.LayerNorm(hidden_states)",
         "hidden_states = self.LayerNorm(self.transform_act_fn(hidden_states))",
         "two statements in one",
     ),
@@ -64,7 +71,10 @@ LLAMA = (
 )
 GPT2 = (
     Mutation(
-        "GPT2MLP", "hidden_states = self.dropout(hidden_states)", "hidden_states = hidden_states", "dropout dropped"
+        "GPT2MLP",
+        "hidden_states = self.dropout(hidden_states)",
+        "hidden_states = hidden_states",
+        "dropout dropped",
     ),
     Mutation(
         "GPT2Block",
@@ -97,9 +107,9 @@ RESNET = (
     Mutation(
         "ResNetConvLayer",
         "hidden_states = self.normalization(hidden_states)",
-        "norm = self.normalization\n"
-        "        hidden_states = nn.functional.batch_norm(hidden_states, norm.running_mean, norm.running_var, "
-        "norm.weight, norm.bias, self.training, 0.2, norm.eps)",
+        "norm = self.normalization\n        hidden_states = nn.functional.batch_norm(hidden_states,"
+        " norm.running_mean, norm.running_var, norm.weight, norm.bias, self.training, 0.2,"
+        " norm.eps)",
         "another momentum",
     ),
     Mutation(

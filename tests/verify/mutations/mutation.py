@@ -1,4 +1,5 @@
-"""What a sabotaged rewrite is: one replacement in one definition of a model file, and what running it must show."""
+"""What a sabotaged rewrite is: one replacement in one definition of a model file, and what running
+it must show."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Mutation:
     reason: str = ""
 
     def apply(self, text: str) -> str:
-        """The file with this mutation; raises ValueError where the text to replace does not stand there once."""
+        """The file with this mutation; raises ValueError where the text to replace does not stand
+        there once."""
         starts = [
             i
             for i in range(len(text))
@@ -34,7 +36,9 @@ class Mutation:
         end = min([one for one in ends if one >= 0], default=len(text))
         body = text[start:end]
         if body.count(self.old) != 1:
-            raise ValueError(f"{self.old!r} stands {body.count(self.old)} times in {self.definition}")
+            raise ValueError(
+                f"{self.old!r} stands {body.count(self.old)} times in {self.definition}"
+            )
         return text[:start] + body.replace(self.old, self.new) + text[end:]
 
 

@@ -59,7 +59,8 @@ ATTENTION = (
     ),
     Mutation(
         "CausalAttention",
-        "scores = torch.where(self.past[:, :, :length, :length], scores, torch.finfo(scores.dtype).min)\n",
+        "scores = torch.where(self.past[:, :, :length, :length], scores,"
+        " torch.finfo(scores.dtype).min)\n",
         "\n",
         "causal mask dropped",
     ),
@@ -309,7 +310,8 @@ LAYERS = (
     Mutation(
         "RMSNorm",
         "x = x.to(torch.float32)",
-        "x = x.to(torch.float32)\n        if dtype == torch.float16:\n            x = x + (x.detach() - x) / 2",
+        "x = x.to(torch.float32)\n        if dtype == torch.float16:\n            x = x +"
+        " (x.detach() - x) / 2",
         "wrong gradients in float16 only",
     ),
     right(
@@ -339,14 +341,16 @@ LAYERS = (
     ),
     Mutation(
         "GatedMLP",
-        "        self.act = nn.SiLU()\n\n    def forward(self, x):\n        return self.down_proj(self.act(",
+        "        self.act = nn.SiLU()\n\n    def forward(self, x):\n        return"
+        " self.down_proj(self.act(",
         "\n    def forward(self, x):\n        return self.down_proj(F.silu(",
         "a submodule is gone",
     ),
     Mutation(
         "GatedMLP",
         "self.act(self.gate_proj(x)) * self.up_proj(x)",
-        "self.act(self.gate_proj(x)) * (self.up_proj(x) if x.is_contiguous() else self.up_proj(x) * 1.01)",
+        "self.act(self.gate_proj(x)) * (self.up_proj(x) if x.is_contiguous() else self.up_proj(x) *"
+        " 1.01)",
         "wrong for inputs that are not contiguous",
     ),
     Mutation(
@@ -355,7 +359,8 @@ LAYERS = (
         "        self.up_proj = nn.Linear(hidden_size, inner, bias=False)",
         "self.up_proj = nn.Linear(hidden_size, inner, bias=False)\n"
         "        self.gate_proj = nn.Linear(hidden_size, inner, bias=False)",
-        "parameters registered in another order: an optimizer's checkpoint loads into the wrong ones",
+        "parameters registered in another order: an optimizer's checkpoint loads into the wrong"
+        " ones",
     ),
     right(
         "GatedMLP",
@@ -452,7 +457,8 @@ LAYERS = (
     right(
         "Auxiliary",
         "penalty = sum(state.pow(2).mean() for state in states)",
-        "penalty = 0\n        for state in states:\n            penalty = penalty + (state * state).mean()",
+        "penalty = 0\n        for state in states:\n            penalty = penalty + (state *"
+        " state).mean()",
         "the sum as a loop",
     ),
     Mutation(
@@ -466,7 +472,8 @@ LAYERS = (
         "if number == len(self.layers):\n"
         "                continue\n"
         "            result[rows] = self.layers[number](x[rows])",
-        "if number < len(self.layers):\n                result[rows] = self.layers[number](x[rows])",
+        "if number < len(self.layers):\n                result[rows] ="
+        " self.layers[number](x[rows])",
         "the other side of the condition",
     ),
 )
@@ -560,7 +567,8 @@ VISION = (
     ),
     Mutation(
         "PreActivation",
-        "        if self.use_batch_norm:\n            x = self.norm(x)\n        return x + residual",
+        "        if self.use_batch_norm:\n            x = self.norm(x)\n        return x +"
+        " residual",
         "        return x + residual",
         "the norm dropped",
     ),
@@ -675,7 +683,8 @@ STATE = (
     Mutation(
         "TiedHead",
         "self.embed = nn.Embedding(vocab_size, hidden_size)",
-        "self.embed = nn.Embedding(vocab_size, hidden_size)\n        nn.init.normal_(self.embed.weight, std=0.02)",
+        "self.embed = nn.Embedding(vocab_size, hidden_size)\n       "
+        " nn.init.normal_(self.embed.weight, std=0.02)",
         "another initialisation",
     ),
     Mutation(

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from regraft.splitting.compilers.protocol import Compiler
 
-NAMES = tuple(sorted(path.stem.removeprefix("with_") for path in Path(__file__).parent.glob("with_*.py")))
+NAMES = tuple(
+    sorted(path.stem.removeprefix("with_") for path in Path(__file__).parent.glob("with_*.py"))
+)
 
 
 def compiler_named(name: str) -> Compiler:
@@ -17,5 +19,7 @@ def compiler_named(name: str) -> Compiler:
     """
     if name not in NAMES:
         raise ValueError(f"unknown compiler {name!r}; there are {', '.join(NAMES)}")
-    compiler: Compiler = importlib.import_module(f"regraft.splitting.compilers.with_{name}").COMPILER
+    compiler: Compiler = importlib.import_module(
+        f"regraft.splitting.compilers.with_{name}"
+    ).COMPILER
     return compiler

@@ -1,4 +1,5 @@
-"""AOTInductor: each region is a library of torch's compiler with its own weights; the host needs torch."""
+"""AOTInductor: each region is a library of torch's compiler with its own weights; the host needs
+torch."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ HOST = """    def prepare(self, manifest):
 
         return run
 
-"""
+"""  # noqa: E501
 
 
 def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
@@ -52,15 +53,21 @@ def prepare(regions: list[Region], modules: list[RegionModule], directory: Path)
             continue
         archives.append(file)
     workers = min(os.cpu_count() or 1, len(archives))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
     shares = [archives[start::workers] for start in range(workers)] if workers > 1 else []
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", package.__module__, *map(str, share)], env=environment,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [sys.executable, "-m", package.__module__, *map(str, share)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for share in shares
-    ]  # fmt: skip
+    ]
     try:
         for process in processes:
             process.wait()
@@ -72,7 +79,8 @@ def prepare(regions: list[Region], modules: list[RegionModule], directory: Path)
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
-    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails or differs."""
+    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails
+    or differs."""
     file = artifacts.directory / f"{PACKAGED}_{region.number}.pt2"
     if shutil.which("g++") is None:
         raise Uncompilable("AOTInductor needs g++, which is not installed")

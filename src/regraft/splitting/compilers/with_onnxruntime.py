@@ -1,4 +1,5 @@
-"""ONNX Runtime: regions of equal structure share one model, to which the host binds their weights."""
+"""ONNX Runtime: regions of equal structure share one model, to which the host binds their
+weights."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ HOST = """    def prepare(self, manifest):
             )
         return self.made[key].run
 
-""".replace("FUSIONS", repr(FUSIONS))
+""".replace("FUSIONS", repr(FUSIONS))  # noqa: E501
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """OpenVINO: each region is an ONNX file that refers to its weights in `weights.bin`.
 
-On the CPU OpenVINO computes int64 as int32 and float64 as float32, without a warning. So regions that take or give a
-float64 tensor, or compute whole numbers from the values of others, are not given to it; the host checks int64 inputs.
+On the CPU OpenVINO computes int64 as int32 and float64 as float32, without a warning. So regions
+that take or give a float64 tensor, or compute whole numbers from the values of others, are not
+given to it; the host checks int64 inputs.
 """
 
 from __future__ import annotations
@@ -19,9 +20,25 @@ from regraft.splitting.record import to_numpy
 from regraft.splitting.residual import Region
 from regraft.splitting.samples import Sample, Uncompilable, compare, first_line
 
-COMPILE_OPTIONS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "PERFORMANCE_HINT": "LATENCY"}
+COMPILE_OPTIONS = {
+    "INFERENCE_PRECISION_HINT": "f32",
+    "INFERENCE_NUM_THREADS": 1,
+    "PERFORMANCE_HINT": "LATENCY",
+}
 GROWING_OPS = frozenset(
-    {"Add", "Sub", "Mul", "Pow", "ReduceSum", "ReduceProd", "CumSum", "MatMul", "Einsum", "BitShift", "Sum"}
+    {
+        "Add",
+        "Sub",
+        "Mul",
+        "Pow",
+        "ReduceSum",
+        "ReduceProd",
+        "CumSum",
+        "MatMul",
+        "Einsum",
+        "BitShift",
+        "Sum",
+    }
 )
 HOST = f"""    def prepare(self, manifest):
         self.core = openvino.Core()
@@ -44,11 +61,12 @@ HOST = f"""    def prepare(self, manifest):
 
         return run
 
-"""
+"""  # noqa: E501
 
 
 def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
-    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails or differs."""
+    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails
+    or differs."""
     model = to_onnx(region, module)
     check_widths(model)
     try:
@@ -62,7 +80,9 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
     def run(sample: Sample) -> list[Any]:
         named_inputs = zip(region.inputs, sample, strict=True)
         return list(
-            request.infer({key: to_numpy(array) for key, array in named_inputs if key in input_names}).values()
+            request.infer(
+                {key: to_numpy(array) for key, array in named_inputs if key in input_names}
+            ).values()
         )
 
     compare(region, module, run, "OpenVINO")
@@ -72,21 +92,36 @@ def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -
 def check_widths(model: onnx.ModelProto) -> None:
     """Raise Uncompilable where the region needs more than OpenVINO's 32 bits, or may need more."""
     values = [*model.graph.input, *model.graph.output]
-    float64_names = [value.name for value in values if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE]
+    float64_names = [
+        value.name
+        for value in values
+        if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE
+    ]
     if float64_names:
         raise Uncompilable(f"OpenVINO has no float64 on the CPU ({', '.join(float64_names)})")
     inferred = onnx.shape_inference.infer_shapes(model).graph
-    type_by_name = {value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *values)}
-    int64_values = {value.name for value in model.graph.input if type_by_name[value.name] == onnx.TensorProto.INT64}
+    type_by_name = {
+        value.name: value.type.tensor_type.elem_type for value in (*inferred.value_info, *values)
+    }
+    int64_values = {
+        value.name
+        for value in model.graph.input
+        if type_by_name[value.name] == onnx.TensorProto.INT64
+    }
     for node in model.graph.node:
         gives_int64 = any(
-            type_by_name.get(name, onnx.TensorProto.INT64) == onnx.TensorProto.INT64 for name in node.output
+            type_by_name.get(name, onnx.TensorProto.INT64) == onnx.TensorProto.INT64
+            for name in node.output
         )
         if not gives_int64:
             continue
         if int64_values & set(node.input) and node.op_type in GROWING_OPS:
-            raise Uncompilable(f"OpenVINO has no int64 on the CPU, in which {node.op_type} of values is computed")
-        if node.op_type == "Cast" or (int64_values & set(node.input) and node.op_type not in ("Shape", "Size")):
+            raise Uncompilable(
+                f"OpenVINO has no int64 on the CPU, in which {node.op_type} of values is computed"
+            )
+        if node.op_type == "Cast" or (
+            int64_values & set(node.input) and node.op_type not in ("Shape", "Size")
+        ):
             int64_values.update(node.output)
 
 

@@ -1,4 +1,5 @@
-"""Split networks as one ONNX file: the host's program becomes `If` and `Loop` around the regions' graphs."""
+"""Split networks as one ONNX file: the host's program becomes `If` and `Loop` around the regions'
+graphs."""
 
 from regraft.splitting.single.file import FILE, SingleFile, note, single_file
 

@@ -1,4 +1,5 @@
-"""The exits of a block of statements: the ways in which it may be left, and the names that its paths give then."""
+"""The exits of a block of statements: the ways in which it may be left, and the names that its
+paths give then."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from regraft.splitting.single.liveness import Needs
 from regraft.splitting.single.values import UNDEFINED, Const, Names
 
 EXIT_CODES = {"fall": 0, "break": 1, "continue": 2, "return": 3}  # the ways to leave a block
-EXIT_CODE, RESULT, ITERATED = "the end", "the result", "the items"  # not names of the host, as they have blanks
+EXIT_CODE, RESULT, ITERATED = (
+    "the end",
+    "the result",
+    "the items",
+)  # not names of the host, as they have blanks
 
 Outcome = Names | None  # None for a block that only raises
 
@@ -38,7 +43,8 @@ def fallthrough_exit(needed: frozenset[str]) -> Exit:
 
 
 def coded_exit(needs: Needs, synonyms: dict[str, str] | None = None) -> Exit:
-    """Return an exit that gives the code of the way under EXIT_CODE, and the names that are needed after that way.
+    """Return an exit that gives the code of the way under EXIT_CODE, and the names that are needed
+    after that way.
 
     synonyms: ways and the ways that they mean, such as a `break` that ends the block normally.
     """

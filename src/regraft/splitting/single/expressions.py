@@ -8,7 +8,13 @@ from typing import Any
 
 from regraft.splitting.single import numbers
 from regraft.splitting.single.graph import Graph, element_type
-from regraft.splitting.single.join import Inexpressible, add_sequence, is_list, name_of, sequence_type
+from regraft.splitting.single.join import (
+    Inexpressible,
+    add_sequence,
+    is_list,
+    name_of,
+    sequence_type,
+)
 from regraft.splitting.single.values import (
     UNDEFINED,
     Const,
@@ -27,12 +33,20 @@ from regraft.splitting.single.values import (
 )
 
 PYTHON_KINDS = {"bool": "bool", "float16": "float", "float32": "float", "float64": "float"}
-MAGNITUDE_BOUNDS = {"bool": 1, "int8": 2**7, "uint8": 2**8, "int16": 2**15, "int32": 2**31, "int64": 2**63}
+MAGNITUDE_BOUNDS = {
+    "bool": 1,
+    "int8": 2**7,
+    "uint8": 2**8,
+    "int16": 2**15,
+    "int32": 2**31,
+    "int64": 2**63,
+}
 MAX_LENGTH = 2**40  # no tensor and no list has more elements
 
 
 class Expressions:
-    """Evaluates expressions: adds nodes to `graph`, and reads and changes `names`, the values of the host's names.
+    """Evaluates expressions: adds nodes to `graph`, and reads and changes `names`, the values of
+    the host's names.
 
     Raises Inexpressible for what no ONNX node can express.
     """
@@ -77,24 +91,34 @@ class Expressions:
         """
         conjunction = isinstance(node.op, ast.And)
         left = self.evaluate_truth(node.values[0])
-        remaining = node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+        remaining = (
+            node.values[1] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[1:])
+        )
         if isinstance(left, Const):
             return self.evaluate_truth(remaining) if left.value == conjunction else left
         operand_graph = self.graph.new_child()
         names_before = dict(self.names)
         right = Expressions(operand_graph, self.names).evaluate_truth(remaining)
         if any(self.names[key] is not value for key, value in names_before.items()):
-            raise Inexpressible(f"{ast.unparse(node)}, which changes a list in a part that may be left out,")
+            raise Inexpressible(
+                f"{ast.unparse(node)}, which changes a list in a part that may be left out,"
+            )
         if not operand_graph.may_fail:
             right = self.evaluate_truth(remaining)
             names = [name_of(self.graph, value) for value in (left, right)]
             return Number(self.graph.add("And" if conjunction else "Or", *names), "bool")
         operand_graph.add_output(name_of(operand_graph, right), Number("", "bool"))
         constant_graph = self.graph.new_child()
-        constant_graph.add_output(constant_graph.number(not conjunction, "bool"), Number("", "bool"))
+        constant_graph.add_output(
+            constant_graph.number(not conjunction, "bool"), Number("", "bool")
+        )
         self.graph.may_fail = True
-        then_branch, else_branch = (operand_graph, constant_graph) if conjunction else (constant_graph, operand_graph)
-        name = self.graph.add("If", name_of(self.graph, left), then_branch=then_branch, else_branch=else_branch)
+        then_branch, else_branch = (
+            (operand_graph, constant_graph) if conjunction else (constant_graph, operand_graph)
+        )
+        name = self.graph.add(
+            "If", name_of(self.graph, left), then_branch=then_branch, else_branch=else_branch
+        )
         return Number(name, "bool")
 
     def on_BoolOp(self, node: ast.BoolOp) -> Value:
@@ -124,7 +148,11 @@ class Expressions:
 
     def on_BinOp(self, node: ast.BinOp) -> Value:
         left, right = self.evaluate(node.left), self.evaluate(node.right)
-        if isinstance(left, Items) and isinstance(right, Items) and left.kind == right.kind != "dict":
+        if (
+            isinstance(left, Items)
+            and isinstance(right, Items)
+            and left.kind == right.kind != "dict"
+        ):
             if not isinstance(node.op, ast.Add):
                 raise Inexpressible(ast.unparse(node))
             return Items(left.kind, (*left.values, *right.values))
@@ -134,17 +162,27 @@ class Expressions:
         if len(node.ops) != 1:
             raise Inexpressible(f"{ast.unparse(node)}, a comparison of several,")
         left, op, right = self.evaluate(node.left), node.ops[0], self.evaluate(node.comparators[0])
-        if isinstance(op, (ast.Eq, ast.NotEq)) and isinstance(left, Text) and isinstance(right, Const):
+        if (
+            isinstance(op, (ast.Eq, ast.NotEq))
+            and isinstance(left, Text)
+            and isinstance(right, Const)
+        ):
             is_equal = self.is_same_text(left, right.value)
             return is_equal if isinstance(op, ast.Eq) else self.negate(is_equal)
         return numbers.compare_numbers(self.graph, op, left, right)
 
     def is_same_text(self, text: Text, constant: Any) -> Value:
         """Return whether a string made at run time equals a constant, as a bool."""
-        if isinstance(constant, str) and constant.startswith(text.before) and constant.endswith(text.after):
+        if (
+            isinstance(constant, str)
+            and constant.startswith(text.before)
+            and constant.endswith(text.after)
+        ):
             middle = constant[len(text.before) : len(constant) - len(text.after)]
             if middle.lstrip("-").isdecimal() and str(int(middle)) == middle and len(middle) < 18:
-                return numbers.compare_numbers(self.graph, ast.Eq(), text.number, Const(int(middle)))
+                return numbers.compare_numbers(
+                    self.graph, ast.Eq(), text.number, Const(int(middle))
+                )
         return Const(False)
 
     def on_Tuple(self, node: ast.Tuple) -> Value:
@@ -158,17 +196,27 @@ class Expressions:
         if not all(isinstance(key, Const) for key in keys):
             raise Inexpressible(f"{ast.unparse(node)}, a dict of keys that are not constant,")
         constant_keys = tuple(key.value for key in keys if isinstance(key, Const))
-        if len(set(constant_keys)) != len(constant_keys) or not all(isinstance(key, str) for key in constant_keys):
+        if len(set(constant_keys)) != len(constant_keys) or not all(
+            isinstance(key, str) for key in constant_keys
+        ):
             raise Inexpressible(f"{ast.unparse(node)}, a dict of keys that are not single strings,")
         return Items("dict", tuple(self.evaluate(value) for value in node.values), constant_keys)
 
     def on_JoinedStr(self, node: ast.JoinedStr) -> Value:
         formatted = [part for part in node.values if isinstance(part, ast.FormattedValue)]
-        if len(formatted) == 1 and formatted[0].conversion == -1 and formatted[0].format_spec is None:
+        if (
+            len(formatted) == 1
+            and formatted[0].conversion == -1
+            and formatted[0].format_spec is None
+        ):
             index = node.values.index(formatted[0])
-            before, after = ("".join(str(part.value) for part in literals) for literals in (  # type: ignore[attr-defined]
-                node.values[:index], node.values[index + 1 :]
-            ))  # fmt: skip
+            before, after = (
+                "".join(str(part.value) for part in literals)  # type: ignore[attr-defined]
+                for literals in (
+                    node.values[:index],
+                    node.values[index + 1 :],
+                )
+            )
             number = self.evaluate(formatted[0].value)
             if isinstance(number, Number) and number.kind == "int":
                 return Text(before, number, after)
@@ -192,7 +240,9 @@ class Expressions:
     def dimension(self, base: Tensor, axis: int) -> Number:
         """Return the size of a tensor along an axis."""
         shape = self.graph.add("Shape", base.name)
-        return Number(self.graph.add("Gather", shape, self.graph.number(axis, "int")), "int", MAX_LENGTH)
+        return Number(
+            self.graph.add("Gather", shape, self.graph.number(axis, "int")), "int", MAX_LENGTH
+        )
 
     def slice_items(self, node: ast.Subscript, base: Value) -> Value:
         """Return a slice of a list or tuple whose elements are known one by one."""
@@ -201,9 +251,16 @@ class Expressions:
             self.evaluate(limit) if limit else Const(None)
             for limit in (node.slice.lower, node.slice.upper, node.slice.step)
         ]
-        if not isinstance(base, Items) or base.kind == "dict" or not all(isinstance(limit, Const) for limit in bounds):
+        if (
+            not isinstance(base, Items)
+            or base.kind == "dict"
+            or not all(isinstance(limit, Const) for limit in bounds)
+        ):
             raise Inexpressible(f"{ast.unparse(node)}, a slice of {describe_value(base)},")
-        return Items(base.kind, base.values[slice(*(limit.value for limit in bounds if isinstance(limit, Const)))])
+        return Items(
+            base.kind,
+            base.values[slice(*(limit.value for limit in bounds if isinstance(limit, Const)))],
+        )
 
     def element_at(self, base: Value, index: Value) -> Value:
         """Return the element of a list, tuple, dict or nested list at an index."""
@@ -235,12 +292,18 @@ class Expressions:
         if not isinstance(value, (Sequence, NestedList)):
             raise Inexpressible(f"{describe_value(value)} taken apart into {count}")
         has_count = numbers.compare_numbers(self.graph, ast.Eq(), self.length(value), Const(count))
-        zero = self.graph.add_check(name_of(self.graph, has_count), f"ValueError: not {count} values to unpack")
-        positions = [self.graph.add("Add", self.graph.number(position, "int"), zero) for position in range(count)]
+        zero = self.graph.add_check(
+            name_of(self.graph, has_count), f"ValueError: not {count} values to unpack"
+        )
+        positions = [
+            self.graph.add("Add", self.graph.number(position, "int"), zero)
+            for position in range(count)
+        ]
         return [self.element_at(value, Number(position, "int")) for position in positions]
 
     def row_of(self, base: NestedList | Tensor, index_name: str) -> Value:
-        """Return the element of the first dimension of a tensor, or of lists, at the index that `index_name` names."""
+        """Return the element of the first dimension of a tensor, or of lists, at the index that
+        `index_name` names."""
         name = self.graph.add("Gather", base.name, index_name, axis=0)
         if isinstance(base, Tensor):
             return Tensor(name, base.dtype, None if base.rank is None else base.rank - 1)
@@ -288,11 +351,14 @@ class Expressions:
         args = [self.evaluate(arg) for arg in node.args]
         result = self.call_builtin(function_name, args)
         if result is None:
-            raise Inexpressible(f"{function_name}() of {', '.join(map(describe_value, args)) or 'nothing'}")
+            raise Inexpressible(
+                f"{function_name}() of {', '.join(map(describe_value, args)) or 'nothing'}"
+            )
         return result
 
     def call_builtin(self, function_name: str, args: list[Value]) -> Value | None:
-        """Return what a function of Python's builtins gives; None where no node can express the call."""
+        """Return what a function of Python's builtins gives; None where no node can express the
+        call."""
         if function_name == "range":
             return self.call_range(args)
         if function_name in ("min", "max") and len(args) >= 2:
@@ -324,18 +390,24 @@ class Expressions:
         return None
 
     def call_on_items(self, function_name: str, value: Items) -> Value | None:
-        """Return a builtin of elements that are known one by one; None for `min` and `max` of fewer than two."""
+        """Return a builtin of elements that are known one by one; None for `min` and `max` of fewer
+        than two."""
         if function_name in ("list", "tuple"):
             return Items(function_name, value.values)
         if function_name != "sum":
-            return self.call_builtin(function_name, list(value.values)) if len(value.values) > 1 else None
+            return (
+                self.call_builtin(function_name, list(value.values))
+                if len(value.values) > 1
+                else None
+            )
         total: Value = Const(0)
         for element in value.values:
             total = numbers.arithmetic(self.graph, ast.Add(), total, element)
         return total
 
     def call_range(self, args: list[Value]) -> Value | None:
-        """Return the range of the arguments; None unless they are ints and the step is a constant other than 0."""
+        """Return the range of the arguments; None unless they are ints and the step is a constant
+        other than 0."""
         parts = [Const(0), *args] if len(args) == 1 else args
         step = parts[2] if len(parts) == 3 else Const(1)
         kinds = {number_kind(part) for part in parts}
@@ -350,21 +422,31 @@ class Expressions:
         if value.rank == 0:
             return self.python_number(value.name, value.dtype)
         self.graph.may_fail = True
-        return self.python_number(self.graph.add("Reshape", value.name, self.graph.constant([], "int64")), value.dtype)
+        return self.python_number(
+            self.graph.add("Reshape", value.name, self.graph.constant([], "int64")), value.dtype
+        )
 
     def concatenate(self, node: ast.Call) -> Value:
         """Return `numpy.concatenate(list, axis=n)` or `numpy.stack(list, axis=n)`."""
         assert isinstance(node.func, ast.Attribute)
         arrays = self.evaluate(node.args[0])
         axis = self.evaluate(node.keywords[0].value) if node.keywords else Const(0)
-        if node.func.attr not in ("concatenate", "stack") or not isinstance(axis, Const) or not is_list(arrays):
+        if (
+            node.func.attr not in ("concatenate", "stack")
+            or not isinstance(axis, Const)
+            or not is_list(arrays)
+        ):
             raise Inexpressible(f"the call {ast.unparse(node)}")
         template = sequence_type([arrays])
         assert isinstance(template, Sequence)
         if not isinstance(template.element, Tensor):
             raise Inexpressible(f"the call {ast.unparse(node)} on numbers")
         stack = node.func.attr == "stack"
-        rank = template.element.rank if template.element.rank is None else template.element.rank + stack
+        rank = (
+            template.element.rank
+            if template.element.rank is None
+            else template.element.rank + stack
+        )
         name = add_sequence(self.graph, arrays, template)
         self.graph.may_fail = True
         return Tensor(
@@ -394,7 +476,8 @@ class Expressions:
         return NestedList(base.name, python_kind(base.dtype), base.dtype, base.rank)
 
     def mutate_list(self, function_name: str, base: Value, args: list[Value]) -> Value:
-        """Change a list, under all its names, by `append`, `extend` or `pop`; return what the call gives."""
+        """Change a list, under all its names, by `append`, `extend` or `pop`; return what the call
+        gives."""
         result: Value = Const(None)
         if isinstance(base, Items) and (function_name != "pop" or not args):
             if function_name == "pop" and not base.values:
@@ -426,7 +509,11 @@ class Expressions:
 
 def with_name(element: Number | Tensor, name: str) -> Value:
     """Return a number or tensor of the type of `element` with the name `name`."""
-    return Number(name, element.kind) if isinstance(element, Number) else Tensor(name, element.dtype, element.rank)
+    return (
+        Number(name, element.kind)
+        if isinstance(element, Number)
+        else Tensor(name, element.dtype, element.rank)
+    )
 
 
 def python_kind(dtype: str) -> str:

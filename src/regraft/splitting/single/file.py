@@ -42,7 +42,12 @@ METADATA_KEY = "regraft"  # the key in the file's metadata
 
 
 def single_file(
-    path: str, steps: list[Step], regions: list[Region], directory: Path, manifest: dict[str, Any], classes: Classes
+    path: str,
+    steps: list[Step],
+    regions: list[Region],
+    directory: Path,
+    manifest: dict[str, Any],
+    classes: Classes,
 ) -> onnx.ModelProto:
     """Return the host's program around the regions of `directory` as one model.
 
@@ -54,7 +59,9 @@ def single_file(
     for key, entry in manifest["inputs"].items():
         if "value" in entry:
             continue  # the host's program holds it as a constant
-        shape = [f"{key}_{dim}" if size is None else size for dim, size in enumerate(entry["shape"])]
+        shape = [
+            f"{key}_{dim}" if size is None else size for dim, size in enumerate(entry["shape"])
+        ]
         graph.inputs.append((key, (entry["dtype"], shape)))
         names[key] = Tensor(key, entry["dtype"], len(shape))
     lowering = Lowering(path, compiled)
@@ -64,13 +71,19 @@ def single_file(
         raise lowering.refuse("a result that no input decides")
     if max_depth(graph) > MAX_NESTING:
         raise Unsplittable(
-            path, 0, f"decisions within decisions, {max_depth(graph)} deep, cannot be part of an ONNX file"
+            path,
+            0,
+            f"decisions within decisions, {max_depth(graph)} deep, cannot be part of an ONNX file",
         )
     graph.place_weights()
     if sum(array.nbytes for array in graph.all_weights().values()) > MAX_FILE_BYTES:
-        raise Unsplittable(path, 0, "more than 2 GB of weights cannot be part of a single ONNX file")
+        raise Unsplittable(
+            path, 0, "more than 2 GB of weights cannot be part of a single ONNX file"
+        )
     opsets = [helper.make_opsetid(domain, version) for domain, version in compiled.opsets.items()]
-    model = helper.make_model(graph.proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9)
+    model = helper.make_model(
+        graph.proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9
+    )
     note(model, versions=manifest["versions"], inputs=manifest["inputs"], result=result_tree)
     return model
 
@@ -87,10 +100,11 @@ def max_depth(graph: Graph) -> int:
 
 
 def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
-    """Let each leaf of a result be an output of the graph; return a tree that says how the result is built from them.
+    """Let each leaf of a result be an output of the graph; return a tree that says how the result
+    is built from them.
 
-    The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor", "numbers" or
-    "sequence".
+    The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor",
+    "numbers" or "sequence".
     """
     if isinstance(value, Const):
         if value.value is None or isinstance(value.value, (bool, int, float, str)):
@@ -112,8 +126,16 @@ def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
         holds_numbers = isinstance(value, (Number, NestedList)) or (
             isinstance(value, Sequence) and isinstance(value.element, Number)
         )
-        return {"numbers" if holds_numbers else "sequence" if isinstance(value, Sequence) else "tensor": name}
-    raise Unsplittable("", 0, f"{describe_value(value)} as a result cannot be part of a single ONNX file")
+        return {
+            "numbers"
+            if holds_numbers
+            else "sequence"
+            if isinstance(value, Sequence)
+            else "tensor": name
+        }
+    raise Unsplittable(
+        "", 0, f"{describe_value(value)} as a result cannot be part of a single ONNX file"
+    )
 
 
 def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
@@ -122,24 +144,37 @@ def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
     if kind == "value":
         return part
     if kind in ("tuple", "list"):
-        return {"tuple": tuple, "list": list}[kind](rebuild_result(element, outputs) for element in part)
+        return {"tuple": tuple, "list": list}[kind](
+            rebuild_result(element, outputs) for element in part
+        )
     if kind == "object":
         (result_class,) = make_classes(part[0]).values()
-        return result_class(**{key: rebuild_result(field, outputs) for key, field in part[1].items()})
+        return result_class(
+            **{key: rebuild_result(field, outputs) for key, field in part[1].items()}
+        )
     if kind == "dict":
         return {key: rebuild_result(element, outputs) for key, element in part.items()}
     if kind == "numbers":
         return to_python(outputs[part])
-    return [numpy.asarray(array) for array in outputs[part]] if kind == "sequence" else numpy.asarray(outputs[part])
+    return (
+        [numpy.asarray(array) for array in outputs[part]]
+        if kind == "sequence"
+        else numpy.asarray(outputs[part])
+    )
 
 
 def to_python(value: Any) -> Any:
     """Return a tensor or list of tensors as Python's numbers."""
-    return [to_python(element) for element in value] if isinstance(value, list) else numpy.asarray(value).tolist()
+    return (
+        [to_python(element) for element in value]
+        if isinstance(value, list)
+        else numpy.asarray(value).tolist()
+    )
 
 
 def read_metadata(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
-    """Return the facts that the file holds about itself; raise ValueError for a file that Regraft did not write."""
+    """Return the facts that the file holds about itself; raise ValueError for a file that Regraft
+    did not write."""
     recorded = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
     if recorded is None:
         raise ValueError(f"{path} is no network that was split")
@@ -168,18 +203,27 @@ class SingleFile:
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Return the network's result for arguments by position or by name.
 
-        Raises TypeError for missing or unknown arguments, ValueError for another value of a constant.
+        Raises TypeError for missing or unknown arguments, ValueError for another value of a
+        constant.
         """
         if self.packed is not None:
             args, keywords = (), self.packed.parts(args, keywords)
         arguments = {**dict(zip(self.inputs, args, strict=False)), **keywords}
-        if len(args) > len(self.inputs) or not set(self.input_names) <= set(arguments) <= set(self.inputs):
+        if len(args) > len(self.inputs) or not set(self.input_names) <= set(arguments) <= set(
+            self.inputs
+        ):
             raise TypeError(f"the network takes {', '.join(self.inputs)}")
         for key, entry in self.inputs.items():
             if "value" in entry and key in arguments and repr(arguments[key]) != entry["value"]:
-                raise ValueError(f"{key} is {arguments[key]!r}; the network was split for {entry['value']}")
-        outputs = self.session.run(None, {key: to_numpy(arguments[key]) for key in self.input_names})
-        return to_torch(rebuild_result(self.result, dict(zip(self.output_names, outputs, strict=True))))
+                raise ValueError(
+                    f"{key} is {arguments[key]!r}; the network was split for {entry['value']}"
+                )
+        outputs = self.session.run(
+            None, {key: to_numpy(arguments[key]) for key in self.input_names}
+        )
+        return to_torch(
+            rebuild_result(self.result, dict(zip(self.output_names, outputs, strict=True)))
+        )
 
     def save(self, path: str | Path) -> None:
         """Copy the file, which any ONNX Runtime can load."""

@@ -51,7 +51,9 @@ class Graph:
     inputs: list[tuple[str, Any]] = field(default_factory=list)
     outputs: list[tuple[str, Any]] = field(default_factory=list)
     weights: dict[int, Array] = field(default_factory=dict)
-    constants: dict[tuple[str, tuple[int, ...], bytes], tuple[str, Array]] = field(default_factory=dict)
+    constants: dict[tuple[str, tuple[int, ...], bytes], tuple[str, Array]] = field(
+        default_factory=dict
+    )
     node_outputs: set[str] = field(default_factory=set)
     condition: str = ""
     depth: int = 0
@@ -74,7 +76,9 @@ class Graph:
         """Let `alias` be another name of the value `name`."""
         self.nodes.append(Node("Identity", [name], [alias], {}))
 
-    def add_node(self, op: str, inputs: list[str], count: int, name: str = "", **attributes: Any) -> list[str]:
+    def add_node(
+        self, op: str, inputs: list[str], count: int, name: str = "", **attributes: Any
+    ) -> list[str]:
         """Add a node with `count` outputs; return their names."""
         outputs = [self.new_name() for _ in range(count)]
         self.nodes.append(Node(op, inputs, list(outputs), attributes, name))
@@ -101,8 +105,8 @@ class Graph:
     def add_output(self, name: str, kind: Any) -> None:
         """Let the value `name` be the next output.
 
-        An output needs a node of this graph and a name of its own: values from outside and repeated outputs are
-        copied.
+        An output needs a node of this graph and a name of its own: values from outside and repeated
+        outputs are copied.
         """
         output_names = {output_name for output_name, _ in self.outputs}
         if name not in self.node_outputs or name in output_names:
@@ -112,26 +116,37 @@ class Graph:
     def add_failure(self) -> str:
         """Add a zero (int64) that fails whenever this graph runs; return its name."""
         self.may_fail = True
-        index = self.add("Add", self.add("Cast", self.condition, to=onnx.TensorProto.INT64), self.number(1, "int"))
+        index = self.add(
+            "Add",
+            self.add("Cast", self.condition, to=onnx.TensorProto.INT64),
+            self.number(1, "int"),
+        )
         return self._zero_or_failure(index, self.raise_text)
 
     def add_check(self, condition: str, message: str) -> str:
-        """Add a zero (int64) that fails with `message` unless `condition` (bool) holds; return its name."""
+        """Add a zero (int64) that fails with `message` unless `condition` (bool) holds; return its
+        name."""
         self.may_fail = True
         index = self.add("Cast", self.add("Not", condition), to=onnx.TensorProto.INT64)
         return self._zero_or_failure(index, message)
 
     def _zero_or_failure(self, index: str, message: str) -> str:
-        """Add element `index` of [0], which fails with `message` for any other index than 0; return its name.
+        """Add element `index` of [0], which fails with `message` for any other index than 0; return
+        its name.
 
         ONNX has no operation that raises, but an element has to exist.
         """
-        return self.add("Gather", self.constant([0], "int64"), index, name=f"{message} [{self.new_name()}]")
+        return self.add(
+            "Gather", self.constant([0], "int64"), index, name=f"{message} [{self.new_name()}]"
+        )
 
     def children(self) -> list[Graph]:
         """Return the graphs directly within this one."""
         return [
-            attribute for node in self.nodes for attribute in node.attributes.values() if isinstance(attribute, Graph)
+            attribute
+            for node in self.nodes
+            for attribute in node.attributes.values()
+            if isinstance(attribute, Graph)
         ]
 
     def all_weights(self) -> dict[int, Array]:
@@ -146,7 +161,10 @@ class Graph:
         children = [(child, child.all_weights()) for child in self.children()]
         for child, child_weights in children:
             for number, array in child_weights.items():
-                if number in self.weights or sum(number in sibling_weights for _, sibling_weights in children) > 1:
+                if (
+                    number in self.weights
+                    or sum(number in sibling_weights for _, sibling_weights in children) > 1
+                ):
                     self.weights[number] = array
                     child.drop_weight(number)
         for child, _ in children:
@@ -160,16 +178,26 @@ class Graph:
 
     def proto(self, name: str) -> onnx.GraphProto:
         """Return the graph as ONNX, under a name."""
-        nodes = [node.proto if node.proto is not None else self._node_proto(node) for node in self.nodes]
-        arrays = [*self.constants.values(), *((f"w.{number}", array) for number, array in self.weights.items())]
+        nodes = [
+            node.proto if node.proto is not None else self._node_proto(node) for node in self.nodes
+        ]
+        arrays = [
+            *self.constants.values(),
+            *((f"w.{number}", array) for number, array in self.weights.items()),
+        ]
         initializers = [numpy_helper.from_array(array, array_name) for array_name, array in arrays]
-        inputs, outputs = ([value_info(*entry, self.depth) for entry in side] for side in (self.inputs, self.outputs))
+        inputs, outputs = (
+            [value_info(*entry, self.depth) for entry in side]
+            for side in (self.inputs, self.outputs)
+        )
         return helper.make_graph(nodes, name, inputs, outputs, initializers)
 
     def _node_proto(self, node: Node) -> onnx.NodeProto:
         """Return a node as ONNX, with the graphs in its attributes."""
         attributes = {
-            key: attribute.proto(f"{node.outputs[0]}_{key}") if isinstance(attribute, Graph) else attribute
+            key: attribute.proto(f"{node.outputs[0]}_{key}")
+            if isinstance(attribute, Graph)
+            else attribute
             for key, attribute in node.attributes.items()
         }
         return helper.make_node(node.op, node.inputs, node.outputs, name=node.name, **attributes)
@@ -188,14 +216,19 @@ def dtype_of(value: Number | Tensor | NestedList) -> str:
 def value_info(name: str, kind: Any, depth: int) -> onnx.ValueInfoProto:
     """Return the name and type of an input or output as ONNX.
 
-    kind: a value of values.py, or dtype and sizes of an input. Within other graphs shapes are left open.
+    kind: a value of values.py, or dtype and sizes of an input. Within other graphs shapes are left
+    open.
     """
     if isinstance(kind, Sequence):
         element = helper.make_tensor_type_proto(element_type(dtype_of(kind.element)), None)
         return helper.make_value_info(name, helper.make_sequence_type_proto(element))
     if isinstance(kind, tuple):
         return helper.make_tensor_value_info(name, element_type(kind[0]), kind[1])
-    ranks = {Number: 0, Tensor: getattr(kind, "rank", None), NestedList: getattr(kind, "depth", None)}
+    ranks = {
+        Number: 0,
+        Tensor: getattr(kind, "rank", None),
+        NestedList: getattr(kind, "depth", None),
+    }
     rank = ranks[type(kind)]
     shape = [None] * rank if rank is not None and (depth == 0 or rank == 0) else None
     return helper.make_tensor_value_info(name, element_type(dtype_of(kind)), shape)

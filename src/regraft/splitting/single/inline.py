@@ -31,7 +31,9 @@ class Regions:
         self.models = [onnx.load(file, load_external_data=False) for file in files]
         weight_bytes = (directory / manifest["weights"]["file"]).read_bytes()
         self.weights = [
-            numpy.frombuffer(weight_bytes, dtype, int(numpy.prod(shape, dtype=int)), offset).reshape(shape)
+            numpy.frombuffer(
+                weight_bytes, dtype, int(numpy.prod(shape, dtype=int)), offset
+            ).reshape(shape)
             for dtype, shape, offset in manifest["weights"]["arrays"]
         ]
         self.opsets = {"": OPSET}  # needed even without regions
@@ -50,7 +52,9 @@ class Regions:
         """
         entry = self.entries[step.number]
         if "reason" in entry:
-            raise Unsplittable(*self.place(step.number), f"a sub-network that torch runs: {entry['reason']}")
+            raise Unsplittable(
+                *self.place(step.number), f"a sub-network that torch runs: {entry['reason']}"
+            )
         model = self.models[entry["model"]]
         name_map = {
             tensor.name: f"w.{number}"
@@ -69,20 +73,28 @@ class Regions:
             rename_values(copied, name_map, graph)
             graph.nodes.append(Node(copied.op_type, [], list(copied.output), {}, proto=copied))
             graph.node_outputs.update(copied.output)
-        for output, key, output_type in zip(model.graph.output, step.outputs, entry["outputs"], strict=True):
-            names[key] = Tensor(name_map[output.name], output_type["type"], len(output_type["shape"]))
+        for output, key, output_type in zip(
+            model.graph.output, step.outputs, entry["outputs"], strict=True
+        ):
+            names[key] = Tensor(
+                name_map[output.name], output_type["type"], len(output_type["shape"])
+            )
 
     def input_name(self, step: RegionStep, position: int, names: Names, graph: Graph) -> str:
-        """Return the name of the value for an input of a region: a tensor, or a number of the host as a tensor."""
+        """Return the name of the value for an input of a region: a tensor, or a number of the host
+        as a tensor."""
         declared = self.entries[step.number]["inputs"][position]
         value = names[declared["name"]]
         if not isinstance(value, Tensor) and number_kind(value) is None:
-            raise Inexpressible(f"{declared['name']}, {describe_value(value)} that goes into a sub-network,")
+            raise Inexpressible(
+                f"{declared['name']}, {describe_value(value)} that goes into a sub-network,"
+            )
         name = name_of(graph, value)
         typed_value = value if isinstance(value, Tensor) else Number(name, number_kind(value) or "")
         if dtype_of(typed_value) != declared["type"]:
             raise Inexpressible(
-                f"{declared['name']}, of {dtype_of(typed_value)} where a sub-network takes {declared['type']},"
+                f"{declared['name']}, of {dtype_of(typed_value)} where a sub-network takes"
+                f" {declared['type']},"
             )
         return name
 
@@ -93,7 +105,8 @@ def external_tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
 
 
 def rename_values(node: onnx.NodeProto, name_map: dict[str, str], graph: Graph) -> None:
-    """Give the values of a node the names of the graph; `name_map` gets new names for the node's outputs."""
+    """Give the values of a node the names of the graph; `name_map` gets new names for the node's
+    outputs."""
     node.input[:] = [name_map[input_name] if input_name else "" for input_name in node.input]
     for attribute in node.attribute:
         for subgraph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):

@@ -34,14 +34,16 @@ class Inexpressible(Exception):
 def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
     """Return the type, a template, of what may be any of `values`.
 
-    outer: the value before the paths parted; where all paths still have it, it is returned as it is. Raises
-    Inexpressible where the values have no type in common.
+    outer: the value before the paths parted; where all paths still have it, it is returned as it
+    is. Raises Inexpressible where the values have no type in common.
     """
     present = [value for value in values if value is not UNDEFINED]
     if not present:
         return UNDEFINED
     first = present[0]
-    if all(value is outer for value in values) or all(is_same_constant(value, first) for value in present):
+    if all(value is outer for value in values) or all(
+        is_same_constant(value, first) for value in present
+    ):
         return first
     kinds = {number_kind(value) for value in present}
     if None not in kinds and len(kinds) == 1:
@@ -54,7 +56,8 @@ def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
     if all(is_list(value) for value in present):
         return sequence_type(present)
     if isinstance(first, NestedList) and all(
-        isinstance(value, NestedList) and (value.dtype, value.depth) == (first.dtype, first.depth) for value in present
+        isinstance(value, NestedList) and (value.dtype, value.depth) == (first.dtype, first.depth)
+        for value in present
     ):
         return replace(first, name="")
     raise disagreement(present)
@@ -64,7 +67,9 @@ def disagreement(values: list[Value]) -> Inexpressible:
     """Return the error for values that have no type in common."""
     descriptions = sorted({describe_value(value) for value in values})
     return Inexpressible(
-        " and ".join(descriptions) if len(descriptions) > 1 else f"several values of {descriptions[0]}"
+        " and ".join(descriptions)
+        if len(descriptions) > 1
+        else f"several values of {descriptions[0]}"
     )
 
 
@@ -89,16 +94,24 @@ def unify_tensors(values: list[Tensor]) -> Tensor:
 
 
 def unify_items(values: list[Items], outer: Value) -> Value:
-    """Return the type of lists, tuples or dicts, element by element; lists of several lengths become a sequence."""
+    """Return the type of lists, tuples or dicts, element by element; lists of several lengths
+    become a sequence."""
     first = values[0]
-    have_equal_structure = len({(value.kind, len(value.values), value.keys) for value in values}) == 1
-    outer_values = outer.values if isinstance(outer, Items) and len(outer.values) == len(first.values) else None
+    have_equal_structure = (
+        len({(value.kind, len(value.values), value.keys) for value in values}) == 1
+    )
+    outer_values = (
+        outer.values
+        if isinstance(outer, Items) and len(outer.values) == len(first.values)
+        else None
+    )
     try:
         if have_equal_structure:
             columns = zip(*(value.values for value in values), strict=True)
             outer_columns = outer_values or [UNDEFINED] * len(first.values)
             parts = tuple(
-                unify(list(column), outer_value) for column, outer_value in zip(columns, outer_columns, strict=True)
+                unify(list(column), outer_value)
+                for column, outer_value in zip(columns, outer_columns, strict=True)
             )
             return Items(first.kind, parts, first.keys)
     except Inexpressible:
@@ -117,7 +130,11 @@ def sequence_type(values: list[Value]) -> Value:
     elements: list[Value] = []
     for value in values:
         elements.extend(
-            value.values if isinstance(value, Items) else [value.element] if isinstance(value, Sequence) else []
+            value.values
+            if isinstance(value, Items)
+            else [value.element]
+            if isinstance(value, Sequence)
+            else []
         )
     kinds = {number_kind(element) for element in elements}
     if elements and None not in kinds and len(kinds) == 1:
@@ -129,7 +146,8 @@ def sequence_type(values: list[Value]) -> Value:
 
 
 def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
-    """Return the names in `graph` of the parts of `value`, one for each leaf of the template without a name.
+    """Return the names in `graph` of the parts of `value`, one for each leaf of the template
+    without a name.
 
     value: None on a path that raises, where placeholders are named whose computation fails.
     """
@@ -138,10 +156,17 @@ def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
         return [name for pair in pairs for name in express(graph, *pair)]
     unnamed_leaves = [leaf for leaf in leaves(template) if not leaf.name]
     if value is None or value is UNDEFINED:
-        return [placeholder(graph, leaf, graph.add_failure() if value is None else None) for leaf in unnamed_leaves]
+        return [
+            placeholder(graph, leaf, graph.add_failure() if value is None else None)
+            for leaf in unnamed_leaves
+        ]
     if not unnamed_leaves:
         return []
-    return [add_sequence(graph, value, template) if isinstance(template, Sequence) else name_of(graph, value)]
+    return [
+        add_sequence(graph, value, template)
+        if isinstance(template, Sequence)
+        else name_of(graph, value)
+    ]
 
 
 def placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
@@ -155,11 +180,16 @@ def placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
         return graph.add("SequenceConstruct", placeholder(graph, leaf.element, zero))
     assert isinstance(leaf, (Number, Tensor, NestedList))
     dtype = dtype_of(leaf)
-    return graph.constant(0, dtype) if zero is None else graph.add("Cast", zero, to=element_type(dtype))
+    return (
+        graph.constant(0, dtype)
+        if zero is None
+        else graph.add("Cast", zero, to=element_type(dtype))
+    )
 
 
 def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
-    """Return the name of a list as an ONNX sequence, which is added where the elements are known one by one."""
+    """Return the name of a list as an ONNX sequence, which is added where the elements are known
+    one by one."""
     if isinstance(value, Sequence):
         return value.name
     assert isinstance(value, Items)
@@ -169,7 +199,8 @@ def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
 
 
 def name_of(graph: Graph, value: Value) -> str:
-    """Return the name of the ONNX value of a number, a tensor or a list; a constant is added to the graph."""
+    """Return the name of the ONNX value of a number, a tensor or a list; a constant is added to the
+    graph."""
     if isinstance(value, Const):
         kind = number_kind(value)
         if kind is None:
@@ -182,23 +213,42 @@ def name_of(graph: Graph, value: Value) -> str:
 
 
 def fill_template(template: Value, names: list[str]) -> Value:
-    """Return the template with the next of `names` in every leaf without a name; these are taken out of `names`."""
+    """Return the template with the next of `names` in every leaf without a name; these are taken
+    out of `names`."""
     if isinstance(template, Items):
-        return Items(template.kind, tuple(fill_template(element, names) for element in template.values), template.keys)
+        return Items(
+            template.kind,
+            tuple(fill_template(element, names) for element in template.values),
+            template.keys,
+        )
     if isinstance(template, (Number, Tensor, Sequence, NestedList)) and not template.name:
         return replace(template, name=names.pop(0))
     return template
 
 
 def find_aliases(outcomes: list[Names]) -> dict[str, str]:
-    """Return, for names that hold the same list as another name on all paths that define them, that other name."""
+    """Return, for names that hold the same list as another name on all paths that define them, that
+    other name."""
     first_by_alias: dict[str, str] = {}
-    keys = sorted({key for names in outcomes for key, value in names.items() if isinstance(value, MUTABLE)})
+    keys = sorted(
+        {key for names in outcomes for key, value in names.items() if isinstance(value, MUTABLE)}
+    )
     for key in keys:
         for first in keys:
-            if first != key and first not in first_by_alias and all(is_alias(names, key, first) for names in outcomes):
+            if (
+                first != key
+                and first not in first_by_alias
+                and all(is_alias(names, key, first) for names in outcomes)
+            ):
                 first_by_alias.update(
-                    {key: first, **{alias: first for alias, target in first_by_alias.items() if target == key}}
+                    {
+                        key: first,
+                        **{
+                            alias: first
+                            for alias, target in first_by_alias.items()
+                            if target == key
+                        },
+                    }
                 )
                 break
     return first_by_alias
@@ -211,7 +261,8 @@ def is_alias(names: Names, key: str, first: str) -> bool:
 
 
 def check_aliases(names: Names, templates: Names) -> None:
-    """Raise Inexpressible for a list that changes where paths meet and has two names: each would get its own copy."""
+    """Raise Inexpressible for a list that changes where paths meet and has two names: each would
+    get its own copy."""
     for key, template in templates.items():
         value = names.get(key, UNDEFINED)
         if (
@@ -219,7 +270,9 @@ def check_aliases(names: Names, templates: Names) -> None:
             and has_unnamed_leaves(template)
             and not (isinstance(value, Items) and value.kind == "tuple")
         ):
-            count = sum(count_occurrences(names[name], value) for name in templates if name in names)
+            count = sum(
+                count_occurrences(names[name], value) for name in templates if name in names
+            )
             if count > 1 and (is_list(value) or isinstance(value, NestedList)):
                 raise Inexpressible(f"a list that is held twice ({key})")
 

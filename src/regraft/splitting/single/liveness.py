@@ -7,11 +7,14 @@ from collections.abc import Mapping
 
 from regraft.splitting.residual import Branch, HostStep, Loop, RegionStep, Step, reads, writes
 
-Needs = Mapping[str, frozenset[str]]  # names by the way to leave: "fall", "break", "continue", "return"
+Needs = Mapping[
+    str, frozenset[str]
+]  # names by the way to leave: "fall", "break", "continue", "return"
 
 
 def live_names(steps: list[Step], needs: Needs) -> frozenset[str]:
-    """Return the names needed before `steps`; `needs` are those needed after each way to leave them."""
+    """Return the names needed before `steps`; `needs` are those needed after each way to leave
+    them."""
     needed = needs["fall"]
     for step in reversed(steps):
         if isinstance(step, RegionStep):
@@ -29,11 +32,14 @@ def live_names(steps: list[Step], needs: Needs) -> frozenset[str]:
 
 
 def live_at_head(step: Loop, needs: Needs) -> frozenset[str]:
-    """Return the names needed at the start of each iteration; `needs["fall"]` are those needed after the loop."""
+    """Return the names needed at the start of each iteration; `needs["fall"]` are those needed
+    after the loop."""
     after = needs["fall"]
     needed = after if step.header else frozenset()
     while True:
-        needed_before = live_names(step.body, {**needs, "fall": needed, "continue": needed, "break": after})
+        needed_before = live_names(
+            step.body, {**needs, "fall": needed, "continue": needed, "break": after}
+        )
         if step.header is not None:
             needed_before = (needed_before - writes(step.header[0])) | reads(step.header[1]) | after
         if needed_before <= needed:
@@ -41,7 +47,9 @@ def live_at_head(step: Loop, needs: Needs) -> frozenset[str]:
         needed |= needed_before
 
 
-def _live_before_statement(statement: ast.stmt, needed: frozenset[str], needs: Needs) -> frozenset[str]:
+def _live_before_statement(
+    statement: ast.stmt, needed: frozenset[str], needs: Needs
+) -> frozenset[str]:
     """Return the names needed before a statement of the host, from those needed after it."""
     if isinstance(statement, (ast.Return, ast.Raise)):
         needed = frozenset()
@@ -58,7 +66,12 @@ def exit_ways(steps: list[Step]) -> frozenset[str]:
     for step in steps:
         step_ways = frozenset({"fall"})
         if isinstance(step, HostStep):
-            kinds = {ast.Return: {"return"}, ast.Break: {"break"}, ast.Continue: {"continue"}, ast.Raise: set()}
+            kinds = {
+                ast.Return: {"return"},
+                ast.Break: {"break"},
+                ast.Continue: {"continue"},
+                ast.Raise: set(),
+            }
             step_ways = frozenset(kinds.get(type(step.statement), {"fall"}))
         elif isinstance(step, Branch):
             step_ways = frozenset().union(*(exit_ways(body) for _, body in step.arms))

@@ -1,4 +1,5 @@
-"""Lowering of loops: values that change between iterations are carried, with types found by a fixpoint."""
+"""Lowering of loops: values that change between iterations are carried, with types found by a
+fixpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +9,15 @@ from dataclasses import replace
 
 from regraft.splitting.residual import Branch, HostStep, Loop, Step
 from regraft.splitting.single import numbers
-from regraft.splitting.single.exits import EXIT_CODE, EXIT_CODES, ITERATED, RESULT, Exit, Outcome, restrict
+from regraft.splitting.single.exits import (
+    EXIT_CODE,
+    EXIT_CODES,
+    ITERATED,
+    RESULT,
+    Exit,
+    Outcome,
+    restrict,
+)
 from regraft.splitting.single.expressions import Expressions
 from regraft.splitting.single.graph import Graph
 from regraft.splitting.single.join import (
@@ -45,7 +54,9 @@ GOES_ON = "goes on"
 Block = Callable[[list[Step], Names, Graph, Exit], Outcome]
 
 
-def add_loop(block: Block, step: Loop, after: frozenset[str], needs: Needs, names: Names, graph: Graph) -> Names:
+def add_loop(
+    block: Block, step: Loop, after: frozenset[str], needs: Needs, names: Names, graph: Graph
+) -> Names:
     """Lower a `Loop`; return the names needed after it, with its exit code."""
     test, body = rotate_loop(step)
     values = Expressions(graph, names).evaluate(step.header[1]) if step.header else UNDEFINED
@@ -70,26 +81,42 @@ def add_loop(block: Block, step: Loop, after: frozenset[str], needs: Needs, name
             raise Inexpressible("a loop whose every iteration raises")
         for key, first in first_by_alias.items():
             if body_names.get(key, UNDEFINED) is not body_names.get(first, UNDEFINED):
-                raise Inexpressible(f"a list that is held twice ({first} and {key}), not so after an iteration,")
+                raise Inexpressible(
+                    f"a list that is held twice ({first} and {key}), not so after an iteration,"
+                )
         new_carried = carried_types(
-            {key: value for key, value in entry.items() if key not in first_by_alias}, body_names, carried
+            {key: value for key, value in entry.items() if key not in first_by_alias},
+            body_names,
+            carried,
         )
         if new_carried == carried:
             names_after = close_loop(graph, inner, entry, body_names, carried, names, test, count)
-            return {**names_after, **{key: names_after[first] for key, first in first_by_alias.items()}}
+            return {
+                **names_after,
+                **{key: names_after[first] for key, first in first_by_alias.items()},
+            }
         carried = new_carried
 
 
 def body_exit(
-    test: ast.expr | None, needs: Needs, head_names: frozenset[str], after: frozenset[str], running: Value
+    test: ast.expr | None,
+    needs: Needs,
+    head_names: frozenset[str],
+    after: frozenset[str],
+    running: Value,
 ) -> Exit:
-    """Return the exit of a loop's body: whether the loop goes on, how it was left, and the names needed then."""
+    """Return the exit of a loop's body: whether the loop goes on, how it was left, and the names
+    needed then."""
 
     def finish(way: str, names: Names, graph: Graph) -> Names:
         if names[ITERATED] is not running:
             raise Inexpressible("a list that changes while a loop runs over it")
         if way == "return":
-            return {RESULT: names[RESULT], EXIT_CODE: Const(EXIT_CODES["return"]), GOES_ON: Const(False)}
+            return {
+                RESULT: names[RESULT],
+                EXIT_CODE: Const(EXIT_CODES["return"]),
+                GOES_ON: Const(False),
+            }
         if way == "break":
             return {**restrict(names, after), EXIT_CODE: Const(0), GOES_ON: Const(False)}
         goes_on = evaluate_test(test, names, graph)
@@ -99,21 +126,30 @@ def body_exit(
 
 
 def evaluate_test(test: ast.expr | None, names: Names, graph: Graph) -> Value:
-    """Return the truth of a loop's test, True for None; raise Inexpressible where the test changes a list."""
+    """Return the truth of a loop's test, True for None; raise Inexpressible where the test changes
+    a list."""
     names_before = dict(names)
     truth = Expressions(graph, names).evaluate_truth(test) if test is not None else Const(True)
     if any(names[key] is not value for key, value in names_before.items()):
-        raise Inexpressible(f"the test {ast.unparse(test or ast.Constant(None))}, which changes a list,")
+        raise Inexpressible(
+            f"the test {ast.unparse(test or ast.Constant(None))}, which changes a list,"
+        )
     return truth
 
 
 def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
     """Return the test by which a loop goes on, and the steps of its body that follow.
 
-    The test is None, and the steps are the whole body, unless the loop is a `while` that begins with a test to end it.
+    The test is None, and the steps are the whole body, unless the loop is a `while` that begins
+    with a test to end it.
     """
     first = step.body[0] if step.body else None
-    if step.header is None and isinstance(first, Branch) and len(first.arms) == 2 and first.arms[1][0] is None:
+    if (
+        step.header is None
+        and isinstance(first, Branch)
+        and len(first.arms) == 2
+        and first.arms[1][0] is None
+    ):
         (test, stop_steps), (_, other_steps) = first.arms
         is_stop = (
             len(stop_steps) == 1
@@ -126,7 +162,8 @@ def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
 
 
 def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
-    """Return a value to take the elements from that a `for` runs over, and the name of the number of iterations."""
+    """Return a value to take the elements from that a `for` runs over, and the name of the number
+    of iterations."""
     reader = Expressions(graph, {})
     if isinstance(values, Items) and values.kind in ("list", "tuple"):
         template = unify([Items("list", values.values), Items("list", ())])
@@ -134,19 +171,26 @@ def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
         values = fill_template(template, [name])
     if isinstance(values, Range):
         span = numbers.arithmetic(graph, ast.Sub(), values.stop, values.start)
-        rounded_span = numbers.arithmetic(graph, ast.Add(), span, Const(values.step - (1 if values.step > 0 else -1)))
+        rounded_span = numbers.arithmetic(
+            graph, ast.Add(), span, Const(values.step - (1 if values.step > 0 else -1))
+        )
         iterations = numbers.arithmetic(graph, ast.FloorDiv(), rounded_span, Const(values.step))
         return values, name_of(graph, numbers.min_or_max(graph, "max", iterations, Const(0)))
-    if isinstance(values, (Sequence, NestedList, Tensor)) and not (isinstance(values, Tensor) and values.rank is None):
+    if isinstance(values, (Sequence, NestedList, Tensor)) and not (
+        isinstance(values, Tensor) and values.rank is None
+    ):
         return values, name_of(graph, reader.length(values))
     raise Inexpressible(f"a loop over {describe_value(values)}")
 
 
 def loop_item(graph: Graph, values: Value, iteration: str) -> Value:
-    """Return the value of the loop's variable in the iteration whose number is named `iteration`."""
+    """Return the value of the loop's variable in the iteration whose number is named
+    `iteration`."""
     reader = Expressions(graph, {})
     if isinstance(values, Range):
-        offset = numbers.arithmetic(graph, ast.Mult(), Number(iteration, "int", 2**40), Const(values.step))
+        offset = numbers.arithmetic(
+            graph, ast.Mult(), Number(iteration, "int", 2**40), Const(values.step)
+        )
         return numbers.arithmetic(graph, ast.Add(), values.start, offset)
     if isinstance(values, (NestedList, Tensor)):
         return reader.row_of(values, iteration)
@@ -172,11 +216,17 @@ def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
     templates = {}
     for key, value in entry.items():
         try:
-            values = [value, body_names.get(key, UNDEFINED), *([carried[key]] if key in carried else [])]
+            values = [
+                value,
+                body_names.get(key, UNDEFINED),
+                *([carried[key]] if key in carried else []),
+            ]
             template = unify(values, UNDEFINED if key in carried else value)
         except Inexpressible as problem:
             raise Inexpressible(f"{key}, which is {problem} in different iterations,") from problem
-        if key in carried or (template is not value and body_names.get(key, UNDEFINED) is not UNDEFINED):
+        if key in carried or (
+            template is not value and body_names.get(key, UNDEFINED) is not UNDEFINED
+        ):
             templates[key] = widen(template)
     return templates
 
@@ -191,13 +241,18 @@ def widen(template: Value) -> Value:
 
 
 def limit_numbers(graph: Graph, value: Value, limit: int) -> Value:
-    """Return the value, in which ints that may exceed `limit` are checked at run time, so that they can be carried."""
+    """Return the value, in which ints that may exceed `limit` are checked at run time, so that they
+    can be carried."""
     if isinstance(value, Const) and type(value.value) is int and bound(value) > limit:
         raise Inexpressible(f"the whole number {value.value}, which a loop carries,")
     if isinstance(value, Number) and value.kind == "int" and bound(value) > limit:
         return numbers.limit_magnitude(graph, value, SAFE_BOUND)
     if isinstance(value, Items):
-        return Items(value.kind, tuple(limit_numbers(graph, element, limit) for element in value.values), value.keys)
+        return Items(
+            value.kind,
+            tuple(limit_numbers(graph, element, limit) for element in value.values),
+            value.keys,
+        )
     return value
 
 
@@ -213,7 +268,8 @@ def close_loop(
 ) -> Names:
     """Add the node of the loop; return the names after it.
 
-    entry, body_names: the names before the loop and after an iteration. carried: the types of those that change.
+    entry, body_names: the names before the loop and after an iteration. carried: the types of those
+    that change.
     """
     check_aliases(entry, carried)
     check_aliases(body_names, carried)
@@ -222,17 +278,24 @@ def close_loop(
     for key, template in carried.items():
         initial_values += express(graph, limit_numbers(graph, entry[key], SAFE_BOUND), template)
         results += express(
-            inner, limit_numbers(inner, body_names.get(key, UNDEFINED), SAFE_BOUND + UNCHECKED_GROWTH), template
+            inner,
+            limit_numbers(inner, body_names.get(key, UNDEFINED), SAFE_BOUND + UNCHECKED_GROWTH),
+            template,
         )
     enters = evaluate_test(test, names, graph)
     inner.add_output(name_of(inner, body_names[GOES_ON]), Number("", "bool"))
-    unnamed_leaves = [leaf for template in carried.values() for leaf in leaves(template) if not leaf.name]
+    unnamed_leaves = [
+        leaf for template in carried.values() for leaf in leaves(template) if not leaf.name
+    ]
     for name, leaf in zip(results, unnamed_leaves, strict=True):
         inner.add_output(name, leaf)
     outputs: list[str] = []
     if unnamed_leaves:
         outputs = graph.add_node(
-            "Loop", [count, name_of(graph, enters), *initial_values], len(unnamed_leaves), body=inner
+            "Loop",
+            [count, name_of(graph, enters), *initial_values],
+            len(unnamed_leaves),
+            body=inner,
         )
     elif inner.may_fail:
         raise Inexpressible("a loop that does nothing but raise, perhaps,")

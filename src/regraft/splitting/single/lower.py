@@ -1,8 +1,8 @@
 """Lowering of the host's steps to nodes: a branch becomes `If`, a loop `Loop`.
 
-The steps after a branch with an arm that leaves the block are put into the other arm. A block ends in one mapping of
-names, which its `Exit` makes on every path, and which is joined where the paths meet; the mapping is None where the
-block only raises.
+The steps after a branch with an arm that leaves the block are put into the other arm. A block ends
+in one mapping of names, which its `Exit` makes on every path, and which is joined where the paths
+meet; the mapping is None where the block only raises.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from collections.abc import Callable
 
 from regraft.splitting.errors import Unsplittable
 from regraft.splitting.residual import Branch, HostStep, Loop, RegionStep, Step
-from regraft.splitting.single.exits import EXIT_CODE, EXIT_CODES, RESULT, Exit, Outcome, coded_exit, fallthrough_exit
+from regraft.splitting.single.exits import (
+    EXIT_CODE,
+    EXIT_CODES,
+    RESULT,
+    Exit,
+    Outcome,
+    coded_exit,
+    fallthrough_exit,
+)
 from regraft.splitting.single.expressions import Expressions
 from regraft.splitting.single.graph import Graph
 from regraft.splitting.single.inline import Regions
@@ -32,7 +40,8 @@ from regraft.splitting.single.values import UNDEFINED, Const, Names, Number, Val
 
 Arm = tuple[ast.expr | None, list[Step]]
 MAX_LINEAR_CASES = 3  # more cases are searched by halving them
-MAX_INLINE_DEPTH = 18  # graphs within graphs below which steps are put into an arm; ONNX files are read up to about 30
+# graphs within graphs below which steps are put into an arm; ONNX files are read up to about 30
+MAX_INLINE_DEPTH = 18
 
 
 class Lowering:
@@ -49,7 +58,10 @@ class Lowering:
     def lower_program(self, steps: list[Step], names: Names, graph: Graph) -> Value:
         """Lower a whole program; return the value of its result. Raises Unsplittable."""
         no_names: frozenset[str] = frozenset()
-        leave = Exit(dict.fromkeys(EXIT_CODES, no_names), lambda way, names_at_end, _: {RESULT: names_at_end[RESULT]})
+        leave = Exit(
+            dict.fromkeys(EXIT_CODES, no_names),
+            lambda way, names_at_end, _: {RESULT: names_at_end[RESULT]},
+        )
         try:
             outcome = self.lower_block(steps, names, graph, leave)
         except Inexpressible as problem:
@@ -59,7 +71,8 @@ class Lowering:
         return outcome[RESULT]
 
     def lower_block(self, steps: list[Step], names: Names, graph: Graph, leave: Exit) -> Outcome:
-        """Lower steps and the exit after them; return the names at the end, None if all raise. `names` is changed."""
+        """Lower steps and the exit after them; return the names at the end, None if all raise.
+        `names` is changed."""
         for position, given_step in enumerate(steps):
             step, next_steps = given_step, steps[position + 1 :]
             if isinstance(step, HostStep):
@@ -70,7 +83,9 @@ class Lowering:
                     return None
                 if isinstance(statement, ast.Assert):
                     step = Branch(
-                        [(statement.test, []), (None, [raise_step("AssertionError")])], *self.place[::-1], []
+                        [(statement.test, []), (None, [raise_step("AssertionError")])],
+                        *self.place[::-1],
+                        [],
                     )
                 elif self.lower_statement(statement, names, graph):
                     return leave.finish(type(statement).__name__.lower(), names, graph)
@@ -126,7 +141,8 @@ class Lowering:
     # -- branches
 
     def lower_branch(self, arms: list[Arm], names: Names, graph: Graph, leave: Exit) -> Outcome:
-        """Lower a branch whose arms end as `leave` says; return the names where they meet, None if all raise."""
+        """Lower a branch whose arms end as `leave` says; return the names where they meet, None if
+        all raise."""
         if not arms or arms[0][0] is None:
             return self.lower_block(arms[0][1] if arms else [], names, graph, leave)
         cases, default_arms = integer_cases(arms)
@@ -134,23 +150,35 @@ class Lowering:
             half = len(cases) // 2
             is_in_first_half = ast.Compare(cases[0][0].left, [ast.Lt()], cases[half][0].comparators)
             sides = [
-                lambda names, inner: self.lower_branch([*cases[:half], *default_arms], names, inner, leave),
-                lambda names, inner: self.lower_branch([*cases[half:], *default_arms], names, inner, leave),
+                lambda names, inner: self.lower_branch(
+                    [*cases[:half], *default_arms], names, inner, leave
+                ),
+                lambda names, inner: self.lower_branch(
+                    [*cases[half:], *default_arms], names, inner, leave
+                ),
             ]
             return self.add_if(
-                name_of(graph, Expressions(graph, names).evaluate_truth(is_in_first_half)), sides, names, graph
+                name_of(graph, Expressions(graph, names).evaluate_truth(is_in_first_half)),
+                sides,
+                names,
+                graph,
             )
         test = Expressions(graph, names).evaluate_truth(arms[0][0])
         if isinstance(test, Const):
-            return self.lower_branch([(None, arms[0][1])] if test.value else arms[1:], names, graph, leave)
+            return self.lower_branch(
+                [(None, arms[0][1])] if test.value else arms[1:], names, graph, leave
+            )
         sides = [
             lambda names, inner: self.lower_block(arms[0][1], names, inner, leave),
             lambda names, inner: self.lower_branch(arms[1:], names, inner, leave),
         ]
         return self.add_if(name_of(graph, test), sides, names, graph)
 
-    def add_if(self, test: str, sides: list[Callable[[Names, Graph], Outcome]], names: Names, graph: Graph) -> Outcome:
-        """Add an `If` of two sides, each lowered on its own copy of the names; return the outcome after it."""
+    def add_if(
+        self, test: str, sides: list[Callable[[Names, Graph], Outcome]], names: Names, graph: Graph
+    ) -> Outcome:
+        """Add an `If` of two sides, each lowered on its own copy of the names; return the outcome
+        after it."""
         place = self.place
         lowered_sides = []
         for side in sides:
@@ -163,18 +191,28 @@ class Lowering:
             return None
         first_by_alias = find_aliases(present)
         templates = join_types(
-            [{key: outcome[key] for key in outcome if key not in first_by_alias} for outcome in present], names
+            [
+                {key: outcome[key] for key in outcome if key not in first_by_alias}
+                for outcome in present
+            ],
+            names,
         )
         for outcome in present:
             check_aliases(outcome, templates)
         check_iterated(names, templates)
         outputs: list[str] = []
-        fails = len(present) < len(lowered_sides) or any(inner.may_fail for inner, _ in lowered_sides)
+        fails = len(present) < len(lowered_sides) or any(
+            inner.may_fail for inner, _ in lowered_sides
+        )
         if fails or any(map(has_unnamed_leaves, templates.values())):
             count = add_outputs(lowered_sides, templates)
             graph.may_fail = graph.may_fail or fails
             outputs = graph.add_node(
-                "If", [test], count, then_branch=lowered_sides[0][0], else_branch=lowered_sides[1][0]
+                "If",
+                [test],
+                count,
+                then_branch=lowered_sides[0][0],
+                else_branch=lowered_sides[1][0],
             )
         result = {key: fill_template(template, outputs) for key, template in templates.items()}
         return {**result, **{key: result[first] for key, first in first_by_alias.items()}}
@@ -184,20 +222,27 @@ class Lowering:
     ) -> Outcome:
         """Lower a branch with arms that leave the block, and the steps after it.
 
-        Where one arm at most falls through, these steps are put into it; else the arms give a code for the way they
-        ended.
+        Where one arm at most falls through, these steps are put into it; else the arms give a code
+        for the way they ended.
         """
         falling_arms = [body for _, body in step.arms if "fall" in exit_ways(body)]
         has_else = any(test is None for test, _ in step.arms)
         arms = step.arms if has_else else [*step.arms, (None, [])]
-        if not next_steps or (len(falling_arms) + (not has_else) <= 1 and graph.depth < MAX_INLINE_DEPTH):
+        if not next_steps or (
+            len(falling_arms) + (not has_else) <= 1 and graph.depth < MAX_INLINE_DEPTH
+        ):
             extended_arms = [
-                (test, [*body, *next_steps] if "fall" in exit_ways(body) else body) for test, body in arms
+                (test, [*body, *next_steps] if "fall" in exit_ways(body) else body)
+                for test, body in arms
             ]
             return self.lower_branch(extended_arms, names, graph, leave)
         needs = {**leave.needs, "fall": live_names(next_steps, leave.needs)}
         outcome = self.lower_branch(arms, names, graph, coded_exit(needs))
-        return None if outcome is None else self.resume(outcome, exit_ways([step]), next_steps, names, graph, leave)
+        return (
+            None
+            if outcome is None
+            else self.resume(outcome, exit_ways([step]), next_steps, names, graph, leave)
+        )
 
     def resume(
         self,
@@ -208,13 +253,20 @@ class Lowering:
         graph: Graph,
         leave: Exit,
     ) -> Outcome:
-        """Go on after a block that may have been left, with the steps after it or by leaving this block, too."""
-        names.update((key, value) for key, value in outcome.items() if key != EXIT_CODE and value is not UNDEFINED)
+        """Go on after a block that may have been left, with the steps after it or by leaving this
+        block, too."""
+        names.update(
+            (key, value)
+            for key, value in outcome.items()
+            if key != EXIT_CODE and value is not UNDEFINED
+        )
         exit_code = outcome[EXIT_CODE]
         if isinstance(exit_code, Const):
             way = next(way for way, code in EXIT_CODES.items() if code == exit_code.value)
             return (
-                self.lower_block(next_steps, names, graph, leave) if way == "fall" else leave.finish(way, names, graph)
+                self.lower_block(next_steps, names, graph, leave)
+                if way == "fall"
+                else leave.finish(way, names, graph)
             )
         leaving_ways = sorted(possible_ways - {"fall"})
         if "fall" not in possible_ways:
@@ -229,33 +281,49 @@ class Lowering:
     def dispatch_exits(
         self, leaving_ways: list[str], exit_code: Value, names: Names, graph: Graph, leave: Exit
     ) -> Outcome:
-        """Leave the block in the way, one of `leaving_ways`, that the exit code tells at run time."""
+        """Leave the block in the way, one of `leaving_ways`, that the exit code tells at
+        run time."""
         if len(leaving_ways) == 1:
             return leave.finish(leaving_ways[0], names, graph)
-        is_first_way = graph.add("Equal", name_of(graph, exit_code), graph.number(EXIT_CODES[leaving_ways[0]], "int"))
+        is_first_way = graph.add(
+            "Equal", name_of(graph, exit_code), graph.number(EXIT_CODES[leaving_ways[0]], "int")
+        )
         sides: list[Callable[[Names, Graph], Outcome]] = [
             lambda names, inner: leave.finish(leaving_ways[0], names, inner),
-            lambda names, inner: self.dispatch_exits(leaving_ways[1:], exit_code, names, inner, leave),
+            lambda names, inner: self.dispatch_exits(
+                leaving_ways[1:], exit_code, names, inner, leave
+            ),
         ]
         return self.add_if(is_first_way, sides, names, graph)
 
-    def lower_loop(self, step: Loop, next_steps: list[Step], names: Names, graph: Graph, leave: Exit) -> Outcome:
-        """Lower a loop without the steps after it; return the names at its end, with its exit code."""
+    def lower_loop(
+        self, step: Loop, next_steps: list[Step], names: Names, graph: Graph, leave: Exit
+    ) -> Outcome:
+        """Lower a loop without the steps after it; return the names at its end, with its
+        exit code."""
         after = live_names(next_steps, leave.needs)
-        if step.header is None and exit_ways(step.body) <= {"break", "return"}:  # runs once, and may be left early
+        if step.header is None and exit_ways(step.body) <= {
+            "break",
+            "return",
+        }:  # runs once, and may be left early
             needs = {**leave.needs, "fall": after, "break": after}
             return self.lower_block(step.body, names, graph, coded_exit(needs, {"break": "fall"}))
         return add_loop(self.lower_block, step, after, leave.needs, names, graph)
 
 
 def integer_cases(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]], list[Arm]]:
-    """Return the cases of comparisons of one name with ints, in ascending order, and the last arm, which raises.
+    """Return the cases of comparisons of one name with ints, in ascending order, and the last arm,
+    which raises.
 
     Returns two empty lists for any other branch.
     """
     cases: list[tuple[ast.Compare, list[Step]]] = []
     for test, body in arms[:-1]:
-        if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and isinstance(test.ops[0], ast.Eq)):
+        if not (
+            isinstance(test, ast.Compare)
+            and isinstance(test.left, ast.Name)
+            and isinstance(test.ops[0], ast.Eq)
+        ):
             return [], []
         number = test.comparators[0]
         if not (isinstance(number, ast.Constant) and type(number.value) is int):
@@ -263,9 +331,16 @@ def integer_cases(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]]
         cases.append((test, body))
     names = {ast.unparse(test.left) for test, _ in cases}
     values = [test.comparators[0].value for test, _ in cases]  # type: ignore[attr-defined]
-    if len(names) != 1 or len(set(values)) < len(values) or arms[-1][0] is not None or exit_ways(arms[-1][1]):
+    if (
+        len(names) != 1
+        or len(set(values)) < len(values)
+        or arms[-1][0] is not None
+        or exit_ways(arms[-1][1])
+    ):
         return [], []
-    return [case for _, case in sorted(zip(values, cases, strict=True), key=lambda pair: pair[0])], arms[-1:]
+    return [
+        case for _, case in sorted(zip(values, cases, strict=True), key=lambda pair: pair[0])
+    ], arms[-1:]
 
 
 def raise_step(name: str) -> HostStep:

@@ -1,4 +1,5 @@
-"""Values of the host's names while its program becomes a graph: constants, and typed names of ONNX values."""
+"""Values of the host's names while its program becomes a graph: constants, and typed names of ONNX
+values."""
 
 from __future__ import annotations
 
@@ -6,7 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = {"int": "int64", "float": "float64", "bool": "bool"}  # the dtypes of Python's numbers as elements of tensors
+KINDS = {
+    "int": "int64",
+    "float": "float64",
+    "bool": "bool",
+}  # the dtypes of Python's numbers as elements of tensors
 SAFE_BOUND = 2**62  # a larger whole number might not fit into 64 bits after the next operation
 
 
@@ -19,7 +24,8 @@ class Const:
 
 @dataclass(frozen=True)
 class Number:
-    """A Python int, float or bool, as a tensor without dimensions; the absolute value of an int is at most `bound`."""
+    """A Python int, float or bool, as a tensor without dimensions; the absolute value of an int is
+    at most `bound`."""
 
     name: str
     kind: str
@@ -39,7 +45,8 @@ class Tensor:
 class Items:
     """A tuple, list, dict or object whose elements are known one by one.
 
-    kind: "tuple", "list", "dict" or the name of the object's class. keys: the keys of a dict, the fields of an object.
+    kind: "tuple", "list", "dict" or the name of the object's class. keys: the keys of a dict, the
+    fields of an object.
     """
 
     kind: str
@@ -49,7 +56,8 @@ class Items:
 
 @dataclass(frozen=True)
 class Sequence:
-    """A list whose length is known only at run time, as an ONNX sequence; `element` is the type of its elements."""
+    """A list whose length is known only at run time, as an ONNX sequence; `element` is the type of
+    its elements."""
 
     name: str
     element: Number | Tensor
@@ -114,21 +122,29 @@ def bound(value: Value) -> int:
 def describe_value(value: Value) -> str:
     """Return a description of the value for messages."""
     if isinstance(value, Const):
-        return "None" if value.value is None else f"the {type(value.value).__name__} {value.value!r}"
+        return (
+            "None" if value.value is None else f"the {type(value.value).__name__} {value.value!r}"
+        )
     if isinstance(value, Tensor):
         return f"a tensor of {value.dtype}"
     if isinstance(value, Number):
         return f"a number ({value.kind})"
     if isinstance(value, Items):
         return f"a {value.kind} of {len(value.values)}"
-    return {Sequence: "a list", NestedList: "a list", Text: "a string", Range: "a range"}.get(type(value), "nothing")
+    return {Sequence: "a list", NestedList: "a list", Text: "a string", Range: "a range"}.get(
+        type(value), "nothing"
+    )
 
 
 def count_occurrences(value: Value, sought: Value) -> int:
     """Return how often the list `sought` occurs in `value`."""
     if value is sought:
         return 1
-    return sum(count_occurrences(element, sought) for element in value.values) if isinstance(value, Items) else 0
+    return (
+        sum(count_occurrences(element, sought) for element in value.values)
+        if isinstance(value, Items)
+        else 0
+    )
 
 
 def substitute(value: Value, old: Value, new: Value) -> Value:
@@ -136,7 +152,9 @@ def substitute(value: Value, old: Value, new: Value) -> Value:
     if value is old:
         return new
     if isinstance(value, Items) and count_occurrences(value, old):
-        return Items(value.kind, tuple(substitute(element, old, new) for element in value.values), value.keys)
+        return Items(
+            value.kind, tuple(substitute(element, old, new) for element in value.values), value.keys
+        )
     return value
 
 

@@ -1,1 +1,2 @@
-"""The child process: everything in this package may import torch and may be killed at any moment."""
+"""The child process: everything in this package may import torch and may be killed at any
+moment."""

@@ -1,4 +1,5 @@
-"""Entry of the child process: `python -m regraft.verify.child FOLDER [BYTES]` answers the request in FOLDER."""
+"""Entry of the child process: `python -m regraft.verify.child FOLDER [BYTES]` answers the request
+in FOLDER."""
 
 from __future__ import annotations
 
@@ -15,14 +16,17 @@ from regraft.verify.types import INTERNAL
 
 
 def main() -> None:
-    """Limit this process and answer the request; without torch the result is the fatal error "torch"."""
+    """Limit this process and answer the request; without torch the result is the fatal error
+    "torch"."""
     adopt_orphans()
     folder = Path(sys.argv[1])
     if len(sys.argv) > 2:
         _limit_memory(int(sys.argv[2]))
     request: dict[str, Any] = json.loads((folder / "request.json").read_text(encoding="utf-8"))
     if importlib.util.find_spec("torch") is None:
-        (folder / "result.json").write_text(json.dumps({"fatal": {"what": "torch"}}), encoding="utf-8")
+        (folder / "result.json").write_text(
+            json.dumps({"fatal": {"what": "torch"}}), encoding="utf-8"
+        )
     else:
         from regraft.verify.child.run import run
 

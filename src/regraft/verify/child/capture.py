@@ -1,4 +1,5 @@
-"""Check that a definition is still captured as one graph: by `torch.compile(fullgraph=True)` and `torch.export`."""
+"""Check that a definition is still captured as one graph: by `torch.compile(fullgraph=True)` and
+`torch.export`."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ from regraft.verify.child.tree import Call
 def compare_captures(
     original: Target, changed: Target, call: Call, definition: str, ledger: Ledger
 ) -> tuple[Difference | None, tuple[str, ...]]:
-    """Return a difference if the original is captured and the changed version is not, or has another result; else
-    None.
+    """Return a difference if the original is captured and the changed version is not, or has
+    another result; else None.
 
     Also return the means by which both were captured.
     """
@@ -37,7 +38,9 @@ def compare_captures(
             continue  # such slowness is evidence about the machine, not about the graph
         if isinstance(changed_result, BaseException):
             text = " ".join(str(changed_result).split())[:200]
-            return Difference("", f"{means} takes the original, not the changed version: {text}"), tuple(agreeing)
+            return Difference(
+                "", f"{means} takes the original, not the changed version: {text}"
+            ), tuple(agreeing)
         difference = compare(original_result, changed_result, Check("outputs", dict, Largest()))
         if difference:
             return Difference(difference.path, f"by {means} {difference.sentence}"), tuple(agreeing)
@@ -53,12 +56,15 @@ Capture = Callable[[Target, tree.Live], Any]
 
 
 def run_capture(capture: Capture, target: Target, call: Call) -> dict[str, Any] | BaseException:
-    """Return the flat results of a captured target on a call, or the error that capturing or running it raised."""
+    """Return the flat results of a captured target on a call, or the error that capturing or
+    running it raised."""
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), torch.no_grad(), limit_time(SECONDS, TimeoutError(LATE)):
             reseed(0)
-            return tree.flatten(capture(target, tree.thaw(call, target.model, gradients=False, scope=target.scope)))
+            return tree.flatten(
+                capture(target, tree.thaw(call, target.model, gradients=False, scope=target.scope))
+            )
     except Exception as error:  # noqa: BLE001 - arbitrary model code in a compiler; the error is the result
         return error
     finally:

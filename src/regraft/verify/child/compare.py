@@ -9,13 +9,15 @@ from typing import Any
 
 import torch
 
-# An element-wise bound of a few units in the last place is too tight where large terms cancel: there two correct
-# orders of summation differ. A float64 run of the original then is the arbiter: the changed result may be this
-# many times as far from it as the original's own result is, plus a few roundings of the tensor's largest value.
+# An element-wise bound of a few units in the last place is too tight where large terms cancel:
+# there two correct orders of summation differ. A float64 run of the original then is the arbiter:
+# the changed result may be this many times as far from it as the original's own result is, plus a
+# few roundings of the tensor's largest value.
 ERROR_RATIO = 8.0
 ROUNDINGS = {"outputs": 4.0, "hooks": 4.0, "gradients": 16.0}
-# Perturbed inputs are there to show gross mistakes: no model sees them, and kernels lose digits of the gradients there
-# (a softmax that is saturated, say). Their gradients count as wrong from this part of the largest gradient on.
+# Perturbed inputs are there to show gross mistakes: no model sees them, and kernels lose digits of
+# the gradients there (a softmax that is saturated, say). Their gradients count as wrong from this
+# part of the largest gradient on.
 GROSS = 1e-3
 FEWEST = 16  # numbers from which on their original number format shows
 HALVES = (torch.bfloat16, torch.float16)
@@ -23,10 +25,11 @@ HALVES = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A place where two results differ, in words, with the largest absolute difference and the difference relative to
-    the largest value.
+    """A place where two results differ, in words, with the largest absolute difference and the
+    difference relative to the largest value.
 
-    `mode` is the mode of PyTorch, or the other way to run a call, in which they differ; "" for the plain way.
+    `mode` is the mode of PyTorch, or the other way to run a call, in which they differ; "" for the
+    plain way.
     """
 
     path: str
@@ -69,7 +72,9 @@ class Check:
     perturbed: bool = False
 
 
-def compare(original: Mapping[str, Any], changed: Mapping[str, Any], check: Check) -> Difference | None:
+def compare(
+    original: Mapping[str, Any], changed: Mapping[str, Any], check: Check
+) -> Difference | None:
     """Compare two flattened results; return the first difference or None."""
     if list(original) != list(changed):
         new = [path for path in changed if path not in original]
@@ -90,22 +95,29 @@ def _compare_leaves(path: str, original: Any, changed: Any, check: Check) -> Dif
         if not bool(present.any()):
             return None  # no gradient and a gradient of zeros mean the same to an optimizer
     if not (isinstance(original, torch.Tensor) and isinstance(changed, torch.Tensor)):
-        is_equal = type(original) is type(changed) and (original == changed or _are_both_nan(original, changed))
+        is_equal = type(original) is type(changed) and (
+            original == changed or _are_both_nan(original, changed)
+        )
         return (
             None
             if is_equal
             else Difference(
-                path, f"{path} is {_describe_value(changed)} where the original has {_describe_value(original)}"
+                path,
+                f"{path} is {_describe_value(changed)} where the original has"
+                f" {_describe_value(original)}",
             )
         )
     for name in ("dtype", "shape", "device"):
         if getattr(original, name) != getattr(changed, name):
-            return Difference(path, f"{path} has {name} {getattr(changed, name)}, not {getattr(original, name)}")
+            return Difference(
+                path, f"{path} has {name} {getattr(changed, name)}, not {getattr(original, name)}"
+            )
     return _compare_values(path, original, changed, check)
 
 
 def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, str]:
-    """Return a sentence by path for each difference between plain values; names that only `changed` has do not count.
+    """Return a sentence by path for each difference between plain values; names that only `changed`
+    has do not count.
 
     Numbers have to be equal, tensors close.
     """
@@ -115,7 +127,8 @@ def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]
             sentences[path] = f"{path} is missing"
         elif not _is_close(value, changed[path]):
             sentences[path] = (
-                f"{path} is {_describe_value(changed[path])} where the original has {_describe_value(value)}"
+                f"{path} is {_describe_value(changed[path])} where the original has"
+                f" {_describe_value(value)}"
             )
     return sentences
 
@@ -123,8 +136,14 @@ def describe_differences(original: Mapping[str, Any], changed: Mapping[str, Any]
 def _is_close(value: Any, counterpart: Any) -> bool:
     """Return whether two plain values are equal, or close for tensors."""
     if isinstance(value, torch.Tensor) and isinstance(counterpart, torch.Tensor):
-        return value.dtype == counterpart.dtype and value.shape == counterpart.shape and close(value, counterpart)
-    return type(value) is type(counterpart) and bool(value == counterpart or _are_both_nan(value, counterpart))
+        return (
+            value.dtype == counterpart.dtype
+            and value.shape == counterpart.shape
+            and close(value, counterpart)
+        )
+    return type(value) is type(counterpart) and bool(
+        value == counterpart or _are_both_nan(value, counterpart)
+    )
 
 
 def _are_both_nan(original: Any, changed: Any) -> bool:
@@ -134,7 +153,11 @@ def _are_both_nan(original: Any, changed: Any) -> bool:
 
 def _describe_value(value: Any) -> str:
     """Return a value in words, a tensor by its shape and other values by at most 80 characters."""
-    return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else repr(value)[:80]
+    return (
+        f"a tensor of shape {tuple(value.shape)}"
+        if isinstance(value, torch.Tensor)
+        else repr(value)[:80]
+    )
 
 
 def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Difference | None:
@@ -143,37 +166,52 @@ def _compare_values(path: str, original: Any, changed: Any, check: Check) -> Dif
         return None
     absolute, relative = distance(original, changed)
     if check.kind == "outputs" and _is_narrowed(original, changed):
-        sentence = f"{path} holds float64 numbers that went through float32, in the original it does not"
+        sentence = (
+            f"{path} holds float64 numbers that went through float32, in the original it does not"
+        )
         return Difference(path, sentence, absolute, relative)
     non_finite = _non_finite_difference(original, changed)
-    if not non_finite and (close(original, changed) or _is_rounding(path, original, changed, check)):
+    if not non_finite and (
+        close(original, changed) or _is_rounding(path, original, changed, check)
+    ):
         check.largest.add(str(original.dtype).removeprefix("torch."), absolute, relative)
         return None
     sentence = f"{path} differs by up to {absolute:.3g} ({relative:.3g} of its largest value)"
-    return Difference(path, f"{sentence}: {non_finite}" if non_finite else sentence, absolute, relative)
+    return Difference(
+        path, f"{sentence}: {non_finite}" if non_finite else sentence, absolute, relative
+    )
 
 
 def _non_finite_difference(original: Any, changed: Any) -> str:
-    """Return in words that one result is NaN or infinite at a place where the other is not; "" where there is no such
-    place.
+    """Return in words that one result is NaN or infinite at a place where the other is not; ""
+    where there is no such place.
 
-    In half precision NaN and infinity count as equal: an overflow on the way depends on the order of operations.
+    In half precision NaN and infinity count as equal: an overflow on the way depends on the order
+    of operations.
     """
     if not bool((torch.isfinite(original) == torch.isfinite(changed)).all()):
         kind = "NaN" if bool((torch.isnan(original) != torch.isnan(changed)).any()) else "infinity"
         # the side with the value is that whose counterpart is finite
         counterparts = {"changed version": original, "original": changed}
         side = next(
-            (name for name, counterpart in counterparts.items() if bool(torch.isfinite(counterpart).all())), ""
+            (
+                name
+                for name, counterpart in counterparts.items()
+                if bool(torch.isfinite(counterpart).all())
+            ),
+            "",
         )
         return f"{kind} on one side" + (f", that of the {side}" if side else "")
-    if original.dtype not in HALVES and not bool((torch.isnan(original) == torch.isnan(changed)).all()):
+    if original.dtype not in HALVES and not bool(
+        (torch.isnan(original) == torch.isnan(changed)).all()
+    ):
         return "NaN on one side, infinity on the other"
     return ""
 
 
 def _is_narrowed(original: Any, changed: Any) -> bool:
-    """Return whether a float64 result holds float32 numbers only, and most of the original's numbers are none."""
+    """Return whether a float64 result holds float32 numbers only, and most of the original's
+    numbers are none."""
     if original.dtype != torch.float64 or original.numel() < FEWEST:
         return False
     original_fits, changed_fits = (value == value.float().double() for value in (original, changed))
@@ -181,8 +219,8 @@ def _is_narrowed(original: Any, changed: Any) -> bool:
 
 
 def close(original: Any, changed: Any) -> bool:
-    """Return whether two tensors are close by torch.testing's default tolerances for their number format, in float64
-    by those of float32.
+    """Return whether two tensors are close by torch.testing's default tolerances for their number
+    format, in float64 by those of float32.
 
     A float64 result may have been computed in float32: by a norm that casts its input, for example.
     """
@@ -196,7 +234,8 @@ def close(original: Any, changed: Any) -> bool:
 
 
 def distance(original: Any, changed: Any) -> tuple[float, float]:
-    """Return the largest absolute difference, and this difference relative to the largest finite value of `original`.
+    """Return the largest absolute difference, and this difference relative to the largest finite
+    value of `original`.
 
     For whole numbers it is the number of elements that differ, and their part.
     """
@@ -213,13 +252,19 @@ def distance(original: Any, changed: Any) -> tuple[float, float]:
 
 
 def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
-    """Return whether two results differ by no more than rounding explains, judged by float64 and jittered results."""
+    """Return whether two results differ by no more than rounding explains, judged by float64 and
+    jittered results."""
     if not original.is_floating_point():
         return False
     truth = check.truth() or {}
     exact = truth.get(path)
-    if not isinstance(exact, torch.Tensor) or exact.shape != original.shape or not torch.isfinite(exact).any():
-        # without a float64 result the original's error is unknown: sums have a few roundings of the largest gradient
+    if (
+        not isinstance(exact, torch.Tensor)
+        or exact.shape != original.shape
+        or not torch.isfinite(exact).any()
+    ):
+        # without a float64 result the original's error is unknown: sums have a few roundings of the
+        # largest gradient
         rounding = ROUNDINGS[check.kind] * torch.finfo(original.dtype).eps
         return check.kind == "gradients" and distance(original, changed)[1] <= rounding
     usable = torch.isfinite(original) & torch.isfinite(exact)
@@ -251,10 +296,13 @@ def _is_rounding(path: str, original: Any, changed: Any, check: Check) -> bool:
 
 
 def is_noise(value: Any, exact: Any) -> bool:
-    """Return whether a half-precision value says nothing: its distance from the float64 value is above 1 and above
-    twice that value's largest number.
+    """Return whether a half-precision value says nothing: its distance from the float64 value is
+    above 1 and above twice that value's largest number.
     """
-    if not (isinstance(value, torch.Tensor) and isinstance(exact, torch.Tensor)) or value.dtype not in HALVES:
+    if (
+        not (isinstance(value, torch.Tensor) and isinstance(exact, torch.Tensor))
+        or value.dtype not in HALVES
+    ):
         return False
     if value.shape != exact.shape or not value.numel():
         return False
@@ -265,14 +313,24 @@ def is_noise(value: Any, exact: Any) -> bool:
 
 
 def _largest_gradient_beside(path: str, truth: Mapping[str, Any]) -> float:
-    """Return the largest gradient among the parameters of the module of `path`; among all for an empty path.
+    """Return the largest gradient among the parameters of the module of `path`; among all for an
+    empty path.
 
-    A gradient that is zero but for rounding, like that of a key's bias, has the rounding of the terms that cancel in
-    it.
+    A gradient that is zero but for rounding, like that of a key's bias, has the rounding of the
+    terms that cancel in it.
     """
     module, has_module, _ = path.rpartition(".")
     gradients = (
-        value for name, value in truth.items() if not path or (has_module and name.rpartition(".")[0] == module)
+        value
+        for name, value in truth.items()
+        if not path or (has_module and name.rpartition(".")[0] == module)
     )
-    sizes = (value.double().abs() for value in gradients if isinstance(value, torch.Tensor) and value.numel())
-    return max((float(size[torch.isfinite(size)].max()) for size in sizes if torch.isfinite(size).any()), default=0.0)
+    sizes = (
+        value.double().abs()
+        for value in gradients
+        if isinstance(value, torch.Tensor) and value.numel()
+    )
+    return max(
+        (float(size[torch.isfinite(size)].max()) for size in sizes if torch.isfinite(size).any()),
+        default=0.0,
+    )

@@ -1,5 +1,5 @@
-"""Compare the interface that callers rely on before anything runs: the signatures of the changed classes and
-functions.
+"""Compare the interface that callers rely on before anything runs: the signatures of the changed
+classes and functions.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from typing import Any
 
 
 def signature_difference(original: Any, changed: Any) -> str:
-    """Return in words how calls of a definition that used to fit no longer do; "" where they all still fit."""
+    """Return in words how calls of a definition that used to fit no longer do; "" where they all
+    still fit."""
     if isinstance(original, FunctionType) and isinstance(changed, FunctionType):
         return _parameter_difference(original.__name__, original, changed)
     if not (isinstance(original, type) and isinstance(changed, type)):
         return ""
     for name, value in vars(original).items():
-        if not isinstance(value, FunctionType) or (name.startswith("_") and name not in ("__init__", "__call__")):
+        if not isinstance(value, FunctionType) or (
+            name.startswith("_") and name not in ("__init__", "__call__")
+        ):
             continue
         changed_method = getattr(changed, name, None)
         if not callable(changed_method):
@@ -28,22 +31,34 @@ def signature_difference(original: Any, changed: Any) -> str:
 
 
 def _parameter_difference(name: str, original: Any, changed: Any) -> str:
-    """Return in words the first parameter that lost its name, place or default, or is new and required; else ""."""
+    """Return in words the first parameter that lost its name, place or default, or is new and
+    required; else ""."""
     try:
         old_signature, new_signature = inspect.signature(original), inspect.signature(changed)
     except (TypeError, ValueError):  # a callable without a signature
         return ""
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in new_signature.parameters.values()):
+    if any(
+        parameter.kind is parameter.VAR_POSITIONAL
+        for parameter in new_signature.parameters.values()
+    ):
         return ""  # a wrapper: the calls show which arguments it takes
-    old_parameters, new_parameters = list(old_signature.parameters.values()), list(new_signature.parameters.values())
+    old_parameters, new_parameters = (
+        list(old_signature.parameters.values()),
+        list(new_signature.parameters.values()),
+    )
     for place, old in enumerate(old_parameters):
         new = new_signature.parameters.get(old.name)
         if new is None:
             return f"the signature of {name} has no parameter {old.name} any more"
-        if new.kind != old.kind or (old.kind is not old.KEYWORD_ONLY and new_parameters[place].name != old.name):
+        if new.kind != old.kind or (
+            old.kind is not old.KEYWORD_ONLY and new_parameters[place].name != old.name
+        ):
             return f"in the signature of {name} the parameter {old.name} moved"
         if not _has_same_default(old.default, new.default):
-            return f"in the signature of {name} the default of {old.name} is {new.default!r}, not {old.default!r}"
+            return (
+                f"in the signature of {name} the default of {old.name} is {new.default!r}, not"
+                f" {old.default!r}"
+            )
     for new in new_parameters[len(old_parameters) :]:
         if new.default is new.empty and new.kind is not new.VAR_KEYWORD:
             return f"the signature of {name} requires a new parameter {new.name}"
@@ -53,6 +68,7 @@ def _parameter_difference(name: str, original: Any, changed: Any) -> str:
 def _has_same_default(old: Any, new: Any) -> bool:
     """Return whether two defaults are equal; True for objects that cannot be compared."""
     is_comparable = (
-        isinstance(old, bool | int | float | str | None.__class__ | tuple) or old is inspect.Parameter.empty
+        isinstance(old, bool | int | float | str | None.__class__ | tuple)
+        or old is inspect.Parameter.empty
     )
     return not is_comparable or (type(old) is type(new) and repr(old) == repr(new))

@@ -40,15 +40,17 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
-    """Run a subject with both seeds, all number formats and modes; definitions that are refuted on the way are
-    restored.
+    """Run a subject with both seeds, all number formats and modes; definitions that are refuted on
+    the way are restored.
 
     A brief examination takes one seed and float32.
     """
     for seed in SEEDS[: 1 if subject.once or brief else None]:
         dtypes = DTYPES if session.beyond else DTYPES[:-1]
         dtype_count = 1 if brief else subject.formats if subject.once else len(dtypes)
-        for dtype in dtypes[:dtype_count] if seed == SEEDS[0] else DTYPES[:2]:  # float16 and float64 once
+        for dtype in (
+            dtypes[:dtype_count] if seed == SEEDS[0] else DTYPES[:2]
+        ):  # float16 and float64 once
             for training in (False, True):
                 if not session.ledger.open() or session.ledger.is_late():
                     return
@@ -57,7 +59,9 @@ def examine(subject: Subject, session: Session, *, brief: bool = False) -> None:
     session.ledger.save()
 
 
-def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, training: bool) -> bool:
+def _examine_setting(
+    subject: Subject, session: Session, seed: int, dtype: Any, training: bool
+) -> bool:
     """Compare a subject under one setting; return False where the subject is of no further use."""
     replayed_entries: set[int] = set()
     kinds: set[str] = set()
@@ -68,7 +72,8 @@ def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, 
             return False
         pair = built.cast(dtype)
         setting = Setting(subject, pair, seed, str(dtype).removeprefix("torch."), training)
-        # Evaluation keeps a high dropout rate: a version that drops there differs. Training is exact at rate 0.
+        # Evaluation keeps a high dropout rate: a version that drops there differs. Training is
+        # exact at rate 0.
         with pair.mode(training, 0.0 if training else weights.RATE):
             recorder = recorder or record_calls(setting, session)
             if recorder is None:
@@ -87,23 +92,31 @@ def _examine_setting(subject: Subject, session: Session, seed: int, dtype: Any, 
 
 
 def _replay_until_refuted(
-    entries: list[Recorded], replayed_entries: set[int], kinds: set[str], setting: Setting, session: Session
+    entries: list[Recorded],
+    replayed_entries: set[int],
+    kinds: set[str],
+    setting: Setting,
+    session: Session,
 ) -> bool:
-    """Replay the entries that were not replayed yet, innermost and largest first; return False once a definition is
-    refuted.
+    """Replay the entries that were not replayed yet, innermost and largest first; return False once
+    a definition is refuted.
 
-    Modules that hold an instance of that definition have to be built anew then, so that they are judged without its
-    fault. Every instance is replayed as recorded (unless the setting is brief); on other inputs only the first of
-    those with equal layers, settings and shapes. Other inputs are made from a large call, as a mix-up of rows needs
-    more than one. An entry that an earlier subject has replayed is not replayed once more: the heads of a family
-    contain the same model.
+    Modules that hold an instance of that definition have to be built anew then, so that they are
+    judged without its fault. Every instance is replayed as recorded (unless the setting is brief);
+    on other inputs only the first of those with equal layers, settings and shapes. Other inputs are
+    made from a large call, as a mix-up of rows needs more than one. An entry that an earlier
+    subject has replayed is not replayed once more: the heads of a family contain the same model.
     """
-    for number, entry in sorted(enumerate(entries), key=lambda pair: (-depth(pair[1]), -_element_count(pair[1].call))):
+    for number, entry in sorted(
+        enumerate(entries), key=lambda pair: (-depth(pair[1]), -_element_count(pair[1].call))
+    ):
         if number in replayed_entries or entry.definition not in session.ledger.open():
             continue
         replayed_entries.add(number)
         kind = _kind_of_call(entry, setting)
-        if (kind in session.replayed and session.is_complete(entry.definition)) or (kind in kinds and setting.brief):
+        if (kind in session.replayed and session.is_complete(entry.definition)) or (
+            kind in kinds and setting.brief
+        ):
             continue
         _replay_all(entry, setting, session, light=setting.subject.light or kind in kinds)
         kinds.add(kind)
@@ -120,8 +133,8 @@ def _element_count(call: Call) -> int:
 def _kind_of_call(entry: Recorded, setting: Setting) -> str:
     """Return a text that is equal for recorded calls of a definition which count as alike.
 
-    It has the printed layers, their plain attributes and configurations, the shapes, all other arguments, and the
-    conditions.
+    It has the printed layers, their plain attributes and configurations, the shapes, all other
+    arguments, and the conditions.
     """
     modules = dict(setting.pair.original.named_modules())
     module = modules.get(entry.path) if entry.path is not None else None
@@ -140,18 +153,25 @@ def _kind_of_call(entry: Recorded, setting: Setting) -> str:
 
 
 def _describe_leaf(leaf: Any) -> Any:
-    """Return the properties of an argument that distinguish calls: shape and format of a tensor, the class of an
-    object.
+    """Return the properties of an argument that distinguish calls: shape and format of a tensor,
+    the class of an object.
     """
     if isinstance(leaf, torch.Tensor):
         return f"{tuple(leaf.shape)} {leaf.dtype} {tree.is_mask(leaf)}"
-    return leaf if leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype) else type(leaf).__name__
+    return (
+        leaf
+        if leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype)
+        else type(leaf).__name__
+    )
 
 
 def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: bool) -> None:
-    """Replay all variants, the recorded call first, until one differs; differences in a mode of PyTorch come last."""
+    """Replay all variants, the recorded call first, until one differs; differences in a mode of
+    PyTorch come last."""
     if not has_counterpart(entry, setting, session):
-        session.ledger.records[entry.definition].note(f"no counterpart of {entry.path!r} to replay on")
+        session.ledger.records[entry.definition].note(
+            f"no counterpart of {entry.path!r} to replay on"
+        )
         return
     calls = variants(entry.call)[: 1 if light else None]
     calls += other_layouts(entry.call) if setting.first and not light else ()
@@ -169,16 +189,25 @@ def _replay_all(entry: Recorded, setting: Setting, session: Session, *, light: b
         def check(smaller: Call) -> Difference | None:
             """Return the difference of a smaller call in the same mode of PyTorch, or None."""
             difference = _replay(entry, smaller, setting, session)
-            return difference if difference is not None and difference.mode == first_difference[1].mode else None
+            return (
+                difference
+                if difference is not None and difference.mode == first_difference[1].mode
+                else None
+            )
 
         call, difference = minimise_call(*first_difference, check, session.ledger)
         recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
-        session.ledger.refute(entry.definition, describe_place(entry, call, setting, difference), recipe)
+        session.ledger.refute(
+            entry.definition, describe_place(entry, call, setting, difference), recipe
+        )
 
 
 def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple[Call, ...]:
-    """Return calls with other masks, sizes and values, for a few calls of a definition with different arguments."""
-    kinds = tree.map_leaves((entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__)
+    """Return calls with other masks, sizes and values, for a few calls of a definition with
+    different arguments."""
+    kinds = tree.map_leaves(
+        (entry.call.args, dict(entry.call.kwargs)), lambda leaf: type(leaf).__name__
+    )
     place = f" {entry.path} {setting.subject.name}" if session.thorough else ""
     key = entry.definition, f"{kinds} {setting.mode}{place}"
     if key in session.widened:
@@ -186,9 +215,13 @@ def _further_calls(entry: Recorded, setting: Setting, session: Session) -> tuple
     session.widened.add(key)
     sides = sides_of(entry, setting, session)
     domain = domain_of(entry.definition, session)
-    sizes = sizes_of_guards(sides.original, sides.changed, entry.call, entry.definition, session.ledger)
+    sizes = sizes_of_guards(
+        sides.original, sides.changed, entry.call, entry.definition, session.ledger
+    )
     if sizes:
-        constants = replace(domain.constants, sizes=tuple(dict.fromkeys((*domain.constants.sizes, *sizes))))
+        constants = replace(
+            domain.constants, sizes=tuple(dict.fromkeys((*domain.constants.sizes, *sizes)))
+        )
         domain = replace(domain, constants=constants)
     return tuple(calls_beyond(entry.call, sides.original, domain))
 
@@ -201,32 +234,53 @@ def _altered_targets(call: Call, targets: tuple[Target, ...]) -> Iterator[None]:
             for target in targets:
                 if target.module is not None:
                     stack.enter_context(weights.shrink_parameters(target.module))
-        for target in targets if call.label in ALTERATIONS and targets[0].module is not None else ():
+        for target in (
+            targets if call.label in ALTERATIONS and targets[0].module is not None else ()
+        ):
             stack.enter_context(weights.change_parameters(target.module, ALTERATIONS[call.label]))
         if call.beyond == ATTRIBUTES:
-            stack.enter_context(attribute_set(tuple(target.module for target in targets), call.label))
+            stack.enter_context(
+                attribute_set(tuple(target.module for target in targets), call.label)
+            )
         yield
 
 
 def _mode_of(plan: Plan) -> str:
     """Return in words how a plan differs from the plain way to run a call, "" for the plain way."""
-    flag_by_name = {"a second call": plan.reused, "second derivatives": plan.twice, "hooks": plan.hooked}
+    flag_by_name = {
+        "a second call": plan.reused,
+        "second derivatives": plan.twice,
+        "hooks": plan.hooked,
+    }
     return plan.mode or next((name for name, is_set in flag_by_name.items() if is_set), "")
 
 
 def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> Difference | None:
-    """Replay one call under all plans; return a difference that is reproducible and evidence, or None."""
+    """Replay one call under all plans; return a difference that is reproducible and evidence, or
+    None."""
     record = session.ledger.records[entry.definition]
     sides = sides_of(entry, setting, session)
     plan = setting.plan(recorded=call.label == AS_RECORDED)
     plans = [replace(plan, gradients=plan.gradients and call.beyond not in (EXTREME, UNDEFINED))]
     if call.label == AS_RECORDED and not setting.training:
         plans.append(Plan(setting.seed, gradients=False))
-        plans += [Plan(setting.seed, gradients=False, reused=True)] if setting.first and session.beyond else []
+        plans += (
+            [Plan(setting.seed, gradients=False, reused=True)]
+            if setting.first and session.beyond
+            else []
+        )
     if call.label == AS_RECORDED and setting.first:
         plans += [Plan(setting.seed, twice=True)]
-        plans += [Plan(setting.seed, hooked=True)] if sides.original.module is not None and session.strict else []
-        plans += [Plan(setting.seed, gradients=mode != INFERENCE, mode=mode) for mode in MODES if session.beyond]
+        plans += (
+            [Plan(setting.seed, hooked=True)]
+            if sides.original.module is not None and session.strict
+            else []
+        )
+        plans += [
+            Plan(setting.seed, gradients=mode != INFERENCE, mode=mode)
+            for mode in MODES
+            if session.beyond
+        ]
     with _altered_targets(call, (sides.original, sides.changed)):
         for plan in plans:
             result = compare_runs(sides, call, plan, session)
@@ -234,7 +288,10 @@ def _replay(entry: Recorded, call: Call, setting: Setting, session: Session) -> 
                 if not isinstance(compare_runs(sides, call, plan, session), Difference):
                     record.note(f"a difference did not reproduce: {result.sentence}")
                 elif reason := reason_to_leave_out(result, sides, call, plan, session):
-                    record.note(f"{call.label} in {setting.mode} mode, {setting.dtype}, is left out: {reason}")
+                    record.note(
+                        f"{call.label} in {setting.mode} mode, {setting.dtype}, is left out:"
+                        f" {reason}"
+                    )
                 else:
                     return replace(result, mode=_mode_of(plan))
             elif result is not None:

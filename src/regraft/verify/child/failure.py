@@ -27,8 +27,8 @@ def describe(
     run: tuple[Recorded | None, Call] | None,
     difference: Difference,
 ) -> dict[str, Any]:
-    """Return a JSON-able failure; tensors are a base64 text of `torch.save`. Without `setting` and `run` it is a
-    failure to build.
+    """Return a JSON-able failure; tensors are a base64 text of `torch.save`. Without `setting` and
+    `run` it is a failure to build.
     """
     failure: dict[str, Any] = {
         "recipe": dict(subject.recipe),
@@ -71,4 +71,6 @@ def _encode_tensors(setting: Setting, call: Call) -> str:
 
 def _without_references(value: Any) -> Any:
     """Replace references by plain dictionaries, so that loading does not need this package."""
-    return tree.map_leaves(value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf)
+    return tree.map_leaves(
+        value, lambda leaf: {MODULE_KEY: leaf.path} if isinstance(leaf, tree.ModuleRef) else leaf
+    )

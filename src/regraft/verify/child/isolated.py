@@ -1,7 +1,8 @@
 """Compare results in a process that never imports the code under test.
 
-The process is forked before the first import of a model. Results travel to it as raw bytes with their format and
-shape, never pickled; the functions that read these bytes are bound here, before code under test can replace them.
+The process is forked before the first import of a model. Results travel to it as raw bytes with
+their format and shape, never pickled; the functions that read these bytes are bound here, before
+code under test can replace them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,16 @@ _MAPPINGS = ("outputs", "again", "gradients", "gradients_again", "second", "note
 _NAMES = ("overwritten", "drew", "shared")
 _ERRORS = ("error", "backward_error")
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-_WITHOUT_NUMPY = frozenset(dtype for name, dtype in _DTYPES.items() if "bfloat16" in name or "float8" in name)
+_WITHOUT_NUMPY = frozenset(
+    dtype for name, dtype in _DTYPES.items() if "bfloat16" in name or "float8" in name
+)
 
-_detach, _reshape, _view, _numpy = torch.Tensor.detach, torch.Tensor.reshape, torch.Tensor.view, torch.Tensor.numpy
+_detach, _reshape, _view, _numpy = (
+    torch.Tensor.detach,
+    torch.Tensor.reshape,
+    torch.Tensor.view,
+    torch.Tensor.numpy,
+)
 _to_dense, _dequantize, _cpu = torch.Tensor.to_dense, torch.Tensor.dequantize, torch.Tensor.cpu
 _resolve_conj, _resolve_neg = torch.Tensor.resolve_conj, torch.Tensor.resolve_neg
 _raw_function = torch._C.DisableTorchFunctionSubclass
@@ -56,11 +64,17 @@ class Judge:
         return self._connection is not None
 
     def __call__(
-        self, original: Outcome, changed: Outcome, truth: Run, largest: Largest, *, strict: bool,
+        self,
+        original: Outcome,
+        changed: Outcome,
+        truth: Run,
+        largest: Largest,
+        *,
+        strict: bool,
         jittered: Run = Outcome,
-    ) -> Difference | None:  # fmt: skip
-        """Return the difference that `replay.judge` finds between two outcomes, or None; raises EOFError where the
-        process has ended.
+    ) -> Difference | None:
+        """Return the difference that `replay.judge` finds between two outcomes, or None; raises
+        EOFError where the process has ended.
         """
         if self._connection is None:
             return judge(original, changed, truth, largest, strict=strict, jittered=jittered)
@@ -89,9 +103,11 @@ def _serve(connection: Connection, other_end: Connection) -> None:
         connection.send_bytes(json.dumps(answer).encode())
 
 
-def _answer(request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connection: Connection) -> dict[str, Any]:
-    """Return the answer to a comparison: the difference and the largest differences; further runs are requested on the
-    connection.
+def _answer(
+    request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connection: Connection
+) -> dict[str, Any]:
+    """Return the answer to a comparison: the difference and the largest differences; further runs
+    are requested on the connection.
     """
 
     @functools.cache
@@ -102,12 +118,18 @@ def _answer(request: Mapping[str, Any], outcomes: Mapping[str, Outcome], connect
 
     largest = Largest()
     difference = judge(
-        outcomes["original"], outcomes["changed"], functools.partial(run, "truth"), largest,
-        strict=request["strict"], jittered=functools.partial(run, "jittered"),
-    )  # fmt: skip
+        outcomes["original"],
+        outcomes["changed"],
+        functools.partial(run, "truth"),
+        largest,
+        strict=request["strict"],
+        jittered=functools.partial(run, "jittered"),
+    )
     return {
         "difference": _fields(difference) if difference is not None else None,
-        "largest": {name: (largest.absolute[name], largest.relative[name]) for name in largest.absolute},
+        "largest": {
+            name: (largest.absolute[name], largest.relative[name]) for name in largest.absolute
+        },
     }
 
 
@@ -117,12 +139,14 @@ def _fields(difference: Difference) -> list[Any]:
 
 
 def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
-    """Return one message: the length of its header, the header as JSON, then the bytes of all tensors."""
+    """Return one message: the length of its header, the header as JSON, then the bytes of all
+    tensors."""
     tensor_bytes: list[bytes] = []
     size = 0
 
     def pack_leaf(value: Any) -> Any:
-        """Return a plain value as it is, the description of another value, or the place of a tensor's bytes."""
+        """Return a plain value as it is, the description of another value, or the place of a
+        tensor's bytes."""
         nonlocal size
         if type(value) in _PLAIN:
             return value
@@ -134,7 +158,9 @@ def _pack(header: Mapping[str, Any], **outcomes: Outcome) -> bytes:
         size += len(content) + padding
         location = {"dtype": dtype, "shape": shape, "at": size - len(content) - padding}
         kinds = (str(value.dtype), str(value.device), str(value.layout))
-        return location if kinds == (dtype, "cpu", "torch.strided") else {**location, "kinds": kinds}
+        return (
+            location if kinds == (dtype, "cpu", "torch.strided") else {**location, "kinds": kinds}
+        )
 
     packed = {name: _pack_outcome(outcome, pack_leaf) for name, outcome in outcomes.items()}
     encoded_header = json.dumps({**header, "outcomes": packed}).encode()
@@ -147,7 +173,9 @@ def _pack_outcome(outcome: Outcome, pack_leaf: Callable[[Any], Any]) -> dict[str
     packed: dict[str, Any] = {name: list(getattr(outcome, name)) for name in _NAMES}
     for name in _MAPPINGS:
         values = getattr(outcome, name)
-        packed[name] = None if values is None else [[path, pack_leaf(value)] for path, value in values.items()]
+        packed[name] = (
+            None if values is None else [[path, pack_leaf(value)] for path, value in values.items()]
+        )
     for name in _ERRORS:
         error = getattr(outcome, name)
         packed[name] = None if error is None else describe_error(error)
@@ -184,12 +212,16 @@ def _unpack(message: bytes) -> tuple[dict[str, Any], dict[str, Outcome]]:
             return _OtherValue(entry["type"], entry["text"])
         return _unpack_tensor(buffer, start + entry["at"], _DTYPES[entry["dtype"]], entry["shape"])
 
-    outcomes = {name: _unpack_outcome(packed, unpack_leaf) for name, packed in header.pop("outcomes").items()}
+    outcomes = {
+        name: _unpack_outcome(packed, unpack_leaf)
+        for name, packed in header.pop("outcomes").items()
+    }
     return header, outcomes
 
 
 def _unpack_outcome(packed: Mapping[str, Any], unpack_leaf: Callable[[Any], Any]) -> Outcome:
-    """Return an outcome from JSON values; device and layout of unusual tensors become further leaves."""
+    """Return an outcome from JSON values; device and layout of unusual tensors become further
+    leaves."""
     values: dict[str, Any] = {name: tuple(packed[name]) for name in _NAMES}
     for name in _MAPPINGS:
         if packed[name] is None:

@@ -18,12 +18,21 @@ from regraft.verify.child import tree, weights
 from regraft.verify.child.compare import Check, Difference, Largest, compare
 from regraft.verify.child.drivers.base import Subject
 from regraft.verify.child.pair import Pair
-from regraft.verify.child.replay import Plan, Target, cotangent, execute, reseed, unsteady_paths, without_paths
+from regraft.verify.child.replay import (
+    Plan,
+    Target,
+    cotangent,
+    execute,
+    reseed,
+    unsteady_paths,
+    without_paths,
+)
 from regraft.verify.child.session import Session, in_mode
 
 STEPS = 20
 RATE = 0.05
-# Losses may differ by this part of their size, or by this many times the effect of one rounding of the first weights.
+# Losses may differ by this part of their size, or by this many times the effect of one rounding of
+# the first weights.
 TOLERANCE = 1e-4
 SPREAD = 20.0
 SAMPLES = 4  # the first weights are rounded anew this many times where losses differ
@@ -31,11 +40,13 @@ SAMPLES = 4  # the first weights are rounded anew this many times where losses d
 Lasting = Callable[[Subject, Pair, Session], tuple[Difference | None, str]]
 
 
-def compare_training(subject: Subject, pair: Pair, session: Session) -> tuple[Difference | None, str]:
+def compare_training(
+    subject: Subject, pair: Pair, session: Session
+) -> tuple[Difference | None, str]:
     """Compare the losses of both versions over optimizer steps, with evaluations in between.
 
-    Return a difference or None, and in words what agreed ("" for nothing). Steps have a fixed length and no state: an
-    optimizer that divides by small gradients would blow rounding up.
+    Return a difference or None, and in words what agreed ("" for nothing). Steps have a fixed
+    length and no state: an optimizer that divides by small gradients would blow rounding up.
     """
     with session.ledger.step("original", "", f"train {subject.name}"):
         original_losses = _losses(subject, pair.original, session)
@@ -61,7 +72,8 @@ def compare_training(subject: Subject, pair: Pair, session: Session) -> tuple[Di
 def _first_difference(
     original_losses: list[float], changed_losses: list[float], spread: list[float]
 ) -> Difference | None:
-    """Return the first loss that differs by more than roundings of the first weights explain, or None."""
+    """Return the first loss that differs by more than roundings of the first weights explain, or
+    None."""
     for number, (original, changed, rounding_effect) in enumerate(
         zip(original_losses, changed_losses, spread, strict=True)
     ):
@@ -69,7 +81,10 @@ def _first_difference(
             math.isfinite(original)
             and not abs(changed - original) <= TOLERANCE * abs(original) + SPREAD * rounding_effect
         ):
-            sentence = f"after {number // 2} optimizer steps the loss is {changed:.6g}, in the original {original:.6g}"
+            sentence = (
+                f"after {number // 2} optimizer steps the loss is {changed:.6g}, in the original"
+                f" {original:.6g}"
+            )
             return Difference(
                 "loss",
                 sentence,
@@ -79,21 +94,25 @@ def _first_difference(
     return None
 
 
-def _widen_spread(spread: list[float], original_losses: list[float], moved_losses: list[float]) -> list[float]:
-    """Return the largest distance up to each step: where two paths have separated, a later step that is close by
-    chance does not count.
+def _widen_spread(
+    spread: list[float], original_losses: list[float], moved_losses: list[float]
+) -> list[float]:
+    """Return the largest distance up to each step: where two paths have separated, a later step
+    that is close by chance does not count.
     """
     distances = [
         abs(original_loss - moved_loss)
         for original_loss, moved_loss in zip(original_losses, moved_losses, strict=True)
     ]
-    largest = itertools.accumulate((distance if math.isfinite(distance) else math.inf for distance in distances), max)
+    largest = itertools.accumulate(
+        (distance if math.isfinite(distance) else math.inf for distance in distances), max
+    )
     return [max(pair) for pair in zip(spread, largest, strict=True)]
 
 
 def _losses(subject: Subject, model: Any, session: Session) -> list[float] | BaseException:
-    """Return, alternately, the evaluation loss before a step and the training loss of the step; an error where the
-    model raises one.
+    """Return, alternately, the evaluation loss before a step and the training loss of the step; an
+    error where the model raises one.
     """
     session.rewind()
     try:
@@ -129,8 +148,12 @@ def _loss(model: Any, call: tree.Call, seed: int) -> Any:
     reseed(seed)
     flat = tree.flatten(model(*arguments.args, **arguments.kwargs))
     values = {path: value for path, value in flat.items() if isinstance(value, torch.Tensor)}
-    floating = {path: value for path, value in values.items() if value.is_floating_point() and value.numel()}
-    return sum((value.float() - cotangent(path, value)).pow(2).mean() for path, value in floating.items())
+    floating = {
+        path: value for path, value in values.items() if value.is_floating_point() and value.numel()
+    }
+    return sum(
+        (value.float() - cotangent(path, value)).pow(2).mean() for path, value in floating.items()
+    )
 
 
 def _move_by_rounding(model: Any, seed: int) -> Any:
@@ -146,12 +169,13 @@ def _move_by_rounding(model: Any, seed: int) -> Any:
 
 
 def compare_copies(subject: Subject, pair: Pair, session: Session) -> tuple[Difference | None, str]:
-    """Check that the model is still copied and pickled where the original is, and that a copy does not depend on the
-    model.
+    """Check that the model is still copied and pickled where the original is, and that a copy does
+    not depend on the model.
 
     Return a difference or None, and in words what agreed ("" for nothing).
     """
-    copies = []  # all copies before anything runs: a first call may leave state behind that cannot be copied
+    # all copies before anything runs: a first call may leave state behind that cannot be copied
+    copies = []
     for means, copy_model in (("copy.deepcopy", copy.deepcopy), ("pickle", _pickle_and_load)):
         original_copy = _result_or_error(copy_model, pair.original)
         if not isinstance(original_copy, BaseException):
@@ -159,16 +183,25 @@ def compare_copies(subject: Subject, pair: Pair, session: Session) -> tuple[Diff
     agreed = ""
     for means, original_copy, changed_copy in copies:
         if isinstance(changed_copy, BaseException):
-            return Difference(
-                "", f"{means} works for the original, not for the changed version: {_brief(changed_copy)}"
-            ), ""
+            return (
+                Difference(
+                    "",
+                    f"{means} works for the original, not for the changed version:"
+                    f" {_brief(changed_copy)}",
+                ),
+                "",
+            )
         if _copy_difference(subject, pair.original, original_copy, session.original):
             continue  # a copy of the original differs, too
         difference = _copy_difference(subject, pair.changed, changed_copy, session.changed)
         if difference:
-            return Difference(
-                difference.path, f"what {means} makes of the changed version is another: {difference.sentence}"
-            ), ""
+            return (
+                Difference(
+                    difference.path,
+                    f"what {means} makes of the changed version is another: {difference.sentence}",
+                ),
+                "",
+            )
         agreed = "copies and pickles"
     return None, agreed
 
@@ -188,8 +221,11 @@ def _result_or_error(function: Callable[[Any], Any], model: Any) -> Any:
         return error
 
 
-def _copy_difference(subject: Subject, model: Any, copied: Any, scope: ModuleType) -> Difference | None:
-    """Compare a model and its copy after the model's own weights were cleared: a copy must not read them."""
+def _copy_difference(
+    subject: Subject, model: Any, copied: Any, scope: ModuleType
+) -> Difference | None:
+    """Compare a model and its copy after the model's own weights were cleared: a copy must not read
+    them."""
     call, plan = subject.calls(0)[0], Plan(gradients=False)
     model_outcome = execute(Target(in_mode(model, False), scope=scope), call, plan)
     with _clear_parameters(model):

@@ -1,4 +1,5 @@
-"""Comparisons after single calls agree: dropout, training, copies, captured graphs, scripts and traces."""
+"""Comparisons after single calls agree: dropout, training, copies, captured graphs, scripts and
+traces."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ from regraft.verify.child.variants import AS_RECORDED
 
 
 def examine_later(subject: Subject, session: Session) -> None:
-    """Compare the behaviour that single calls do not show, for definitions that are not refuted by then."""
+    """Compare the behaviour that single calls do not show, for definitions that are not refuted by
+    then."""
     if subject.light or not session.ledger.open() or session.ledger.is_late():
         return
     _examine_randomness(subject, session)
@@ -50,8 +52,12 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
         setting = Setting(subject, pair, SEEDS[0], "float32", True)
         with pair.mode(True, weights.RATE):
             recorder = record_calls(setting, session)
-            entries = sorted(recorder.calls if recorder is not None else (), key=depth, reverse=True)
-            if all(_compare_with_dropout(entry, compared_calls, setting, session) for entry in entries):
+            entries = sorted(
+                recorder.calls if recorder is not None else (), key=depth, reverse=True
+            )
+            if all(
+                _compare_with_dropout(entry, compared_calls, setting, session) for entry in entries
+            ):
                 return
         session.restore(session.ledger.refuted())
 
@@ -59,8 +65,8 @@ def _examine_randomness(subject: Subject, session: Session) -> None:
 def _compare_with_dropout(
     entry: Recorded, compared_calls: set[tuple[str, str]], setting: Setting, session: Session
 ) -> bool:
-    """Compare a recorded call with dropout on; return False once its definition is refuted, because modules that hold
-    an instance of it have to be built anew.
+    """Compare a recorded call with dropout on; return False once its definition is refuted, because
+    modules that hold an instance of it have to be built anew.
     """
     record = session.ledger.records[entry.definition]
     key = entry.definition, f"{entry.path} {tree.shapes(entry.call)}"
@@ -69,20 +75,28 @@ def _compare_with_dropout(
     compared_calls.add(key)
     sides = sides_of(entry, setting, session)
     values = domain_of(entry.definition, session).constants.values if session.beyond else ()
-    for call in (replace(entry.call, label="dropout"), *rates_around(entry.call, sides.original.callable, values)):
+    for call in (
+        replace(entry.call, label="dropout"),
+        *rates_around(entry.call, sides.original.callable, values),
+    ):
         with session.trace_changed(entry.definition, call.label):
-            difference, way = compare_random(sides.original, sides.changed, call, record.largest, session.judge)
+            difference, way = compare_random(
+                sides.original, sides.changed, call, record.largest, session.judge
+            )
         if difference or call.label == "dropout":
             record.dropout.add(way)
         if difference:
             recipe = describe(setting.subject, setting.seed, setting, (entry, call), difference)
-            session.ledger.refute(entry.definition, describe_place(entry, call, setting, difference), recipe)
+            session.ledger.refute(
+                entry.definition, describe_place(entry, call, setting, difference), recipe
+            )
             return False
     return True
 
 
 def _examine_lasting(subject: Subject, session: Session) -> None:
-    """Compare the behaviour over time: over optimizer steps, in copies and pickles, in captured graphs."""
+    """Compare the behaviour over time: over optimizer steps, in copies and pickles, in captured
+    graphs."""
     for check in (compare_training, compare_copies):
         first_pair = make_pair(subject, SEEDS[0], session)
         if first_pair is None or not session.ledger.open():
@@ -91,12 +105,16 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
         def check_again(check: Lasting = check) -> Difference | None:
             """Return the difference of a new pair, or the difference that its building shows."""
             pair = build(subject, SEEDS[0], session)
-            return check(subject, pair, session)[0] if isinstance(pair, Pair) else as_difference(pair)
+            return (
+                check(subject, pair, session)[0] if isinstance(pair, Pair) else as_difference(pair)
+            )
 
         difference, agreement = check(subject, first_pair, session)
         for name in session.blame(check_again) if difference else ():
             recipe = describe(subject, SEEDS[0], None, None, difference) if difference else {}
-            session.ledger.refute(name, f"{difference.sentence} ({subject.name})" if difference else "", recipe)
+            session.ledger.refute(
+                name, f"{difference.sentence} ({subject.name})" if difference else "", recipe
+            )
         for record in session.ledger.records.values():
             if agreement and subject.name in record.models:
                 record.lasting.add(agreement)
@@ -105,7 +123,8 @@ def _examine_lasting(subject: Subject, session: Session) -> None:
 
 
 def _examine_capture(subject: Subject, session: Session) -> None:
-    """Capture, script and trace one instance of each definition in both versions, and compare the results."""
+    """Capture, script and trace one instance of each definition in both versions, and compare the
+    results."""
     pair = make_pair(subject, SEEDS[0], session)
     if pair is None or not session.ledger.open():
         return
@@ -132,4 +151,6 @@ def _examine_capture(subject: Subject, session: Session) -> None:
             if difference:
                 call = replace(entry.call, label=AS_RECORDED)
                 recipe = describe(subject, setting.seed, setting, (entry, call), difference)
-                session.ledger.refute(entry.definition, describe_place(entry, call, setting, difference), recipe)
+                session.ledger.refute(
+                    entry.definition, describe_place(entry, call, setting, difference), recipe
+                )

@@ -49,7 +49,16 @@ class Record:
     def as_json(self) -> dict[str, Any]:
         """Return the evidence as JSON values."""
         plain_fields = ("refuted", "failure", "replays", "gradients", "wholes", "notes", "mutants")
-        set_fields = ("instances", "models", "drivers", "modes", "dtypes", "seeds", "shapes", "dropout")
+        set_fields = (
+            "instances",
+            "models",
+            "drivers",
+            "modes",
+            "dtypes",
+            "seeds",
+            "shapes",
+            "dropout",
+        )
         evidence: dict[str, Any] = {name: getattr(self, name) for name in plain_fields}
         evidence.update({name: sorted(getattr(self, name)) for name in set_fields})
         evidence["domain"] = {kind: sorted(labels) for kind, labels in sorted(self.domain.items())}
@@ -65,11 +74,15 @@ class Ledger:
     """All records, the journal of steps and the result file that the parent reads."""
 
     def __init__(
-        self, folder: Path, definitions: tuple[str, ...], deadline: float, clock: float = math.inf,
+        self,
+        folder: Path,
+        definitions: tuple[str, ...],
+        deadline: float,
+        clock: float = math.inf,
         avoided: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
-        """deadline: in processor time of this process. clock: the time.monotonic() at which the parent is about to end
-        this process.
+    ) -> None:
+        """deadline: in processor time of this process. clock: the time.monotonic() at which the
+        parent is about to end this process.
         """
         self.folder = folder
         self.avoided = avoided  # steps that ended an earlier process
@@ -91,11 +104,16 @@ class Ledger:
 
     @contextmanager
     def step(self, side: str, definition: str, description: str) -> Iterator[None]:
-        """Announce a step in the journal; the original's duration is kept as the measure for the changed version's."""
+        """Announce a step in the journal; the original's duration is kept as the measure for the
+        changed version's."""
         started = time.time()
         entry = {
-            "time": started, "work": time.process_time(), "side": side, "definition": definition, "what": description
-        }  # fmt: skip
+            "time": started,
+            "work": time.process_time(),
+            "side": side,
+            "definition": definition,
+            "what": description,
+        }
         if side == "changed":
             entry["original_seconds"] = self._seconds.get(definition, 0.0)
         self._journal.write(json.dumps(entry) + "\n")
@@ -105,7 +123,8 @@ class Ledger:
             self._seconds[definition] = time.time() - started
         else:
             self._journal.write(
-                json.dumps({"time": time.time(), "side": "", "definition": "", "what": "between"}) + "\n"
+                json.dumps({"time": time.time(), "side": "", "definition": "", "what": "between"})
+                + "\n"
             )
             self._journal.flush()
 
@@ -135,12 +154,13 @@ class Ledger:
         return tuple(name for name, record in self.records.items() if record.refuted)
 
     def is_late(self) -> bool:
-        """Return whether this process has worked for as long as it may: the comparisons so far are then the result."""
+        """Return whether this process has worked for as long as it may: the comparisons so far are
+        then the result."""
         return time.process_time() > self.deadline or time.monotonic() > self.clock
 
     def share(self, seconds: float) -> float:
-        """Return the processor time at which a task has to end that may take `seconds`, or a quarter of the time left
-        if that is less.
+        """Return the processor time at which a task has to end that may take `seconds`, or a
+        quarter of the time left if that is less.
         """
         now = time.process_time()
         return now + max(0.0, min(seconds, (self.deadline - now) / 4))

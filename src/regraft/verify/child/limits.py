@@ -9,16 +9,19 @@ from contextlib import contextmanager
 
 @contextmanager
 def limit_time(seconds: float, error: BaseException, *, processor: bool = False) -> Iterator[None]:
-    """Raise `error` in code that runs for longer than some seconds, of the clock or, with `processor`, of processor
-    time.
+    """Raise `error` in code that runs for longer than some seconds, of the clock or, with
+    `processor`, of processor time.
 
-    Nothing is limited where the system has no such timer (Windows). Only the main thread can be limited.
+    Nothing is limited where the system has no such timer (Windows). Only the main thread can be
+    limited.
     """
     if not hasattr(signal, "setitimer"):
         yield
         return
     timer, signal_number = (
-        (signal.ITIMER_VIRTUAL, signal.SIGVTALRM) if processor else (signal.ITIMER_REAL, signal.SIGALRM)
+        (signal.ITIMER_VIRTUAL, signal.SIGVTALRM)
+        if processor
+        else (signal.ITIMER_REAL, signal.SIGALRM)
     )
 
     def stop(*_: object) -> None:

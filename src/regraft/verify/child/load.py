@@ -18,8 +18,8 @@ ORIGINAL = "__original"
 
 
 def package_of(path: Path) -> tuple[Path, str]:
-    """Return the folder to import a file from and the file's dotted module name, found through its parents'
-    `__init__.py`.
+    """Return the folder to import a file from and the file's dotted module name, found through its
+    parents' `__init__.py`.
     """
     parts = [] if path.stem == "__init__" else [path.stem]
     folder = path.parent
@@ -46,7 +46,8 @@ def load_original(path: Path) -> ModuleType:
 
 
 def load_changed(source: Path, original: Path) -> ModuleType:
-    """Import the changed text as a sibling module, so that its relative imports resolve as the original's do."""
+    """Import the changed text as a sibling module, so that its relative imports resolve as the
+    original's do."""
     _, name = package_of(original)
     return load_source(source, name + SUFFIX)
 
@@ -63,21 +64,33 @@ def plain_module_name(name: str) -> str:
 
 
 def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
-    """Return a definition of the original, executed in the changed module, whose other definitions it then uses.
+    """Return a definition of the original, executed in the changed module, whose other definitions
+    it then uses.
 
     Returns the original's own object where its text cannot be executed there.
     """
     path = str(original.__file__)
     statements = ast.parse(Path(path).read_bytes()).body
-    future_imports = [node for node in statements if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    future_imports = [
+        node
+        for node in statements
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__"
+    ]
     definitions = [node for node in statements if getattr(node, "name", None) == name]
     if len(definitions) != 1:
         return getattr(original, name)
     for missing_name, value in vars(original).items():
-        vars(changed).setdefault(missing_name, value)  # imports that the changed version no longer has
+        vars(changed).setdefault(
+            missing_name, value
+        )  # imports that the changed version no longer has
     changed_value = getattr(changed, name, None)
     try:
-        exec(compile(ast.Module([*future_imports, *definitions], []), path, "exec", dont_inherit=True), vars(changed))
+        exec(
+            compile(
+                ast.Module([*future_imports, *definitions], []), path, "exec", dont_inherit=True
+            ),
+            vars(changed),
+        )
         return getattr(changed, name)
     except Exception:  # noqa: BLE001 - a decorator that refuses a second copy; the original itself is close enough
         return getattr(original, name)
@@ -87,10 +100,11 @@ def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
 
 
 def rebind(module: ModuleType, name: str, value: Any) -> None:
-    """Bind a name of a module, and the places in its classes that hold the old object, to another object.
+    """Bind a name of a module, and the places in its classes that hold the old object, to another
+    object.
 
-    Tables in class attributes (the class of each kind of attention, say) name classes that stand above them in the
-    file.
+    Tables in class attributes (the class of each kind of attention, say) name classes that stand
+    above them in the file.
     """
     old_value = vars(module).get(name)
     setattr(module, name, value)
@@ -105,15 +119,18 @@ def rebind(module: ModuleType, name: str, value: Any) -> None:
 
 
 def _exchange_value(container: Any, old_value: Any, new_value: Any) -> Any:
-    """Return a value, or a table of values, with one object replaced by another; the value itself where it does not
-    hold the object.
+    """Return a value, or a table of values, with one object replaced by another; the value itself
+    where it does not hold the object.
     """
     if container is old_value:
         return new_value
     if type(container) in (list, tuple, dict):
         elements = list(container.values() if isinstance(container, dict) else container)
         new_elements = [_exchange_value(element, old_value, new_value) for element in elements]
-        if any(new_element is not element for new_element, element in zip(new_elements, elements, strict=True)):
+        if any(
+            new_element is not element
+            for new_element, element in zip(new_elements, elements, strict=True)
+        ):
             return (
                 dict(zip(container, new_elements, strict=True))
                 if isinstance(container, dict)
@@ -121,7 +138,11 @@ def _exchange_value(container: Any, old_value: Any, new_value: Any) -> Any:
             )
     elif dataclasses.is_dataclass(container) and not isinstance(container, type):
         names = [name for name, element in vars(container).items() if element is old_value]
-        return dataclasses.replace(container, **dict.fromkeys(names, new_value)) if names else container
+        return (
+            dataclasses.replace(container, **dict.fromkeys(names, new_value))
+            if names
+            else container
+        )
     return container
 
 

@@ -20,8 +20,9 @@ def minimise_call(
 ) -> tuple[Call, Difference]:
     """Return the smallest call that still differs, of those tried, and its difference.
 
-    Sizes are cut greedily: first rows, then every size that tensors share, to one, to two, by half. Inputs that the
-    original does not take show no difference, so a cut that goes too far is not kept.
+    Sizes are cut greedily: first rows, then every size that tensors share, to one, to two, by half.
+    Inputs that the original does not take show no difference, so a cut that goes too far is not
+    kept.
     """
     refused: list[Cut] = []
     while len(refused) < TRIES and not ledger.is_late():

@@ -1,4 +1,5 @@
-"""Observe the behaviour of a call beside its result: calls of submodules, random numbers and shared memory."""
+"""Observe the behaviour of a call beside its result: calls of submodules, random numbers and shared
+memory."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ def _copy(value: Any) -> Any:
 
 
 def flatten_log(log: Log) -> dict[str, Any]:
-    """Return a log as flat leaves, ordered by path and by the sum of the results, as calls of one path come in any
-    order.
+    """Return a log as flat leaves, ordered by path and by the sum of the results, as calls of one
+    path come in any order.
     """
     return {
         f"{path} call {number} {name}": value
@@ -60,8 +61,8 @@ def flatten_log(log: Log) -> dict[str, Any]:
 
 
 def first_reordered_pair(before: Iterable[str], after: Iterable[str]) -> tuple[str, str] | None:
-    """Return two submodules whose hooks first ran in one order in `before` and in the other order in `after`; None for
-    none.
+    """Return two submodules whose hooks first ran in one order in `before` and in the other order
+    in `after`; None for none.
     """
     places = {path: number for number, path in enumerate(after)}
     for first, second in itertools.pairwise(path for path in before if path in places):
@@ -72,7 +73,9 @@ def first_reordered_pair(before: Iterable[str], after: Iterable[str]) -> tuple[s
 
 def _sum_of_tensors(leaves: Mapping[str, Any]) -> float:
     """Return the sum of all elements of the tensors among some leaves."""
-    return sum(float(value.double().sum()) for value in leaves.values() if isinstance(value, torch.Tensor))
+    return sum(
+        float(value.double().sum()) for value in leaves.values() if isinstance(value, torch.Tensor)
+    )
 
 
 def count_calls(flat_log: Mapping[str, Any]) -> dict[str, int]:
@@ -83,7 +86,8 @@ def count_calls(flat_log: Mapping[str, Any]) -> dict[str, int]:
 
 
 def random_states() -> dict[str, Any]:
-    """Return the state of every source of random numbers that model code may use, by the source's name."""
+    """Return the state of every source of random numbers that model code may use, by the source's
+    name."""
     states: dict[str, Any] = {
         "torch": torch.default_generator.get_state().numpy().tobytes(),
         "the standard library": random.getstate(),
@@ -95,14 +99,25 @@ def random_states() -> dict[str, Any]:
     return states
 
 
-def shared_memory(flat_result: Mapping[str, Any], arguments: tree.Live, module: Any) -> tuple[str, ...]:
+def shared_memory(
+    flat_result: Mapping[str, Any], arguments: tree.Live, module: Any
+) -> tuple[str, ...]:
     """Return in words the results that share memory with an argument, a parameter or a buffer."""
     owners = {_memory_address(tensor): name for name, (tensor, _) in arguments.passed.items()}
     if isinstance(module, nn.Module):
-        owners.update({_memory_address(value): f"parameter {name}" for name, value in module.named_parameters()})
-        owners.update({_memory_address(value): f"buffer {name}" for name, value in module.named_buffers()})
+        owners.update(
+            {
+                _memory_address(value): f"parameter {name}"
+                for name, value in module.named_parameters()
+            }
+        )
+        owners.update(
+            {_memory_address(value): f"buffer {name}" for name, value in module.named_buffers()}
+        )
     owners.pop(0, None)
-    tensors = {path: value for path, value in flat_result.items() if isinstance(value, torch.Tensor)}
+    tensors = {
+        path: value for path, value in flat_result.items() if isinstance(value, torch.Tensor)
+    }
     return tuple(
         f"{path} shares memory with {owners[_memory_address(value)]}"
         for path, value in tensors.items()
@@ -111,7 +126,8 @@ def shared_memory(flat_result: Mapping[str, Any], arguments: tree.Live, module: 
 
 
 def _memory_address(tensor: Any) -> int:
-    """Return the address of a tensor's memory; 0 where the tensor has no memory or does not expose it."""
+    """Return the address of a tensor's memory; 0 where the tensor has no memory or does not expose
+    it."""
     try:
         return int(tensor.untyped_storage().data_ptr())
     except (NotImplementedError, RuntimeError):

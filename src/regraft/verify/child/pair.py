@@ -1,4 +1,5 @@
-"""Build a subject from both versions, give both the same weights, and exchange their checkpoints."""
+"""Build a subject from both versions, give both the same weights, and exchange their
+checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class Pair:
     _exact: Any = None
 
     def exact(self, *, fresh: bool = False) -> Any:
-        """Return the original in float64; with `fresh` a new copy, because its weights are altered for a while."""
+        """Return the original in float64; with `fresh` a new copy, because its weights are altered
+        for a while."""
         if fresh:
             return weights.copy_model(self.original).to(torch.float64)
         if self._exact is None:
@@ -40,7 +42,9 @@ class Pair:
         """Return a copy in another number format, or the models themselves in float32."""
         if dtype == torch.float32:
             return Pair(self.original, self.changed)
-        return Pair(weights.copy_model(self.original).to(dtype), weights.copy_model(self.changed).to(dtype))
+        return Pair(
+            weights.copy_model(self.original).to(dtype), weights.copy_model(self.changed).to(dtype)
+        )
 
     @contextmanager
     def mode(self, training: bool, rate: float) -> Iterator[None]:
@@ -55,8 +59,8 @@ class Pair:
 
 
 def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | None:
-    """Return both models with equal redrawn weights, the difference between them, or None where the original cannot be
-    built.
+    """Return both models with equal redrawn weights, the difference between them, or None where the
+    original cannot be built.
     """
     ledger = session.ledger
     session.rewind()
@@ -67,7 +71,9 @@ def build(subject: Subject, seed: int, session: Session) -> Pair | Difference | 
         with session.trace_changed("", f"build {subject.name}"), _fill_uninitialised():
             changed = build_seeded(seed, subject.build, session.changed)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; it is the finding
-        return Difference("", f"building {subject.name} from the changed version raises {_brief(error)}")
+        return Difference(
+            "", f"building {subject.name} from the changed version raises {_brief(error)}"
+        )
     ledger.reach("builds")
     difference = _fresh_difference(original, changed, session.strict)
     difference = difference or _attribute_difference(original, changed, subject, seed, session)
@@ -90,14 +96,19 @@ def _build_original(subject: Subject, seed: int, session: Session) -> Any:
         ):
             return build_seeded(seed, subject.build, session.original)
     except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded as the reason to skip
-        session.ledger.skip(f"{subject.name} ({subject.driver}): the original cannot be built: {_brief(error)}")
+        session.ledger.skip(
+            f"{subject.name} ({subject.driver}): the original cannot be built: {_brief(error)}"
+        )
         return None
 
 
 @contextmanager
 def _fill_uninitialised() -> Iterator[None]:
     """Fill uninitialised memory (`torch.empty`) with NaN, so that two builds agree on it."""
-    old_modes = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    old_modes = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:
         yield
@@ -108,12 +119,16 @@ def _fill_uninitialised() -> Iterator[None]:
 def _attribute_difference(
     original: Any, changed: Any, subject: Subject, seed: int, session: Session
 ) -> Difference | None:
-    """Compare the plain attributes that construction leaves on the modules that are of one class in both versions.
+    """Compare the plain attributes that construction leaves on the modules that are of one class in
+    both versions.
 
-    Attributes that differ between two originals of different seeds depend on chance, and do not count. Where only
-    results count, an attribute may be missing, but not hold another value: a rate of dropout, say.
+    Attributes that differ between two originals of different seeds depend on chance, and do not
+    count. Where only results count, an attribute may be missing, but not hold another value: a rate
+    of dropout, say.
     """
-    differences = _describe_attribute_differences(original, changed, session.original, session.changed, session.strict)
+    differences = _describe_attribute_differences(
+        original, changed, session.original, session.changed, session.strict
+    )
     if differences:
         session.rewind()
         second_original = _build_original(subject, seed + 1, session)
@@ -121,31 +136,55 @@ def _attribute_difference(
             random_differences = _describe_attribute_differences(
                 original, second_original, session.original, session.original, session.strict
             )
-            differences = {path: sentence for path, sentence in differences.items() if path not in random_differences}
-    return next((Difference(path, f"after construction {sentence}") for path, sentence in differences.items()), None)
+            differences = {
+                path: sentence
+                for path, sentence in differences.items()
+                if path not in random_differences
+            }
+    return next(
+        (
+            Difference(path, f"after construction {sentence}")
+            for path, sentence in differences.items()
+        ),
+        None,
+    )
 
 
 def _describe_attribute_differences(
-    original: Any, other_model: Any, original_scope: ModuleType, other_scope: ModuleType, strict: bool
+    original: Any,
+    other_model: Any,
+    original_scope: ModuleType,
+    other_scope: ModuleType,
+    strict: bool,
 ) -> dict[str, str]:
-    """Return a sentence by path for each attribute that differs; a missing attribute counts only if `strict`."""
+    """Return a sentence by path for each attribute that differs; a missing attribute counts only if
+    `strict`."""
     differences: dict[str, str] = {}
     other_modules = dict(other_model.named_modules())
     for path, module in original.named_modules():
-        if path in other_modules and type(module).__qualname__ == type(other_modules[path]).__qualname__:
+        if (
+            path in other_modules
+            and type(module).__qualname__ == type(other_modules[path]).__qualname__
+        ):
             differences.update(
                 describe_differences(
                     attribute_leaves(module, path, original_scope),
                     attribute_leaves(other_modules[path], path, other_scope),
                 )
             )
-    return {name: text for name, text in differences.items() if strict or not text.endswith(" is missing")}
+    return {
+        name: text
+        for name, text in differences.items()
+        if strict or not text.endswith(" is missing")
+    }
 
 
 def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
-    """Compare two models right after construction: names, shapes and every value that does not depend on chance.
+    """Compare two models right after construction: names, shapes and every value that does not
+    depend on chance.
 
-    Names of submodules without a part in the checkpoint count only where the comparison is `strict`.
+    Names of submodules without a part in the checkpoint count only where the comparison is
+    `strict`.
     """
     difference = _name_difference(original, changed, strict)
     if difference:
@@ -154,14 +193,17 @@ def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference |
     if sorted(original_state) != sorted(changed_state):
         missing = sorted(set(original_state) - set(changed_state))[:3]
         new = sorted(set(changed_state) - set(original_state))[:3]
-        return Difference("state_dict", f"the state_dict has other keys: missing {missing}, new {new}")
+        return Difference(
+            "state_dict", f"the state_dict has other keys: missing {missing}, new {new}"
+        )
     for name, value in original_state.items():
         changed_value = changed_state[name]
         if not isinstance(value, torch.Tensor):
             continue
         if value.shape != changed_value.shape or value.dtype != changed_value.dtype:
             sentence = (
-                f"{name} is {changed_value.dtype} {tuple(changed_value.shape)}, not {value.dtype} {tuple(value.shape)}"
+                f"{name} is {changed_value.dtype} {tuple(changed_value.shape)}, not {value.dtype}"
+                f" {tuple(value.shape)}"
             )
             return Difference(name, f"in the state_dict {sentence}")
         constant = value.numel() > 0 and bool((value == value.flatten()[0]).all())
@@ -173,9 +215,11 @@ def _fresh_difference(original: Any, changed: Any, strict: bool) -> Difference |
 
 
 def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | None:
-    """Compare the names by which callers reach into a model: submodules, and parameters in their order.
+    """Compare the names by which callers reach into a model: submodules, and parameters in their
+    order.
 
-    Optimizers save their state by the order of the parameters. A submodule may be of another type; a subclass, say.
+    Optimizers save their state by the order of the parameters. A submodule may be of another type;
+    a subclass, say.
     """
     changed_modules = dict(changed.named_modules())
     missing_paths = [path for path, _ in original.named_modules() if path not in changed_modules]
@@ -183,10 +227,13 @@ def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | 
         return Difference(missing_paths[0], f"the submodule {missing_paths[0]} is gone")
     original_names = [name for name, _ in original.named_parameters()]
     changed_names = [name for name, _ in changed.named_parameters()]
-    if original_names != changed_names and sorted(original.state_dict()) == sorted(changed.state_dict()):
+    if original_names != changed_names and sorted(original.state_dict()) == sorted(
+        changed.state_dict()
+    ):
         if sorted(original_names) == sorted(changed_names):
             return Difference(
-                "parameters", f"the parameters have another order: {changed_names[:3]}, not {original_names[:3]}"
+                "parameters",
+                f"the parameters have another order: {changed_names[:3]}, not {original_names[:3]}",
             )
         missing, new = (
             sorted(set(original_names) - set(changed_names))[:3],
@@ -197,23 +244,29 @@ def _name_difference(original: Any, changed: Any, strict: bool) -> Difference | 
     for name, parameter in original.named_parameters():
         if requires_grad_by_name.get(name, parameter.requires_grad) != parameter.requires_grad:
             return Difference(
-                name, f"{name} has requires_grad={requires_grad_by_name[name]}, not {parameter.requires_grad}"
+                name,
+                f"{name} has requires_grad={requires_grad_by_name[name]}, not"
+                f" {parameter.requires_grad}",
             )
     return None
 
 
 def _has_equal_distribution(value: Any, changed_value: Any) -> bool:
-    """Return whether random initial values have one mean and spread; they may be drawn in another order.
+    """Return whether random initial values have one mean and spread; they may be drawn in another
+    order.
 
-    Both are to lie within eight standard errors of each other, for distributions with tails no heavier than a
-    Laplace's.
+    Both are to lie within eight standard errors of each other, for distributions with tails no
+    heavier than a Laplace's.
     """
     if not value.is_floating_point():
         return True
     initialised = ~value.isnan()  # uninitialised elements are NaN
     if not torch.equal(initialised, ~changed_value.isnan()):
         return False
-    original_values, changed_values = value[initialised].double(), changed_value[initialised].double()
+    original_values, changed_values = (
+        value[initialised].double(),
+        changed_value[initialised].double(),
+    )
     if torch.equal(original_values, changed_values) or value.numel() < FEWEST:
         return True
     spread, error = float(original_values.std()), 8 * math.sqrt(2 / value.numel())
@@ -221,7 +274,9 @@ def _has_equal_distribution(value: Any, changed_value: Any) -> bool:
     return has_equal_means and abs(float(changed_values.std()) - spread) <= 1.5 * error * spread
 
 
-def _buffer_difference(original_buffers: dict[str, Any], changed_buffers: dict[str, Any]) -> Difference | None:
+def _buffer_difference(
+    original_buffers: dict[str, Any], changed_buffers: dict[str, Any]
+) -> Difference | None:
     """Return the first buffer that is missing or has another initial value, or None."""
     for name, value in original_buffers.items():
         changed_value = changed_buffers.get(name)
@@ -236,24 +291,32 @@ def _buffer_difference(original_buffers: dict[str, Any], changed_buffers: dict[s
 
 
 def _exchange_checkpoints(original: Any, changed: Any) -> Difference | None:
-    """Load each state_dict strictly into the other version; both end with the original's values. Return a difference
-    or None.
+    """Load each state_dict strictly into the other version; both end with the original's values.
+    Return a difference or None.
     """
     try:
         changed.load_state_dict(original.state_dict(), strict=True)
     except Exception as error:  # noqa: BLE001 - load hooks are model code; it is the finding
         return Difference("state_dict", f"the original's checkpoint does not load: {_brief(error)}")
     expected = {
-        name: value.clone() for name, value in original.state_dict().items() if isinstance(value, torch.Tensor)
+        name: value.clone()
+        for name, value in original.state_dict().items()
+        if isinstance(value, torch.Tensor)
     }
     try:
         original.load_state_dict(changed.state_dict(), strict=True)
     except Exception as error:  # noqa: BLE001 - load hooks are model code; it is the finding
-        return Difference("state_dict", f"the changed version's checkpoint does not load: {_brief(error)}")
+        return Difference(
+            "state_dict", f"the changed version's checkpoint does not load: {_brief(error)}"
+        )
     returned_state = original.state_dict()
-    wrong_names = [name for name, value in expected.items() if not torch.equal(value, returned_state[name])]
+    wrong_names = [
+        name for name, value in expected.items() if not torch.equal(value, returned_state[name])
+    ]
     if wrong_names:
-        return Difference(wrong_names[0], f"{wrong_names[0]} does not survive saving from the changed version")
+        return Difference(
+            wrong_names[0], f"{wrong_names[0]} does not survive saving from the changed version"
+        )
     return None
 
 

@@ -21,7 +21,8 @@ CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One call of a changed definition: of the module at `path`, or of a function where `path` is None."""
+    """One call of a changed definition: of the module at `path`, or of a function where `path` is
+    None."""
 
     definition: str
     path: str | None
@@ -30,8 +31,8 @@ class Recorded:
 
 @dataclass(slots=True)
 class Recorder:
-    """Keeps the first calls of the watched definitions: at most INSTANCES instances, and CALLS calls of different
-    shapes of each.
+    """Keeps the first calls of the watched definitions: at most INSTANCES instances, and CALLS
+    calls of different shapes of each.
 
     `ran` names those of the classes in `noted` of which an instance was called.
     """
@@ -43,8 +44,11 @@ class Recorder:
     calls: list[Recorded] = field(default_factory=list)
     ran: set[str] = field(default_factory=set)
 
-    def keep(self, definition: str, path: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Add a call unless there are enough of its definition or a call with equal shapes is there."""
+    def keep(
+        self, definition: str, path: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Add a call unless there are enough of its definition or a call with equal shapes is
+        there."""
         recorded_calls = [entry for entry in self.calls if entry.definition == definition]
         paths = {entry.path for entry in recorded_calls}
         calls_of_path = [entry for entry in recorded_calls if entry.path == path]
@@ -57,7 +61,11 @@ class Recorder:
 
 def _has_equal_shapes(a: Call, b: Call) -> bool:
     """Return whether two calls have the same shapes and arguments by number and name."""
-    return tree.shapes(a) == tree.shapes(b) and len(a.args) == len(b.args) and list(a.kwargs) == list(b.kwargs)
+    return (
+        tree.shapes(a) == tree.shapes(b)
+        and len(a.args) == len(b.args)
+        and list(a.kwargs) == list(b.kwargs)
+    )
 
 
 @contextmanager
@@ -75,8 +83,14 @@ def recording(
                 for path, submodule in model.named_modules()
                 if isinstance(submodule, value)
             ]
-    handles += [_note_class(recorder, submodule) for submodule in model.modules() if type(submodule).__name__ in noted]
-    functions = {name: value for name, value in definitions.items() if isinstance(value, FunctionType)}
+    handles += [
+        _note_class(recorder, submodule)
+        for submodule in model.modules()
+        if type(submodule).__name__ in noted
+    ]
+    functions = {
+        name: value for name, value in definitions.items() if isinstance(value, FunctionType)
+    }
     try:
         for name, function in functions.items():
             setattr(module, name, _recording_function(recorder, name, function))

@@ -1,4 +1,5 @@
-"""Run one recorded call on the original and on its counterpart, and compare everything a caller can see."""
+"""Run one recorded call on the original and on its counterpart, and compare everything a caller can
+see."""
 
 from __future__ import annotations
 
@@ -18,7 +19,13 @@ from torch import nn
 
 from regraft.verify.child import tree
 from regraft.verify.child.compare import Check, Difference, Largest, compare
-from regraft.verify.child.observe import count_calls, flatten_log, random_states, shared_memory, watch_calls
+from regraft.verify.child.observe import (
+    count_calls,
+    flatten_log,
+    random_states,
+    shared_memory,
+    watch_calls,
+)
 from regraft.verify.child.state import Watch, identical, is_state
 from regraft.verify.child.tree import Call
 
@@ -27,8 +34,8 @@ from regraft.verify.child.tree import Call
 class Target:
     """A callable part of a model: a module by its path, or a function of the file by its name.
 
-    `scope` is the version of the file that the target belongs to, whose variables are watched. `effects` says whether
-    the state that a call leaves behind counts as its result.
+    `scope` is the version of the file that the target belongs to, whose variables are watched.
+    `effects` says whether the state that a call leaves behind counts as its result.
     """
 
     model: Any
@@ -51,14 +58,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The observations of one run. `error` is None where the call ran; `gradients` is None where backward is
-    impossible.
+    """The observations of one run. `error` is None where the call ran; `gradients` is None where
+    backward is impossible.
 
-    `outputs` also holds the buffers after the call and all other state that the call left behind; `again` holds the
-    same for a second call. `noted` are the results that hooks on the submodules saw, `order` the order in which the
-    hooks first ran, `drew` the sources of random numbers that the call advanced, `random_state_hash` a hash of
-    PyTorch's random state after the call, `shared` the results that share memory with inputs, `second` the second
-    derivatives.
+    `outputs` also holds the buffers after the call and all other state that the call left behind;
+    `again` holds the same for a second call. `noted` are the results that hooks on the submodules
+    saw, `order` the order in which the hooks first ran, `drew` the sources of random numbers that
+    the call advanced, `random_state_hash` a hash of PyTorch's random state after the call, `shared`
+    the results that share memory with inputs, `second` the second derivatives.
     """
 
     outputs: Mapping[str, Any] = field(default_factory=dict)
@@ -81,12 +88,14 @@ Run = Callable[[], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The way to run a call: the seed of the random numbers, with gradients or not, whether to repeat.
+    """The way to run a call: the seed of the random numbers, with gradients or not, whether to
+    repeat.
 
-    `hooked` also notes the results that forward hooks on all submodules see, `twice` also differentiates twice.
-    Without `leaves` the gradients are those of the parameters alone. `dtype` is a number format to cast inputs to,
-    None for their own. `mode` is one of MODES, or "" for none. `reused` calls twice with the same tensors, whose
-    content is different the second time, and reads both results at the end.
+    `hooked` also notes the results that forward hooks on all submodules see, `twice` also
+    differentiates twice. Without `leaves` the gradients are those of the parameters alone. `dtype`
+    is a number format to cast inputs to, None for their own. `mode` is one of MODES, or "" for
+    none. `reused` calls twice with the same tensors, whose content is different the second time,
+    and reads both results at the end.
     """
 
     seed: int = 0
@@ -101,9 +110,11 @@ class Plan:
 
 
 def reseed(seed: int) -> None:
-    """Seed the random numbers of every device that is present, of NumPy and of Python: models use all of them.
+    """Seed the random numbers of every device that is present, of NumPy and of Python: models use
+    all of them.
 
-    `torch.manual_seed` formats a stack trace for each kind of device that is absent, which adds up over a run.
+    `torch.manual_seed` formats a stack trace for each kind of device that is absent, which adds up
+    over a run.
     """
     if _has_accelerator():
         torch.manual_seed(seed)
@@ -117,12 +128,14 @@ def reseed(seed: int) -> None:
 @functools.cache
 def _has_accelerator() -> bool:
     """Return whether a device other than the CPU is available."""
-    return bool(torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available())
+    return bool(
+        torch.cuda.is_available() or torch.backends.mps.is_available() or torch.xpu.is_available()
+    )
 
 
 def drop_traceback(error: BaseException) -> BaseException:
-    """Return the error without its frames and causes, which would keep tensors alive; `frames_of` still returns the
-    file names and lines.
+    """Return the error without its frames and causes, which would keep tensors alive; `frames_of`
+    still returns the file names and lines.
     """
     if error.__traceback__ is not None:
         frames = traceback.walk_tb(error.__traceback__)
@@ -132,15 +145,17 @@ def drop_traceback(error: BaseException) -> BaseException:
 
 
 def frames_of(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return the frames that an error passed before `drop_traceback`, outermost first: file names and lines only."""
+    """Return the frames that an error passed before `drop_traceback`, outermost first: file names
+    and lines only."""
     return list(getattr(error, "came_through", ()))
 
 
 def execute(target: Target, call: Call, plan: Plan) -> Outcome:
-    """Run a call with fresh copies of its arguments; the state that it leaves behind is noted and then restored.
+    """Run a call with fresh copies of its arguments; the state that it leaves behind is noted and
+    then restored.
 
-    Code that sets `requires_grad` of values computed from its inputs fails where these have gradients; it runs once
-    more without them.
+    Code that sets `requires_grad` of values computed from its inputs fails where these have
+    gradients; it runs once more without them.
     """
     outcome = _execute(target, call, plan)
     if plan.gradients and outcome.error is not None and "leaf variable" in str(outcome.error):
@@ -153,7 +168,11 @@ def _execute(target: Target, call: Call, plan: Plan) -> Outcome:
     watch = Watch(target.module, target.scope)
     try:
         with watch.printing(), in_conditions(target, plan.mode):
-            return _reuse_tensors(target, call, plan) if plan.reused else _forward(target, call, plan, watch)
+            return (
+                _reuse_tensors(target, call, plan)
+                if plan.reused
+                else _forward(target, call, plan, watch)
+            )
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - model code may raise any class; the error is the result
@@ -186,7 +205,9 @@ def in_conditions(target: Target, mode: str) -> Iterator[None]:
         elif mode == INFERENCE:
             stack.enter_context(torch.inference_mode())
         elif mode == DETERMINISTIC:
-            stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+            stack.callback(
+                torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled()
+            )
             torch.use_deterministic_algorithms(True)
         elif mode == WIDE:
             stack.callback(torch.set_default_dtype, torch.get_default_dtype())
@@ -195,58 +216,84 @@ def in_conditions(target: Target, mode: str) -> Iterator[None]:
 
 
 def _forward(target: Target, call: Call, plan: Plan, watch: Watch) -> Outcome:
-    """Run a call, and backward where the plan has gradients, and return everything that is observed."""
+    """Run a call, and backward where the plan has gradients, and return everything that is
+    observed."""
     leaves = plan.gradients and plan.leaves
-    arguments = tree.thaw(call, target.model, gradients=leaves, dtype=plan.dtype, scope=target.scope)
+    arguments = tree.thaw(
+        call, target.model, gradients=leaves, dtype=plan.dtype, scope=target.scope
+    )
     reseed(plan.seed)
     states_before = random_states()
-    with torch.set_grad_enabled(plan.gradients), watch_calls(target.module if plan.hooked else None) as log:
+    with (
+        torch.set_grad_enabled(plan.gradients),
+        watch_calls(target.module if plan.hooked else None) as log,
+    ):
         result = target.callable(*arguments.args, **arguments.kwargs)
     states_after = random_states()
-    # in training the dropout rate is 0 here: random numbers that are drawn and not used do not matter
+    # in training the dropout rate is 0 here: random numbers that are drawn and not used do not
+    # matter
     is_evaluation = not getattr(target.module or target.model, "training", False)
     drew = tuple(
-        name for name, state in states_after.items() if is_evaluation and state != states_before.get(name, state)
+        name
+        for name, state in states_after.items()
+        if is_evaluation and state != states_before.get(name, state)
     )
     flat_result = tree.flatten(result)
     sharing = shared_memory(flat_result, arguments, target.module)
     outputs = {path: _copy(value) for path, value in flat_result.items()}
-    outputs.update({f"buffer {name}": _copy(value) for name, value in _buffers(target.module).items()})
+    outputs.update(
+        {f"buffer {name}": _copy(value) for name, value in _buffers(target.module).items()}
+    )
     outputs.update(_effects(target, arguments, watch))
     overwritten = _overwritten_inputs(arguments)
     second_call = _call_again(target, call, plan, watch) if plan.repeat else {}
     outcome = Outcome(
-        outputs, second_call, overwritten, noted=flatten_log(log), order=tuple(log), drew=drew, shared=sharing,
+        outputs,
+        second_call,
+        overwritten,
+        noted=flatten_log(log),
+        order=tuple(log),
+        drew=drew,
+        shared=sharing,
         random_state_hash=hash(states_after["torch"]),
-    )  # fmt: skip
+    )
     if not plan.gradients:
         return outcome
     backward = _backward(flat_result, arguments, target.module, plan)
     if backward.gradients is not None and not overwritten:
         overwritten = tuple(f"{name} (during backward)" for name in _overwritten_inputs(arguments))
     return replace(
-        outcome, overwritten=overwritten, gradients=backward.gradients, gradients_again=backward.gradients_again,
-        second=backward.second, backward_error=backward.backward_error,
-    )  # fmt: skip
+        outcome,
+        overwritten=overwritten,
+        gradients=backward.gradients,
+        gradients_again=backward.gradients_again,
+        second=backward.second,
+        backward_error=backward.backward_error,
+    )
 
 
 def _reuse_tensors(target: Target, call: Call, plan: Plan) -> Outcome:
-    """Call twice with the same tensors, with other content the second time: neither result may depend on the other
-    call.
+    """Call twice with the same tensors, with other content the second time: neither result may
+    depend on the other call.
 
-    A result that was remembered by the address of its input, or that the next call overwrites, differs.
+    A result that was remembered by the address of its input, or that the next call overwrites,
+    differs.
     """
     arguments = tree.thaw(call, target.model, gradients=False, dtype=plan.dtype, scope=target.scope)
     with torch.no_grad():
         reseed(plan.seed)
-        first = tree.flatten(target.callable(*arguments.args, **arguments.kwargs), "the first of two results")
+        first = tree.flatten(
+            target.callable(*arguments.args, **arguments.kwargs), "the first of two results"
+        )
         for tensor, _ in arguments.passed.values():
             if tensor.is_floating_point() and not tree.is_mask(tensor):
                 tensor.mul_(-0.5).add_(0.25)
             elif tensor.dim():
                 tensor.copy_(tensor.flip(0))
         reseed(plan.seed)
-        second = tree.flatten(target.callable(*arguments.args, **arguments.kwargs), "the second of two results")
+        second = tree.flatten(
+            target.callable(*arguments.args, **arguments.kwargs), "the second of two results"
+        )
     return Outcome({path: _copy(value) for path, value in {**first, **second}.items()})
 
 
@@ -287,17 +334,27 @@ def _copy(value: Any) -> Any:
 
 def _overwritten_inputs(arguments: tree.Live) -> tuple[str, ...]:
     """Return the names of the inputs whose content has changed since the call."""
-    return tuple(name for name, (tensor, copy) in arguments.passed.items() if not identical(tensor.detach(), copy))
+    return tuple(
+        name
+        for name, (tensor, copy) in arguments.passed.items()
+        if not identical(tensor.detach(), copy)
+    )
 
 
-def _backward(flat_result: Mapping[str, Any], arguments: tree.Live, module: Any, plan: Plan) -> Outcome:
-    """Return an outcome with the gradients, or second derivatives, of a result with respect to inputs and parameters.
-    An error in backward is in the outcome.
+def _backward(
+    flat_result: Mapping[str, Any], arguments: tree.Live, module: Any, plan: Plan
+) -> Outcome:
+    """Return an outcome with the gradients, or second derivatives, of a result with respect to
+    inputs and parameters. An error in backward is in the outcome.
     """
-    outputs = {p: v for p, v in flat_result.items() if isinstance(v, torch.Tensor) and v.requires_grad}
+    outputs = {
+        p: v for p, v in flat_result.items() if isinstance(v, torch.Tensor) and v.requires_grad
+    }
     inputs = dict(arguments.leaves)
     if isinstance(module, nn.Module):
-        inputs.update({f"parameter {name}": p for name, p in module.named_parameters() if p.requires_grad})
+        inputs.update(
+            {f"parameter {name}": p for name, p in module.named_parameters() if p.requires_grad}
+        )
     if not outputs or not inputs:
         return Outcome()
     try:
@@ -306,7 +363,9 @@ def _backward(flat_result: Mapping[str, Any], arguments: tree.Live, module: Any,
         first = _gradients(outputs, inputs, keep_graph=plan.repeat)
         return Outcome(
             gradients=_copy_all(first),
-            gradients_again=_copy_all(_gradients(outputs, inputs, keep_graph=False)) if plan.repeat else None,
+            gradients_again=(
+                _copy_all(_gradients(outputs, inputs, keep_graph=False)) if plan.repeat else None
+            ),
         )
     except Exception as error:  # noqa: BLE001 - arbitrary backward code; the error is the result
         return Outcome(backward_error=drop_traceback(error))
@@ -315,21 +374,28 @@ def _backward(flat_result: Mapping[str, Any], arguments: tree.Live, module: Any,
 def _gradients(
     outputs: Mapping[str, Any], inputs: Mapping[str, Any], *, keep_graph: bool, graph: bool = False
 ) -> Mapping[str, Any]:
-    """Return the gradient for each input of the outputs' products with fixed cotangents; None for an input without
-    one.
+    """Return the gradient for each input of the outputs' products with fixed cotangents; None for
+    an input without one.
     """
     cotangents = [cotangent(path, value) for path, value in outputs.items()]
     gradients = torch.autograd.grad(
-        list(outputs.values()), list(inputs.values()), cotangents, retain_graph=keep_graph or graph, allow_unused=True,
+        list(outputs.values()),
+        list(inputs.values()),
+        cotangents,
+        retain_graph=keep_graph or graph,
+        allow_unused=True,
         create_graph=graph,
-    )  # fmt: skip
+    )
     return dict(zip(inputs, gradients, strict=True))
 
 
 def _second_derivatives(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Differentiate the gradients once more; return no entries where no gradient depends on an input."""
+    """Differentiate the gradients once more; return no entries where no gradient depends on an
+    input."""
     gradients = _gradients(outputs, inputs, keep_graph=True, graph=True)
-    differentiable = {f"gradient of {p}": v for p, v in gradients.items() if v is not None and v.requires_grad}
+    differentiable = {
+        f"gradient of {p}": v for p, v in gradients.items() if v is not None and v.requires_grad
+    }
     return _copy_all(_gradients(differentiable, inputs, keep_graph=False)) if differentiable else {}
 
 
@@ -345,13 +411,15 @@ def cotangent(path: str, value: Any) -> Any:
 
 
 def unsteady_paths(first_run: Outcome, second_run: Outcome) -> frozenset[str]:
-    """Return the paths of state that differs between two equal runs of one version: clocks, addresses, counters."""
+    """Return the paths of state that differs between two equal runs of one version: clocks,
+    addresses, counters."""
     pairs = ((first_run.outputs, second_run.outputs), (first_run.again, second_run.again))
     return frozenset(
         path
         for first, second in pairs
         for path in {**first, **second}
-        if is_state(path) and (path not in first or path not in second or not _is_equal(first[path], second[path]))
+        if is_state(path)
+        and (path not in first or path not in second or not _is_equal(first[path], second[path]))
     )
 
 
@@ -374,13 +442,19 @@ def without_paths(outcome: Outcome, paths: frozenset[str]) -> Outcome:
 
 
 def judge(
-    original: Outcome, changed: Outcome, truth: Run, largest: Largest, *, strict: bool, jittered: Run = Outcome
+    original: Outcome,
+    changed: Outcome,
+    truth: Run,
+    largest: Largest,
+    *,
+    strict: bool,
+    jittered: Run = Outcome,
 ) -> Difference | None:
-    """Compare the outcomes of two runs of one call, of which the original's must have succeeded; return the first
-    difference.
+    """Compare the outcomes of two runs of one call, of which the original's must have succeeded;
+    return the first difference.
 
-    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding. `strict` also compares
-    values where the original's own result is not finite.
+    `truth` runs the original in float64, `jittered` with inputs that are off by one rounding.
+    `strict` also compares values where the original's own result is not finite.
     """
     if changed.error is not None:
         return Difference("", f"the changed version raises {describe_error(changed.error)}")
@@ -388,39 +462,54 @@ def judge(
     if newly_overwritten:
         return Difference(
             newly_overwritten[0],
-            f"the changed version overwrites {newly_overwritten[0]}, which the original leaves alone",
+            f"the changed version overwrites {newly_overwritten[0]}, which the original leaves"
+            " alone",
         )
     difference = _compare_conduct(original, changed)
     if difference is not None:
         return difference
     if not strict and not all(_is_finite(value) for value in original.outputs.values()):
         return None
-    check = Check("outputs", lambda: truth().outputs, largest, lambda: jittered().outputs, not strict)
+    check = Check(
+        "outputs", lambda: truth().outputs, largest, lambda: jittered().outputs, not strict
+    )
     difference = compare(original.outputs, changed.outputs, check)
     if difference is None:
-        check = Check("outputs", lambda: truth().again, largest, lambda: jittered().again, not strict)
-        difference = _with_prefix("in the second call ", compare(original.again, changed.again, check))
+        check = Check(
+            "outputs", lambda: truth().again, largest, lambda: jittered().again, not strict
+        )
+        difference = _with_prefix(
+            "in the second call ", compare(original.again, changed.again, check)
+        )
     if difference is None:
         check = Check("hooks", lambda: truth().noted, largest, lambda: jittered().noted, not strict)
         difference = _with_prefix("with hooks ", compare(original.noted, changed.noted, check))
-    return difference or _compare_gradients(original, changed, truth, largest, strict=strict, jittered=jittered)
+    return difference or _compare_gradients(
+        original, changed, truth, largest, strict=strict, jittered=jittered
+    )
 
 
 def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
-    """Compare what two calls do beside their results: random numbers, shared memory and calls of submodules."""
+    """Compare what two calls do beside their results: random numbers, shared memory and calls of
+    submodules."""
     new_sources = [name for name in changed.drew if name not in original.drew]
     if new_sources:
         return Difference(
-            "", f"the changed version moves the random numbers of {new_sources[0]}, the original does not"
+            "",
+            f"the changed version moves the random numbers of {new_sources[0]}, the original"
+            " does not",
         )
     new_sharing = [pair for pair in changed.shared if pair not in original.shared]
     if new_sharing:
-        return Difference("", f"in the changed version {new_sharing[0]}, in the original it does not")
+        return Difference(
+            "", f"in the changed version {new_sharing[0]}, in the original it does not"
+        )
     old_counts, new_counts = count_calls(original.noted), count_calls(changed.noted)
     for path in {**old_counts, **new_counts}:
         if old_counts.get(path, 0) != new_counts.get(path, 0):
             sentence = (
-                f"hooks on {path!r} see {new_counts.get(path, 0)} calls, in the original {old_counts.get(path, 0)}"
+                f"hooks on {path!r} see {new_counts.get(path, 0)} calls, in the original"
+                f" {old_counts.get(path, 0)}"
             )
             sentence += "; --contract results leaves hooks out of an edit by hand"
             return Difference(path, sentence)
@@ -428,21 +517,36 @@ def _compare_conduct(original: Outcome, changed: Outcome) -> Difference | None:
 
 
 def _compare_gradients(
-    original: Outcome, changed: Outcome, truth: Run, largest: Largest, *, strict: bool, jittered: Run = Outcome
+    original: Outcome,
+    changed: Outcome,
+    truth: Run,
+    largest: Largest,
+    *,
+    strict: bool,
+    jittered: Run = Outcome,
 ) -> Difference | None:
-    """Compare the gradients, or the second derivatives, of two runs; return the first difference."""
-    if original.backward_error is not None or (original.gradients is None and original.second is None):
+    """Compare the gradients, or the second derivatives, of two runs; return the first
+    difference."""
+    if original.backward_error is not None or (
+        original.gradients is None and original.second is None
+    ):
         return None
     if changed.backward_error is not None:
-        return Difference("", f"the changed version's backward raises {describe_error(changed.backward_error)}")
+        return Difference(
+            "", f"the changed version's backward raises {describe_error(changed.backward_error)}"
+        )
     if original.second is not None:
         check = Check("gradients", lambda: truth().second, largest, lambda: jittered().second)
-        return _with_prefix("the second derivative for ", compare(original.second, changed.second or {}, check))
+        return _with_prefix(
+            "the second derivative for ", compare(original.second, changed.second or {}, check)
+        )
     if changed.gradients is None or original.gradients is None:
         return Difference("", "the changed version gives no gradients")
     if not strict and not all(_is_finite(value) for value in original.gradients.values()):
         return None
-    check = Check("gradients", lambda: truth().gradients, largest, lambda: jittered().gradients, not strict)
+    check = Check(
+        "gradients", lambda: truth().gradients, largest, lambda: jittered().gradients, not strict
+    )
     difference = compare(original.gradients, changed.gradients, check)
     if difference is None and original.gradients_again is not None:
         second_difference = compare(original.gradients_again, changed.gradients_again or {}, check)
@@ -453,15 +557,22 @@ def _compare_gradients(
 def _with_prefix(prefix: str, difference: Difference | None) -> Difference | None:
     """Return a difference with words before its sentence, None for None."""
     return (
-        Difference(difference.path, prefix + difference.sentence, difference.absolute, difference.relative)
+        Difference(
+            difference.path, prefix + difference.sentence, difference.absolute, difference.relative
+        )
         if difference
         else None
     )
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether a value holds no NaN and no infinity; True for anything but a floating tensor."""
-    return not isinstance(value, torch.Tensor) or not value.is_floating_point() or bool(torch.isfinite(value).all())
+    """Return whether a value holds no NaN and no infinity; True for anything but a floating
+    tensor."""
+    return (
+        not isinstance(value, torch.Tensor)
+        or not value.is_floating_point()
+        or bool(torch.isfinite(value).all())
+    )
 
 
 class DescribedError(Exception):

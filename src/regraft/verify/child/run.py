@@ -63,7 +63,9 @@ def run(folder: Path, request: Mapping[str, Any]) -> None:
                 continue
             examine(subject, session)
             other_subjects = subjects_beyond(subject, session) if session.beyond else iter(())
-            for other_subject in yield_until_error(other_subjects, ledger, f"{subject.name} under other conditions"):
+            for other_subject in yield_until_error(
+                other_subjects, ledger, f"{subject.name} under other conditions"
+            ):
                 examine(other_subject, session)
             examine_later(subject, session)
             _refuse_replaced(session, session.functions.replaced_names(session.changed.__name__))
@@ -80,13 +82,19 @@ def _save_evidence(session: Session) -> None:
     """Save the evidence so far, so that a later end of this process takes nothing away from it."""
     ledger, changes = session.ledger, session.changes
     ledger.gaps = {change.definition: list(session.tracer.gaps(change)) for change in changes}
-    ledger.gaps_before = {change.definition: list(session.gaps_before(change)) for change in changes}
-    ledger.strangers = {change.definition: list(session.relatives_not_run(change)) for change in changes}
+    ledger.gaps_before = {
+        change.definition: list(session.gaps_before(change)) for change in changes
+    }
+    ledger.strangers = {
+        change.definition: list(session.relatives_not_run(change)) for change in changes
+    }
     if session.mutants is not None:
         for change in changes:
             ledger.records[change.definition].mutants = session.mutants.score(change.definition)
     if session.beyond:
-        ledger.uncontrolled = {change.definition: list(_uncontrolled_parts(change, session)) for change in changes}
+        ledger.uncontrolled = {
+            change.definition: list(_uncontrolled_parts(change, session)) for change in changes
+        }
     ledger.implementations = session.tracer.kernels
     ledger.constant_fields = {
         change.definition: list(options_with_one_value(change.definition, session))
@@ -100,17 +108,19 @@ def _save_evidence(session: Session) -> None:
 
 
 def _uncontrolled_parts(change: Change, session: Session) -> Iterator[str]:
-    """Yield a sentence for each condition with one result, declaration and read of the process that no input has
-    decided.
+    """Yield a sentence for each condition with one result, declaration and read of the process that
+    no input has decided.
     """
     yield from session.condition_gaps(change.definition)
     yield from undecided_declarations(change, session.changed, session.original)
     yield from reads_of_surroundings(change, session.changed, session.original)
 
 
-def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger) -> Session | None:
-    """Import both versions and start their session; return None, with the reason in the ledger, where one does not
-    import.
+def _load(
+    request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledger
+) -> Session | None:
+    """Import both versions and start their session; return None, with the reason in the ledger,
+    where one does not import.
     """
     source = Path(request["changed"])
     tracer = Tracer(str(source), changes)
@@ -121,34 +131,46 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
         with ledger.step("original", "", "import"):
             original = load_original(Path(request["original"]))
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the reason
-        ledger.fatal = {"what": "original", "reason": f"the original does not import: {_brief(error)}"}
+        ledger.fatal = {
+            "what": "original",
+            "reason": f"the original does not import: {_brief(error)}",
+        }
         return None
     replaced_by_original = functions.replaced_names()
     try:
         with ledger.step("changed", "", "import"), tracer:
             changed = load_changed(source, Path(request["original"]))
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; it is the finding
-        ledger.fatal = {"what": "changed", "reason": f"the changed version does not import: {_brief(error)}"}
+        ledger.fatal = {
+            "what": "changed",
+            "reason": f"the changed version does not import: {_brief(error)}",
+        }
         return None
     ledger.reach("imports")
-    tracer.entered.clear()  # functions that run during the import are no evidence of a relative's run
+    # functions that run during the import are no evidence of a relative's run
+    tracer.entered.clear()
     session = Session.start(original, changed, changes, tracer, ledger, judge)
     session.older = Tracer(
         str(original.__file__),
         tuple(old_change for old_change in old_changes if old_change.kind in ("class", "function")),
     )
-    session.older.mark_imported(compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True))
+    session.older.mark_imported(
+        compile(Path(request["original"]).read_bytes(), "", "exec", dont_inherit=True)
+    )
     session.functions, session.replaced = functions, replaced_by_original
     undecided = request["same if returned"]
-    ledger.returned_classes = frozenset(name for name in undecided if is_returned(name, (original, changed)))
+    ledger.returned_classes = frozenset(
+        name for name in undecided if is_returned(name, (original, changed))
+    )
     session.only_same_programs = request["same"] and ledger.returned_classes.issuperset(undecided)
     session.beyond = request["effort"] != "low" and not session.only_same_programs
     session.thorough = request["effort"] == "high"
     session.strict = request["contract"] == "strict"
     if session.beyond:
         session.conditions = (
-            Conditions(changed, changes, original), Conditions(original, session.older.changes, changed)
-        )  # fmt: skip
+            Conditions(changed, changes, original),
+            Conditions(original, session.older.changes, changed),
+        )
         session.mutants = Mutants(changed, changes, ledger.avoided, thorough=session.thorough)
     _refuse_replaced(session, functions.replaced_names())
     _compare_signatures(session)
@@ -158,26 +180,33 @@ def _load(request: Mapping[str, Any], changes: tuple[Change, ...], ledger: Ledge
 
 
 def _refuse_replaced(session: Session, replaced: frozenset[str]) -> None:
-    """Refute a changed version that replaces functions of PyTorch or Python which the original leaves alone."""
+    """Refute a changed version that replaces functions of PyTorch or Python which the original
+    leaves alone."""
     names = sorted(replaced - session.replaced)
     if names:
         for definition in session.ledger.open():
-            session.ledger.refute(definition, f"the changed version replaces {', '.join(names[:3])}", {})
+            session.ledger.refute(
+                definition, f"the changed version replaces {', '.join(names[:3])}", {}
+            )
 
 
 def _compare_signatures(session: Session) -> None:
     """Refute definitions that take other arguments, or have lost a method."""
     for name in session.ledger.open():
-        sentence = signature_difference(getattr(session.original, name, None), getattr(session.changed, name, None))
+        sentence = signature_difference(
+            getattr(session.original, name, None), getattr(session.changed, name, None)
+        )
         if sentence:
             session.ledger.refute(name, sentence, {})
 
 
 def _compare_variables(session: Session, path: Path) -> None:
-    """Refute definitions where the import leaves the file's variables with other values, except values that differ at
-    each import.
+    """Refute definitions where the import leaves the file's variables with other values, except
+    values that differ at each import.
     """
-    differences = describe_differences(variable_leaves(session.original), variable_leaves(session.changed))
+    differences = describe_differences(
+        variable_leaves(session.original), variable_leaves(session.changed)
+    )
     if not differences:
         return
     try:
@@ -186,8 +215,12 @@ def _compare_variables(session: Session, path: Path) -> None:
     except BaseException as error:  # noqa: BLE001 - any import failure, SystemExit included; recorded as the reason
         session.ledger.skip(f"variables of the file were not compared: {_brief(error)}")
         return
-    random_differences = describe_differences(variable_leaves(session.original), variable_leaves(second_import))
-    sentence = next((sentence for name, sentence in differences.items() if name not in random_differences), "")
+    random_differences = describe_differences(
+        variable_leaves(session.original), variable_leaves(second_import)
+    )
+    sentence = next(
+        (sentence for name, sentence in differences.items() if name not in random_differences), ""
+    )
     names = session.ledger.open()
     for name in (MODULE,) if MODULE in names else names:
         if sentence:
@@ -207,8 +240,8 @@ def _refute_excluded(session: Session, excluded: list[str]) -> None:
 
 
 def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | None:
-    """Return the user's driver function; None where there is none, or it cannot be loaded, which is fatal in the
-    ledger.
+    """Return the user's driver function; None where there is none, or it cannot be loaded, which is
+    fatal in the ledger.
     """
     if not request["driver"]:
         return None
@@ -219,9 +252,11 @@ def _load_driver(request: Mapping[str, Any], ledger: Ledger) -> user.Factory | N
         return None
 
 
-def _models(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
-    """Yield the models of the user's driver or of the driver for Hugging Face, then those of the inference driver
-    while runs are missing.
+def _models(
+    session: Session, request: Mapping[str, Any], factory: user.Factory | None
+) -> Iterator[Subject]:
+    """Yield the models of the user's driver or of the driver for Hugging Face, then those of the
+    inference driver while runs are missing.
     """
     original: ModuleType = session.original
     source = Path(request["original"]).read_text(encoding="utf-8", errors="replace")
@@ -237,8 +272,11 @@ def _models(session: Session, request: Mapping[str, Any], factory: user.Factory 
         yield from yield_until_error(inferred_subjects, session.ledger, "the inference driver")
 
 
-def _subjects(session: Session, request: Mapping[str, Any], factory: user.Factory | None) -> Iterator[Subject]:
-    """Yield models to be called by their `forward`, each followed by subjects that call its other methods."""
+def _subjects(
+    session: Session, request: Mapping[str, Any], factory: user.Factory | None
+) -> Iterator[Subject]:
+    """Yield models to be called by their `forward`, each followed by subjects that call its other
+    methods."""
     tried: Counter[tuple[str, str]] = Counter()
     for subject in _models(session, request, factory):
         yield subject

@@ -35,20 +35,23 @@ MODES = frozenset({"eval", "train"})
 class Session:
     """Both versions of one file and everything known about them.
 
-    `older` traces the lines of the original that the changed version no longer has: their effect must be compared.
-    `replayed` holds the kinds of calls that earlier subjects have compared, `ran`, by the name of a class of the file,
-    the modes in which models with a called instance were compared, `halting` the names of subjects that the original
-    does not run in some mode. `restored` holds the original's definitions that stand in the changed module. `domains`
-    holds, by definition, the properties of the changed lines that decide its inputs, `widened` the definitions that
-    were compared beyond recorded calls, with the kind of these calls, `varied_fields` the fields of configurations
-    that took two values. `functions` are those of PyTorch and Python as they were before any import, `replaced` the
-    names of those that the original replaces. `conditions` are those in the changed lines of the changed version and
-    of the original, `mutants` wrong versions of the changed lines, `planted` the name of the mutant that runs in place
-    of the changed version. `beyond` says whether definitions are also compared beyond their first inputs, `thorough`
-    whether all of their instances are, `strict` whether hooks and attributes are compared, too, and `same` whether
-    every change is the same program. `shared` is the state that the definitions of either version keep from one model
-    to the next, `options` holds the values that constructor arguments and fields of configurations took, by definition
-    and name, `fixed` the arguments and fields for which other values were tried.
+    `older` traces the lines of the original that the changed version no longer has: their effect
+    must be compared. `replayed` holds the kinds of calls that earlier subjects have compared,
+    `ran`, by the name of a class of the file, the modes in which models with a called instance were
+    compared, `halting` the names of subjects that the original does not run in some mode.
+    `restored` holds the original's definitions that stand in the changed module. `domains` holds,
+    by definition, the properties of the changed lines that decide its inputs, `widened` the
+    definitions that were compared beyond recorded calls, with the kind of these calls,
+    `varied_fields` the fields of configurations that took two values. `functions` are those of
+    PyTorch and Python as they were before any import, `replaced` the names of those that the
+    original replaces. `conditions` are those in the changed lines of the changed version and of the
+    original, `mutants` wrong versions of the changed lines, `planted` the name of the mutant that
+    runs in place of the changed version. `beyond` says whether definitions are also compared beyond
+    their first inputs, `thorough` whether all of their instances are, `strict` whether hooks and
+    attributes are compared, too, and `same` whether every change is the same program. `shared` is
+    the state that the definitions of either version keep from one model to the next, `options`
+    holds the values that constructor arguments and fields of configurations took, by definition and
+    name, `fixed` the arguments and fields for which other values were tried.
     """
 
     original: ModuleType
@@ -96,7 +99,8 @@ class Session:
         return cls(original, changed, changes, tracer, ledger, imported, judge, shared=shared)
 
     def rewind(self) -> None:
-        """Restore the variables of both files, and the state of their definitions, from right after the import."""
+        """Restore the variables of both files, and the state of their definitions, from right after
+        the import."""
         for watch in self.imported:
             watch.rewind()
         for state in self.shared:
@@ -104,10 +108,11 @@ class Session:
 
     @contextmanager
     def trace_changed(self, definition: str, step: str) -> Iterator[None]:
-        """Run the changed version: announced in the journal, and traced while lines have not run yet.
+        """Run the changed version: announced in the journal, and traced while lines have not run
+        yet.
 
-        If a mutant is planted in the changed version, the mutant is announced instead, and its lines do not count as
-        run.
+        If a mutant is planted in the changed version, the mutant is announced instead, and its
+        lines do not count as run.
         """
         if self.planted:
             with self.ledger.step("mutant", definition, self.planted):
@@ -128,36 +133,54 @@ class Session:
         )
 
     def probes(self) -> tuple[Tracer, Tracer]:
-        """Return fresh tracers for the original and the changed version, to record the lines that one run reaches."""
-        return Tracer(self.older.filename, self.older.changes), Tracer(self.tracer.filename, self.changes)
+        """Return fresh tracers for the original and the changed version, to record the lines that
+        one run reaches."""
+        return Tracer(self.older.filename, self.older.changes), Tracer(
+            self.tracer.filename, self.changes
+        )
 
     def reached_by(self, original_probe: Tracer, changed_probe: Tracer) -> bool:
         """Return whether two probes recorded a line or branch that had not run before."""
         for change in self._unrefuted_changes():
-            remaining_gaps = {*changed_probe.gaps(change), *self.gaps_before(change, original_probe)}
+            remaining_gaps = {
+                *changed_probe.gaps(change),
+                *self.gaps_before(change, original_probe),
+            }
             if {*self.tracer.gaps(change), *self.gaps_before(change)} - remaining_gaps:
                 return True
         return False
 
-    def gaps_before(self, change: Change, tracer: Tracer | None = None) -> tuple[tuple[int, str], ...]:
-        """Return (line, sentence) for lines of the original that a change replaced or removed and that have not run,
-        conditions on both sides.
+    def gaps_before(
+        self, change: Change, tracer: Tracer | None = None
+    ) -> tuple[tuple[int, str], ...]:
+        """Return (line, sentence) for lines of the original that a change replaced or removed and
+        that have not run, conditions on both sides.
         """
         tracer = tracer or self.older
-        old_changes = [old_change for old_change in tracer.changes if old_change.definition == change.definition]
+        old_changes = [
+            old_change
+            for old_change in tracer.changes
+            if old_change.definition == change.definition
+        ]
         return tuple(
-            (line, f"in the original, {text}") for old_change in old_changes for line, text in tracer.gaps(old_change)
+            (line, f"in the original, {text}")
+            for old_change in old_changes
+            for line, text in tracer.gaps(old_change)
         )
 
     @contextmanager
     def trace_original(self) -> Iterator[Callable[[], None]]:
-        """Trace a run of the original that is compared, while lines or results of conditions of it have not run.
+        """Trace a run of the original that is compared, while lines or results of conditions of it
+        have not run.
 
-        Yields a function that forgets the lines and results of this run: a run that ends with an error is not
-        compared.
+        Yields a function that forgets the lines and results of this run: a run that ends with an
+        error is not compared.
         """
         conditions = self.conditions[1] if self.conditions else None
-        lines_before, results_before = self.older.save_state(), conditions.results() if conditions else ()
+        lines_before, results_before = (
+            self.older.save_state(),
+            conditions.results() if conditions else (),
+        )
 
         def forget() -> None:
             """Take back the lines and results of this run."""
@@ -187,7 +210,8 @@ class Session:
             self.planted = ""
 
     def condition_gaps(self, definition: str) -> tuple[str, ...]:
-        """Return a sentence for each condition in changed lines of either version that did not take all results."""
+        """Return a sentence for each condition in changed lines of either version that did not take
+        all results."""
         if self.conditions is None:
             return ()
         changed, original = (conditions.gaps(definition) for conditions in self.conditions)
@@ -199,16 +223,21 @@ class Session:
         return bool(record.replays or record.wholes)
 
     def uncovered_changes(self) -> tuple[Change, ...]:
-        """Return the changes that still need a run: not compared yet, or with lines that never ran."""
+        """Return the changes that still need a run: not compared yet, or with lines that
+        never ran."""
         return tuple(change for change in self._unrefuted_changes() if self._lacks_runs(change))
 
     def _lacks_runs(self, change: Change) -> bool:
         """Return whether a change was not compared yet, or has lines that never ran."""
-        return not self.is_compared(change) or bool(self.tracer.gaps(change) or self.gaps_before(change))
+        return not self.is_compared(change) or bool(
+            self.tracer.gaps(change) or self.gaps_before(change)
+        )
 
     def is_complete(self, definition: str) -> bool:
         """Return whether a definition was compared and all its lines ran."""
-        return not any(self._lacks_runs(change) for change in self.changes if change.definition == definition)
+        return not any(
+            self._lacks_runs(change) for change in self.changes if change.definition == definition
+        )
 
     def unfinished_changes(self) -> tuple[Change, ...]:
         """Return the changes that are uncovered, or of which a relative has not run yet."""
@@ -222,35 +251,47 @@ class Session:
         """Return the relatives of unrefuted definitions that have not run."""
         return tuple(
             dict.fromkeys(
-                relative for change in self._unrefuted_changes() for relative in self._missing_relatives(change)
+                relative
+                for change in self._unrefuted_changes()
+                for relative in self._missing_relatives(change)
             )
         )
 
     def wanted_definitions(self) -> frozenset[str]:
-        """Return the names of the definitions that a model should contain to be of use, whichever lines it reaches."""
+        """Return the names of the definitions that a model should contain to be of use, whichever
+        lines it reaches."""
         not_compared = frozenset(
-            change.definition for change in self._unrefuted_changes() if not self.is_compared(change)
+            change.definition
+            for change in self._unrefuted_changes()
+            if not self.is_compared(change)
         )
         return not_compared | {relative.name for relative in self.relatives_to_run()}
 
     def relatives_not_run(self, change: Change) -> tuple[str, ...]:
         """Return a sentence for every relative of a change that has not run."""
         return tuple(
-            f"{relative.name}, which {relative.why}, never ran" for relative in self._missing_relatives(change)
+            f"{relative.name}, which {relative.why}, never ran"
+            for relative in self._missing_relatives(change)
         )
 
     def _unrefuted_changes(self) -> tuple[Change, ...]:
         """Return the changes that are not refuted and whose definition still exists."""
         names = self.ledger.open()
-        return tuple(change for change in self.changes if change.definition in names and change.kind != "removed")
+        return tuple(
+            change
+            for change in self.changes
+            if change.definition in names and change.kind != "removed"
+        )
 
     def _missing_relatives(self, change: Change) -> tuple[Relative, ...]:
         """Return the relatives of a change that have not taken part in comparisons."""
-        return tuple(relative for relative in change.relatives if not self._has_taken_part(relative))
+        return tuple(
+            relative for relative in change.relatives if not self._has_taken_part(relative)
+        )
 
     def _has_taken_part(self, relative: Relative) -> bool:
-        """Return whether a relative took part in comparisons in both modes; a relative that is no module has to have
-        run a function.
+        """Return whether a relative took part in comparisons in both modes; a relative that is no
+        module has to have run a function.
         """
         if self.ran.get(relative.name, set()) >= MODES:
             return True
@@ -262,7 +303,9 @@ class Session:
         if self.tracer.entered & _first_lines(value):
             return True  # the module is never called, but other functions of it are
         # an abstract base: its subclasses run its code
-        compared_classes = [getattr(self.original, name, None) for name, modes in self.ran.items() if modes >= MODES]
+        compared_classes = [
+            getattr(self.original, name, None) for name, modes in self.ran.items() if modes >= MODES
+        ]
         return any(
             isinstance(compared_class, type) and issubclass(compared_class, value)
             for compared_class in compared_classes
@@ -277,8 +320,8 @@ class Session:
         return not self.unfinished_changes() or self.ledger.is_late()
 
     def restore(self, names: tuple[str, ...]) -> None:
-        """Put the original's definitions of these names into the changed module, so that the other definitions are
-        judged without them.
+        """Put the original's definitions of these names into the changed module, so that the other
+        definitions are judged without them.
         """
         for name in names:
             if name != MODULE and hasattr(self.original, name):
@@ -292,7 +335,9 @@ class Session:
     @contextmanager
     def only(self, name: str) -> Iterator[None]:
         """Restore every changed definition but one for a while."""
-        other_names = [change.definition for change in self.changes if change.definition not in (name, MODULE)]
+        other_names = [
+            change.definition for change in self.changes if change.definition not in (name, MODULE)
+        ]
         changed_values = {
             other_name: getattr(self.changed, other_name)
             for other_name in other_names
@@ -306,7 +351,8 @@ class Session:
                 rebind(self.changed, other_name, value)
 
     def blame(self, check: Callable[[], Difference | None]) -> tuple[str, ...]:
-        """Return the definitions that cause a difference by themselves, or all unrefuted ones where none does."""
+        """Return the definitions that cause a difference by themselves, or all unrefuted ones where
+        none does."""
         names = self.ledger.open()
         if len(names) == 1:
             return names
@@ -320,8 +366,14 @@ class Session:
 
 def _first_lines(cls: type) -> set[int]:
     """Return the first lines of the functions that a class defines, except its constructor."""
-    functions = (inspect.unwrap(value) for name, value in vars(cls).items() if name != "__init__" and callable(value))
-    return {function.__code__.co_firstlineno for function in functions if hasattr(function, "__code__")}
+    functions = (
+        inspect.unwrap(value)
+        for name, value in vars(cls).items()
+        if name != "__init__" and callable(value)
+    )
+    return {
+        function.__code__.co_firstlineno for function in functions if hasattr(function, "__code__")
+    }
 
 
 def build_seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleType) -> Any:
@@ -331,6 +383,7 @@ def build_seeded(seed: int, build: Callable[[ModuleType], Any], module: ModuleTy
 
 
 def in_mode(model: Any, training: bool) -> Any:
-    """Switch a model to training or evaluation, and return it: the `train` of some models returns None."""
+    """Switch a model to training or evaluation, and return it: the `train` of some models returns
+    None."""
     model.train(training)
     return model

@@ -1,4 +1,5 @@
-"""The conditions under which a subject is compared, and the recorded calls of its definitions under them."""
+"""The conditions under which a subject is compared, and the recorded calls of its definitions under
+them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SEEDS = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The conditions of a comparison: subject, seed, number format and mode, with the pair that is compared."""
+    """The conditions of a comparison: subject, seed, number format and mode, with the pair that is
+    compared."""
 
     subject: Subject
     pair: Pair
@@ -38,38 +40,41 @@ class Setting:
 
     @property
     def first(self) -> bool:
-        """Return whether comparisons that need one seed and one number format only run in this setting."""
+        """Return whether comparisons that need one seed and one number format only run in this
+        setting."""
         return self.seed == SEEDS[0] and self.dtype == "float32" and not self.subject.light
 
     @property
     def brief(self) -> bool:
         """Return whether fewer comparisons run in this setting.
 
-        On CPU a convolution's backward pass in float16 may take a hundred times as long as in bfloat16, where all
-        comparisons run.
+        On CPU a convolution's backward pass in float16 may take a hundred times as long as in
+        bfloat16, where all comparisons run.
         """
         return self.dtype in ("float16", "float64")
 
     def plan(self, *, recorded: bool) -> Plan:
         """Return the way to run a call here, a `recorded` call or a variant of one.
 
-        Where the setting is `brief`, a recorded call has one backward pass and no second call, a variant has no
-        backward pass. In float64 no call has gradients: values that a model computes in float32 anyway are no more
-        exact there.
+        Where the setting is `brief`, a recorded call has one backward pass and no second call, a
+        variant has no backward pass. In float64 no call has gradients: values that a model computes
+        in float32 anyway are no more exact there.
         """
         gradients = (recorded or not self.brief) and self.dtype != "float64"
         return Plan(self.seed, gradients=gradients, repeat=recorded and not self.brief)
 
 
 def make_pair(subject: Subject, seed: int, session: Session) -> Pair | None:
-    """Build both models; definitions that cause a difference are refuted and restored first. Return None where no
-    model can be built.
+    """Build both models; definitions that cause a difference are refuted and restored first. Return
+    None where no model can be built.
     """
     result = build(subject, seed, session)
     while isinstance(result, Difference):
         guilty = session.blame(lambda: as_difference(build(subject, seed, session)))
         for name in guilty:
-            session.ledger.refute(name, result.sentence, describe(subject, seed, None, None, result))
+            session.ledger.refute(
+                name, result.sentence, describe(subject, seed, None, None, result)
+            )
         session.restore(guilty)
         result = build(subject, seed, session) if session.ledger.open() else None
     return result
@@ -81,7 +86,8 @@ def as_difference(result: Pair | Difference | None) -> Difference | None:
 
 
 def record_calls(setting: Setting, session: Session) -> Recorder | None:
-    """Run the original on all calls and return the recorded calls of its definitions; None where it does not run."""
+    """Run the original on all calls and return the recorded calls of its definitions; None where it
+    does not run."""
     model, name = setting.pair.original, setting.subject.name
     target = Target(model, scope=session.original)
     calls = _calls(setting, session)
@@ -90,26 +96,37 @@ def record_calls(setting: Setting, session: Session) -> Recorder | None:
     relative_names = frozenset(relative.name for relative in session.relatives_to_run())
     with recording(session.original, session.ledger.open(), model, relative_names) as recorder:
         for call in calls:
-            with session.ledger.step("original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"):
-                outcome = execute(target, cast_to_format(call, setting), Plan(seed=setting.seed, gradients=False))
+            with session.ledger.step(
+                "original", "", f"run {name} in {setting.mode} mode, {setting.dtype}"
+            ):
+                outcome = execute(
+                    target, cast_to_format(call, setting), Plan(seed=setting.seed, gradients=False)
+                )
             if outcome.error is not None:
                 if setting.dtype == "float32":
                     session.halting.add(name)
-                text = f"{name} ({setting.subject.driver}): the original does not run in {setting.dtype}"
-                session.ledger.skip(f"{text}: {type(outcome.error).__name__}: {str(outcome.error)[:200]}")
+                text = (
+                    f"{name} ({setting.subject.driver}): the original does not run in"
+                    f" {setting.dtype}"
+                )
+                session.ledger.skip(
+                    f"{text}: {type(outcome.error).__name__}: {str(outcome.error)[:200]}"
+                )
                 return None
     return recorder
 
 
 def _calls(setting: Setting, session: Session) -> tuple[Call, ...] | None:
-    """Return the calls of a subject; None where making them raises, as may happen for a call that continues from
-    another.
+    """Return the calls of a subject; None where making them raises, as may happen for a call that
+    continues from another.
     """
     try:
         return setting.subject.calls(setting.seed)
     except Exception as error:  # noqa: BLE001 - calls may run the model; recorded as the reason to skip
         name = f"{setting.subject.name} ({setting.subject.driver})"
-        session.ledger.skip(f"{name}: no calls for seed {setting.seed}: {type(error).__name__}: {str(error)[:200]}")
+        session.ledger.skip(
+            f"{name}: no calls for seed {setting.seed}: {type(error).__name__}: {str(error)[:200]}"
+        )
         return None
 
 
@@ -120,13 +137,21 @@ def cast_to_format(call: Call, setting: Setting) -> Call:
     dtype = getattr(torch, setting.dtype)
 
     def cast(leaf: Any) -> Any:
-        return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+        return (
+            leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+        )
 
-    return Call(tree.map_leaves(call.args, cast), tree.map_leaves(dict(call.kwargs), cast), call.label, call.beyond)
+    return Call(
+        tree.map_leaves(call.args, cast),
+        tree.map_leaves(dict(call.kwargs), cast),
+        call.label,
+        call.beyond,
+    )
 
 
 def depth(entry: Recorded) -> float:
-    """Return the depth of a recorded call's module in its model, 0 for the model itself; infinity for a function."""
+    """Return the depth of a recorded call's module in its model, 0 for the model itself; infinity
+    for a function."""
     return float("inf") if entry.path is None else entry.path.count(".") + bool(entry.path)
 
 
@@ -136,12 +161,16 @@ def has_counterpart(entry: Recorded, setting: Setting, session: Session) -> bool
         return isinstance(getattr(session.changed, entry.definition, None), FunctionType)
     module = dict(setting.pair.changed.named_modules()).get(entry.path)
     # an instance of a class of the original module is no evidence
-    return module is not None and (entry.path == "" or type(module).__module__ != session.original.__name__)
+    return module is not None and (
+        entry.path == "" or type(module).__module__ != session.original.__name__
+    )
 
 
 def describe_place(entry: Recorded, call: Call, setting: Setting, difference: Difference) -> str:
     """Return the sentence of a difference with its definition, model and conditions."""
     place = f"{entry.definition} at {entry.path!r}" if entry.path else entry.definition
     condition = f", with {difference.mode}" if difference.mode else ""
-    conditions = f"{setting.mode} mode, {setting.dtype}{condition}, {call.label}, shapes {tree.shapes(call)}"
+    conditions = (
+        f"{setting.mode} mode, {setting.dtype}{condition}, {call.label}, shapes {tree.shapes(call)}"
+    )
     return f"{difference.sentence} ({place} of {setting.subject.name}; {conditions})"

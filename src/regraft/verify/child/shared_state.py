@@ -1,5 +1,5 @@
-"""State that the definitions of a file keep from one model to the next: modules and numbers of classes, default
-values.
+"""State that the definitions of a file keep from one model to the next: modules and numbers of
+classes, default values.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ _NUMBERS = (bool, int, float, str, type(None))
 
 
 class SharedState:
-    """The current state of modules that definitions of one file hold themselves, and of the numbers of its classes.
+    """The current state of modules that definitions of one file hold themselves, and of the numbers
+    of its classes.
 
-    Every model that the file builds may contain such a module: `default_act = nn.SiLU()` in the body of a class, a
-    default value `act=nn.ReLU()`, a table of modules at the top level. Putting one of these models in evaluation puts
-    that module in evaluation for the next model, too.
+    Every model that the file builds may contain such a module: `default_act = nn.SiLU()` in the
+    body of a class, a default value `act=nn.ReLU()`, a table of modules at the top level. Putting
+    one of these models in evaluation puts that module in evaluation for the next model, too.
     """
 
     def __init__(self, scope: ModuleType, names: tuple[str, ...] = ()) -> None:
-        """Save the state of the definitions and variables `names`, or of the whole file where there are none."""
+        """Save the state of the definitions and variables `names`, or of the whole file where there
+        are none."""
         owners = [value for name, value in vars(scope).items() if name in (names or vars(scope))]
         self._modules: list[nn.Module] = []
         self._numbers: dict[tuple[type, str], Any] = {}
@@ -35,14 +37,20 @@ class SharedState:
             if isinstance(value, nn.Module):
                 self._modules.append(value)
             elif isinstance(value, type):
-                attributes = {name: attribute for name, attribute in vars(value).items() if not name.startswith("__")}
+                attributes = {
+                    name: attribute
+                    for name, attribute in vars(value).items()
+                    if not name.startswith("__")
+                }
                 self._numbers |= {
                     (value, name): attribute
                     for name, attribute in attributes.items()
                     if isinstance(attribute, _NUMBERS)
                 }
         self._watches = [Watch(module, None) for module in self._modules]
-        parameters = dict.fromkeys(parameter for module in self._modules for parameter in module.parameters())
+        parameters = dict.fromkeys(
+            parameter for module in self._modules for parameter in module.parameters()
+        )
         self._parameters = {
             parameter: (parameter.detach().clone(), parameter.requires_grad)
             for parameter in parameters
@@ -63,8 +71,8 @@ class SharedState:
 
 
 def _reachable_objects(values: list[Any], home: str) -> Iterator[Any]:
-    """Yield the modules, and the classes of the file `home`, that values hold: in containers, classes, defaults of
-    functions.
+    """Yield the modules, and the classes of the file `home`, that values hold: in containers,
+    classes, defaults of functions.
     """
     pending, visited = list(values), set()
     while pending:
@@ -82,7 +90,8 @@ def _reachable_objects(values: list[Any], home: str) -> Iterator[Any]:
 
 
 def _contents(value: Any, home: str) -> list[Any]:
-    """Return the objects in a container, in the defaults of a function of the file, or in a partial call."""
+    """Return the objects in a container, in the defaults of a function of the file, or in a partial
+    call."""
     if type(value) in _CONTAINERS:
         return list(value)
     if isinstance(value, dict):

@@ -1,4 +1,5 @@
-"""Observe and restore the state that a call leaves: attributes of modules, variables of the file, printed text."""
+"""Observe and restore the state that a call leaves: attributes of modules, variables of the file,
+printed text."""
 
 from __future__ import annotations
 
@@ -24,31 +25,39 @@ from regraft.verify.child.load import AGAIN, ORIGINAL, SUFFIX
 
 ATTRIBUTE, VARIABLE, PRINTED = "attribute ", "global ", "printed "
 _INTERNAL = frozenset(vars(nn.Module())) - {"training"}
-_HOOKS = tuple(name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict))
+_HOOKS = tuple(
+    name for name, value in vars(nn.Module()).items() if "hooks" in name and isinstance(value, dict)
+)
 _hooks_of = itemgetter(*_HOOKS)
 _SCALARS = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
-_FIXED = frozenset({bool, int, float, str, type(None), type, FunctionType, BuiltinFunctionType, ModuleType})
+_FIXED = frozenset(
+    {bool, int, float, str, type(None), type, FunctionType, BuiltinFunctionType, ModuleType}
+)
 _SEQUENCES: tuple[type, ...] = (list, deque)
 _MAPPINGS: tuple[type, ...] = (dict, OrderedDict, defaultdict)
 GONE = "<deleted>"
 _DEPTH = 6
 _PARENTS = 3
-# Parts of a repr that differ between equal objects: addresses, and the operation that autograd records.
+# Parts of a repr that differ between equal objects: addresses, and the operation that autograd
+# records.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+|(?<=grad_fn=<)\w+")
 _VERSION = re.compile(rf"(?<=\w)({SUFFIX}|{AGAIN}|{ORIGINAL})\b")
 _DECIMAL = re.compile(
-    r"[+-]?(?:\d+\.\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+|\b(?:nan|inf)\b)", re.IGNORECASE
+    r"[+-]?(?:\d+\.\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+|\b(?:nan|inf)\b)",
+    re.IGNORECASE,
 )
 
 
 def is_state(path: str) -> bool:
-    """Return whether a path of an outcome names state that was left behind, not a result or a buffer."""
+    """Return whether a path of an outcome names state that was left behind, not a result or a
+    buffer."""
     return path.startswith((ATTRIBUTE, VARIABLE, PRINTED))
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """A saved value: the object, and its content where that can change in place (None where it cannot)."""
+    """A saved value: the object, and its content where that can change in place (None where it
+    cannot)."""
 
     value: Any
     content: Any = None
@@ -63,17 +72,26 @@ def _save(value: Any, home: str, depth: int = _DEPTH) -> _Saved:
     if type(value) in _SEQUENCES or type(value) is tuple:
         return _Saved(value, [_save(element, home, depth - 1) for element in value])
     if type(value) in _MAPPINGS:
-        return _Saved(value, {key: _save(element, home, depth - 1) for key, element in value.items()})
+        return _Saved(
+            value, {key: _save(element, home, depth - 1) for key, element in value.items()}
+        )
     if type(value) is set:
         return _Saved(value, set(value))
     if _is_own_object(value, home):
-        return _Saved(value, {key: _save(element, home, depth - 1) for key, element in vars(value).items()})
+        return _Saved(
+            value, {key: _save(element, home, depth - 1) for key, element in vars(value).items()}
+        )
     return _Saved(value)
 
 
 def _is_own_object(value: Any, home: str) -> bool:
-    """Return whether a value is an object of a class of the file, whose attributes count as state of the file."""
-    return type(value).__module__ == home and hasattr(value, "__dict__") and not isinstance(value, nn.Module | type)
+    """Return whether a value is an object of a class of the file, whose attributes count as state
+    of the file."""
+    return (
+        type(value).__module__ == home
+        and hasattr(value, "__dict__")
+        and not isinstance(value, nn.Module | type)
+    )
 
 
 def _is_unchanged(saved: _Saved, value: Any) -> bool:
@@ -82,7 +100,9 @@ def _is_unchanged(saved: _Saved, value: Any) -> bool:
     if type(value) is not type(saved.value):
         return False
     if content is None:
-        return value is saved.value or (isinstance(value, _SCALARS) and _is_equal(value, saved.value))
+        return value is saved.value or (
+            isinstance(value, _SCALARS) and _is_equal(value, saved.value)
+        )
     if isinstance(content, torch.Tensor):
         return identical(value.detach(), content)
     if isinstance(content, list):
@@ -147,16 +167,23 @@ def _watched_names(names: tuple[str, ...], skipped: frozenset[str]) -> tuple[str
 
 
 class _Namespace:
-    """One dictionary of names that is watched: a module's attributes, layers or buffers, or the file's variables."""
+    """One dictionary of names that is watched: a module's attributes, layers or buffers, or the
+    file's variables."""
 
-    def __init__(self, prefix: str, owner: dict[str, Any], home: str, skipped: frozenset[str], reported: bool) -> None:
+    def __init__(
+        self, prefix: str, owner: dict[str, Any], home: str, skipped: frozenset[str], reported: bool
+    ) -> None:
         self.prefix = prefix
         self.owner = owner
         self.reported = reported
         self._skipped = skipped
         self._names = tuple(owner)
         self._before = self._now()
-        saved = {name: _save(value, home) for name, value in self._before.items() if type(value) not in _FIXED}
+        saved = {
+            name: _save(value, home)
+            for name, value in self._before.items()
+            if type(value) not in _FIXED
+        }
         self._saved = {name: copy for name, copy in saved.items() if copy.content is not None}
 
     def _now(self) -> dict[str, Any]:
@@ -165,8 +192,8 @@ class _Namespace:
         return {name: owner[name] for name in _watched_names(tuple(owner), self._skipped)}
 
     def _has_other_objects(self) -> bool:
-        """Return whether a name is new, gone, or holds another object than before: a fast answer for thousands of
-        namespaces.
+        """Return whether a name is new, gone, or holds another object than before: a fast answer
+        for thousands of namespaces.
         """
         old_values = self._before
         is_same = tuple(self.owner) == self._names and all(
@@ -175,17 +202,22 @@ class _Namespace:
         return not is_same
 
     def changed(self) -> Iterator[tuple[str, Any]]:
-        """Yield the names that are new or hold another value, with the value, and those that are gone, with `GONE`."""
+        """Yield the names that are new or hold another value, with the value, and those that are
+        gone, with `GONE`."""
         if not self._saved and not self._has_other_objects():
             return
         current, old_values, saved = self._now(), self._before, self._saved
         candidates = [
-            name for name, value in current.items() if name in saved or value is not old_values.get(name, GONE)
+            name
+            for name, value in current.items()
+            if name in saved or value is not old_values.get(name, GONE)
         ]
         changed_names = [
             name
             for name in candidates
-            if not _is_unchanged(saved.get(name) or _Saved(old_values.get(name, GONE)), current[name])
+            if not _is_unchanged(
+                saved.get(name) or _Saved(old_values.get(name, GONE)), current[name]
+            )
         ]
         for name in sorted(changed_names + [name for name in old_values if name not in current]):
             yield self.prefix + name, current.get(name, GONE)
@@ -210,7 +242,9 @@ class _Hooks:
         self.path = path
         self._owners: tuple[dict[Any, Any], ...] = _hooks_of(vars(module))
         self._number = sum(map(len, self._owners))
-        self._before = [dict(owner) for owner in self._owners] if self._number else [{}] * len(self._owners)
+        self._before = (
+            [dict(owner) for owner in self._owners] if self._number else [{}] * len(self._owners)
+        )
 
     def added_count(self) -> int:
         """Return the number of hooks that were registered since, less those that were removed."""
@@ -227,13 +261,20 @@ class _Hooks:
 
 
 class Watch:
-    """Saves the state of a module tree and of the file's variables, reports its changes, and restores it."""
+    """Saves the state of a module tree and of the file's variables, reports its changes, and
+    restores it."""
 
-    def __init__(self, module: Any, scope: ModuleType | None, skipped: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, module: Any, scope: ModuleType | None, skipped: frozenset[str] = frozenset()
+    ) -> None:
         self._scope = scope
-        self._text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace", write_through=True)
+        self._text = io.TextIOWrapper(
+            io.BytesIO(), encoding="utf-8", errors="replace", write_through=True
+        )
         home = scope.__name__ if scope is not None else ""
-        self._namespaces = [_Namespace(VARIABLE, vars(scope), home, skipped, True)] if scope is not None else []
+        self._namespaces = (
+            [_Namespace(VARIABLE, vars(scope), home, skipped, True)] if scope is not None else []
+        )
         self._hooks: list[_Hooks] = []
         for path, submodule in module.named_modules() if isinstance(module, nn.Module) else ():
             self._hooks.append(_Hooks(path, submodule))
@@ -241,7 +282,9 @@ class Watch:
             self._namespaces.append(_Namespace(prefix, vars(submodule), home, _INTERNAL, True))
             self._namespaces.append(_Namespace(prefix, submodule._modules, home, frozenset(), True))
             if submodule._buffers:
-                self._namespaces.append(_Namespace(prefix, submodule._buffers, home, frozenset(), False))
+                self._namespaces.append(
+                    _Namespace(prefix, submodule._buffers, home, frozenset(), False)
+                )
 
     @contextmanager
     def printing(self) -> Iterator[None]:
@@ -250,10 +293,11 @@ class Watch:
             yield
 
     def effects(self, number_format: Callable[[], Any]) -> dict[str, Any]:
-        """Return the changes since the watch began and the text printed since the last call of this method, as flat
-        leaves.
+        """Return the changes since the watch began and the text printed since the last call of this
+        method, as flat leaves.
 
-        Decimal numbers become tensors of `number_format`, so that they are compared as results of computations.
+        Decimal numbers become tensors of `number_format`, so that they are compared as results of
+        computations.
         """
         leaves: dict[str, Any] = {}
         for namespace in self._namespaces:
@@ -289,8 +333,11 @@ class Watch:
 def _leaves(
     path: str, value: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None
 ) -> dict[str, Any]:
-    """Return the comparable leaves of a value by path; without `number_format` decimal numbers stay numbers."""
-    return {name: _leaf(leaf, scope, number_format) for name, leaf in tree.flatten(value, path).items()}
+    """Return the comparable leaves of a value by path; without `number_format` decimal numbers stay
+    numbers."""
+    return {
+        name: _leaf(leaf, scope, number_format) for name, leaf in tree.flatten(value, path).items()
+    }
 
 
 def _leaf(leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] | None) -> Any:
@@ -303,8 +350,8 @@ def _leaf(leaf: Any, scope: ModuleType | None, number_format: Callable[[], Any] 
 
 
 def normalise_text(text: str, scope: ModuleType | None) -> str:
-    """Return text without the parts that differ between two copies of one file: addresses, its folder, its module's
-    suffix.
+    """Return text without the parts that differ between two copies of one file: addresses, its
+    folder, its module's suffix.
     """
     text = _VERSION.sub("", _ADDRESS.sub("...", text))
     folder = str(getattr(scope, "__file__", ""))
@@ -316,24 +363,32 @@ def normalise_text(text: str, scope: ModuleType | None) -> str:
 
 
 def variable_leaves(scope: ModuleType) -> dict[str, Any]:
-    """Return the plain values among a file's variables as flat leaves: numbers, strings, tensors, containers."""
+    """Return the plain values among a file's variables as flat leaves: numbers, strings, tensors,
+    containers."""
     return _plain_leaves(VARIABLE, vars(scope), scope, frozenset())
 
 
 def attribute_leaves(module: Any, path: str, scope: ModuleType) -> dict[str, Any]:
-    """Return the plain values among the attributes of one module, which is at `path` in its model, as flat leaves."""
-    return _plain_leaves(f"{ATTRIBUTE}{path}." if path else ATTRIBUTE, vars(module), scope, _INTERNAL)
+    """Return the plain values among the attributes of one module, which is at `path` in its model,
+    as flat leaves."""
+    return _plain_leaves(
+        f"{ATTRIBUTE}{path}." if path else ATTRIBUTE, vars(module), scope, _INTERNAL
+    )
 
 
 def _plain_leaves(
     prefix: str, namespace: Mapping[str, Any], scope: ModuleType, skipped: frozenset[str]
 ) -> dict[str, Any]:
-    """Return the plain values of a namespace as flat leaves, without skipped and double-underscore names."""
+    """Return the plain values of a namespace as flat leaves, without skipped and double-underscore
+    names."""
     leaves: dict[str, Any] = {}
     for name, value in namespace.items():
         if name in skipped or name.startswith("__"):
             continue
-        is_plain = isinstance(value, (*_SCALARS, torch.Tensor, set, tuple)) or type(value) in (*_SEQUENCES, *_MAPPINGS)
+        is_plain = isinstance(value, (*_SCALARS, torch.Tensor, set, tuple)) or type(value) in (
+            *_SEQUENCES,
+            *_MAPPINGS,
+        )
         if is_plain or _is_own_object(value, scope.__name__):
             leaves.update(_leaves(prefix + name, value, scope, None))
     return leaves

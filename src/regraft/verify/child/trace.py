@@ -22,8 +22,8 @@ _EXIT = -1
 class Tracer:
     """Traces one file while used as a context manager; other files only cost their call events.
 
-    `kernels` names the functions of `regraft.ops` that ran, as evidence of the implementation in use; `entered` holds
-    the first lines of the file's functions that ran.
+    `kernels` names the functions of `regraft.ops` that ran, as evidence of the implementation in
+    use; `entered` holds the first lines of the file's functions that ran.
     """
 
     def __init__(self, filename: str, changes: tuple[Change, ...]) -> None:
@@ -32,7 +32,9 @@ class Tracer:
         self.arms: set[Arm] = set()
         self.kernels: set[str] = set()
         self._kernels = str(Path(__file__).resolve().parents[2] / "ops") + os.sep
-        self._foreign: set[str] = set()  # files that are neither the traced one nor in `regraft.ops`
+        self._foreign: set[str] = (
+            set()
+        )  # files that are neither the traced one nor in `regraft.ops`
         self.entered: set[int] = set()
         self.arcs: set[tuple[int, int]] = set()
         self.changes = changes
@@ -48,7 +50,8 @@ class Tracer:
         self._headers = frozenset(headers)
 
     def mark_imported(self, code: CodeType) -> None:
-        """Mark the lines that the import of a module runs, those of its classes included, as run."""
+        """Mark the lines that the import of a module runs, those of its classes included,
+        as run."""
         self.lines |= {line for _, _, line in code.co_lines() if line}
         for constant in code.co_consts:
             if isinstance(constant, CodeType) and not constant.co_flags & inspect.CO_NEWLOCALS:
@@ -58,7 +61,9 @@ class Tracer:
         """Return the lines, arms and steps between lines that ran so far."""
         return frozenset(self.lines), frozenset(self.arms), frozenset(self.arcs)
 
-    def restore_state(self, state: tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]) -> None:
+    def restore_state(
+        self, state: tuple[frozenset[int], frozenset[Arm], frozenset[tuple[int, int]]]
+    ) -> None:
         """Go back to a state that `save_state` returned."""
         lines, arms, arcs = state
         self.lines, self.arms, self.arcs = set(lines), set(arms), set(arcs)
@@ -76,18 +81,25 @@ class Tracer:
     def gaps(self, change: Change) -> tuple[tuple[int, str], ...]:
         """Return (line, sentence) for every statement and branch of a change that has not run."""
         sentences = [
-            (start, f"line {start} never ran") for start, end in change.statements if not self._has_run(start, end)
+            (start, f"line {start} never ran")
+            for start, end in change.statements
+            if not self._has_run(start, end)
         ]
         for arm in change.arms:
             if arm not in self.arms and sys.version_info >= (3, 11):
                 place = f"on line {arm.line}, column {arm.column + 1}"
-                sentences.append((arm.line, f"the side of the conditional expression {place} never ran"))
+                sentences.append(
+                    (arm.line, f"the side of the conditional expression {place} never ran")
+                )
         for fallthrough in change.fallthroughs:
             if self._has_run(*fallthrough.header) and not self._has_fallen_through(
                 fallthrough.header, fallthrough.body
             ):
                 sentences.append(
-                    (fallthrough.header[0], f"the condition on line {fallthrough.header[0]} was never false")
+                    (
+                        fallthrough.header[0],
+                        f"the condition on line {fallthrough.header[0]} was never false",
+                    )
                 )
         return tuple(dict.fromkeys(sentences))
 
@@ -98,7 +110,10 @@ class Tracer:
     def _has_fallen_through(self, header: tuple[int, int], body: tuple[int, int]) -> bool:
         """Return whether an `if` with this header once led to a line outside of its body."""
         statement_lines = range(header[0], body[1] + 1)
-        return any(header[0] <= start <= header[1] and end not in statement_lines for start, end in self.arcs)
+        return any(
+            header[0] <= start <= header[1] and end not in statement_lines
+            for start, end in self.arcs
+        )
 
     def _on_call(self, frame: FrameType, _event: str, _arg: Any) -> Callable[..., Any] | None:
         """Return the trace function for a call in the traced file, None for other files."""
@@ -143,8 +158,8 @@ class Tracer:
         return on_event
 
     def _arm_offsets(self, code: CodeType) -> dict[int, Arm]:
-        """Return the watched arm of each instruction offset; needs the columns that code objects have since Python
-        3.11.
+        """Return the watched arm of each instruction offset; needs the columns that code objects
+        have since Python 3.11.
         """
         if not self._arms or sys.version_info < (3, 11):
             return {}
@@ -159,9 +174,11 @@ class Tracer:
 
 
 def leave_kernels_out(files: Collection[str]) -> None:
-    """Run Triton's interpreter, where it is in use, without tracing, except for kernels of these files.
+    """Run Triton's interpreter, where it is in use, without tracing, except for kernels of these
+    files.
 
-    Each of its kernels makes many thousands of calls, and a tracer that is told of them takes longer than the kernel.
+    Each of its kernels makes many thousands of calls, and a tracer that is told of them takes
+    longer than the kernel.
     """
     if not is_interpreting() or importlib.util.find_spec("triton") is None:
         return

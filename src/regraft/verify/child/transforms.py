@@ -1,4 +1,5 @@
-"""Check that a definition is still scripted by TorchScript and traced by `torch.fx` where the original is."""
+"""Check that a definition is still scripted by TorchScript and traced by `torch.fx` where the
+original is."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ SECONDS = 10.0  # limit of one transform and its run; a slower one is left out
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """The result of transforms of both versions: a difference or None, the transforms that the changed version loses,
-    and those that agree.
+    """The result of transforms of both versions: a difference or None, the transforms that the
+    changed version loses, and those that agree.
     """
 
     difference: Difference | None = None
@@ -33,7 +34,9 @@ class Transformed:
     agreeing: tuple[str, ...] = ()
 
 
-def compare_transformed(original: Target, changed: Target, call: Call, definition: str, ledger: Ledger) -> Transformed:
+def compare_transformed(
+    original: Target, changed: Target, call: Call, definition: str, ledger: Ledger
+) -> Transformed:
     """Script and trace both versions where the original can be, and compare the results."""
     losses: list[str] = []
     agreeing: list[str] = []
@@ -48,11 +51,15 @@ def compare_transformed(original: Target, changed: Target, call: Call, definitio
             changed_result = run_capture(_TRANSFORMS[name], changed, call)
         if isinstance(changed_result, BaseException):
             if LATE not in str(changed_result):
-                losses.append(f"{name}: {type(changed_result).__name__}: {_first_line(changed_result)}")
+                losses.append(
+                    f"{name}: {type(changed_result).__name__}: {_first_line(changed_result)}"
+                )
             continue
         difference = compare(original_result, changed_result, Check("outputs", dict, Largest()))
         if difference is not None:
-            return Transformed(Difference(difference.path, f"by {name} {difference.sentence}"), (), tuple(agreeing))
+            return Transformed(
+                Difference(difference.path, f"by {name} {difference.sentence}"), (), tuple(agreeing)
+            )
         agreeing.append(name)
     return Transformed(None, tuple(losses), tuple(agreeing))
 

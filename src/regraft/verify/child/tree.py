@@ -19,7 +19,8 @@ _DEPTH = 6
 
 @dataclass(frozen=True, slots=True)
 class ModuleRef:
-    """A reference in recorded arguments to a module of the recorded model, by its dotted path there."""
+    """A reference in recorded arguments to a module of the recorded model, by its dotted path
+    there."""
 
     path: str
 
@@ -28,8 +29,8 @@ class ModuleRef:
 class Call:
     """Arguments of one call, free of references into any model.
 
-    `label` describes the call. `beyond` names the kind of a call that was made from a recorded call, and that the
-    original may refuse; "" for a recorded one and its plain variants.
+    `label` describes the call. `beyond` names the kind of a call that was made from a recorded
+    call, and that the original may refuse; "" for a recorded one and its plain variants.
     """
 
     args: tuple[Any, ...]
@@ -39,7 +40,8 @@ class Call:
 
 
 def map_leaves(value: Any, fn: Callable[[Any], Any]) -> Any:
-    """Rebuild nested lists, tuples, named tuples and mappings with `fn` applied to all other values."""
+    """Rebuild nested lists, tuples, named tuples and mappings with `fn` applied to all other
+    values."""
     if isinstance(value, Mapping):
         mapped = {key: map_leaves(element, fn) for key, element in value.items()}
         return mapped if type(value) is dict else type(value)(**mapped)
@@ -52,7 +54,9 @@ def map_leaves(value: Any, fn: Callable[[Any], Any]) -> Any:
 
 def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label: str = "") -> Call:
     """Copy a call's arguments in their current state; modules of `model` become references."""
-    paths = {id(module): path for path, module in model.named_modules()} if model is not None else {}
+    paths = (
+        {id(module): path for path, module in model.named_modules()} if model is not None else {}
+    )
 
     def freeze(leaf: Any) -> Any:
         """Return a copy of one argument, or a reference."""
@@ -67,7 +71,9 @@ def snapshot(args: tuple[Any, ...], kwargs: Mapping[str, Any], model: Any, label
 
 def duplicate(leaf: Any) -> Any:
     """Return a deep copy of a mutable object, or the object itself where it cannot be copied."""
-    if leaf is None or isinstance(leaf, bool | int | float | str | torch.dtype | torch.device | type):
+    if leaf is None or isinstance(
+        leaf, bool | int | float | str | torch.dtype | torch.device | type
+    ):
         return leaf
     try:
         return copy.deepcopy(leaf)
@@ -79,8 +85,8 @@ def duplicate(leaf: Any) -> Any:
 class Live:
     """A call made ready for one model.
 
-    `leaves` are the tensors that collect gradients. `passed` are the tensors that the model gets, each with a copy of
-    its content.
+    `leaves` are the tensors that collect gradients. `passed` are the tensors that the model gets,
+    each with a copy of its content.
     """
 
     args: tuple[Any, ...]
@@ -89,10 +95,14 @@ class Live:
     passed: dict[str, tuple[Any, Any]]
 
 
-def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: ModuleType | None = None) -> Live:
-    """Make fresh arguments; float tensors pass through a copy so that in-place writes do not change a leaf.
+def thaw(
+    call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: ModuleType | None = None
+) -> Live:
+    """Make fresh arguments; float tensors pass through a copy so that in-place writes do not change
+    a leaf.
 
-    Objects of a class of the file become objects of that class in `scope`, the version that the call is for.
+    Objects of a class of the file become objects of that class in `scope`, the version that the
+    call is for.
     """
     scope = scope or sys.modules.get(type(model).__module__)
     leaves: dict[str, Any] = {}
@@ -106,7 +116,11 @@ def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: M
             private_copy = adopt_classes(duplicate(leaf), scope)
             return private_copy if dtype is None else _cast_inside(private_copy, dtype)
         is_floating = leaf.is_floating_point()
-        base = leaf.detach().to(dtype).clone() if is_floating and dtype is not None else leaf.detach().clone()
+        base = (
+            leaf.detach().to(dtype).clone()
+            if is_floating and dtype is not None
+            else leaf.detach().clone()
+        )
         name = f"input {len(passed)}"
         argument = base
         if gradients and is_floating and not is_mask(leaf):
@@ -121,7 +135,8 @@ def thaw(call: Call, model: Any, *, gradients: bool, dtype: Any = None, scope: M
 
 
 def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> Any:
-    """Give a private copy, and the objects in it, the classes that `scope`, another version of their file, defines."""
+    """Give a private copy, and the objects in it, the classes that `scope`, another version of
+    their file, defines."""
     cls = type(value)
     if scope is None or depth == 0 or isinstance(value, nn.Module | type | torch.Tensor):
         return value
@@ -133,16 +148,25 @@ def adopt_classes(value: Any, scope: ModuleType | None, depth: int = _DEPTH) -> 
     ):
         try:
             value.__class__ = own_class
-        except TypeError:  # an enumeration's member or another layout keeps the class that it was recorded with
+        except (
+            TypeError
+        ):  # an enumeration's member or another layout keeps the class that it was recorded with
             return value
-    elements = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    elements = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else ()
+    )
     for element in (*elements, *getattr(value, "__dict__", {}).values()):
         adopt_classes(element, scope, depth - 1)
     return value
 
 
 def _cast_inside(value: Any, dtype: Any) -> Any:
-    """Cast tensors held by an object such as a key-value cache (the object is already a private copy)."""
+    """Cast tensors held by an object such as a key-value cache (the object is already a private
+    copy)."""
     for owner, key, tensor in _tensors_inside(value, _DEPTH, set()):
         if tensor.is_floating_point():
             if isinstance(owner, list | dict):
@@ -153,7 +177,8 @@ def _cast_inside(value: Any, dtype: Any) -> Any:
 
 
 def _tensors_inside(value: Any, depth: int, visited: set[int]) -> list[tuple[Any, Any, Any]]:
-    """Return (owner, key, tensor) for every tensor in an object, in its lists, dictionaries and attributes."""
+    """Return (owner, key, tensor) for every tensor in an object, in its lists, dictionaries and
+    attributes."""
     if depth == 0 or id(value) in visited or isinstance(value, nn.Module | type):
         return []
     visited.add(id(value))
@@ -173,19 +198,30 @@ def _tensors_inside(value: Any, depth: int, visited: set[int]) -> list[tuple[Any
 
 
 def is_mask(tensor: Any) -> bool:
-    """Return whether a float tensor is an additive attention mask: it holds only zero and hugely negative values."""
+    """Return whether a float tensor is an additive attention mask: it holds only zero and hugely
+    negative values."""
     if not tensor.is_floating_point() or tensor.numel() == 0:
         return False
     hidden = tensor <= -1e4
     return bool(hidden.any()) and bool(((tensor == 0) | hidden).all())
 
 
-def flatten(value: Any, path: str = "output", depth: int = _DEPTH, ancestors: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Return every comparable leaf by its path; containers and objects add the name of their type as a leaf."""
-    if value is None or isinstance(value, torch.Tensor | bool | int | float | str | torch.dtype | torch.device):
+def flatten(
+    value: Any, path: str = "output", depth: int = _DEPTH, ancestors: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """Return every comparable leaf by its path; containers and objects add the name of their type
+    as a leaf."""
+    if value is None or isinstance(
+        value, torch.Tensor | bool | int | float | str | torch.dtype | torch.device
+    ):
         return {path: value}
     leaves: dict[str, Any] = {f"type of {path}": type(value).__qualname__}
-    if depth == 0 or id(value) in ancestors or isinstance(value, nn.Module | ModuleType | type) or callable(value):
+    if (
+        depth == 0
+        or id(value) in ancestors
+        or isinstance(value, nn.Module | ModuleType | type)
+        or callable(value)
+    ):
         return leaves
     for key, child in _children(value):
         leaves.update(flatten(child, f"{path}[{key!r}]", depth - 1, (*ancestors, id(value))))
@@ -204,7 +240,8 @@ def _children(value: Any) -> list[tuple[Any, Any]]:
 
 
 def structure(call: Call) -> str:
-    """Return the arguments of a call as text: flags, names and factors by value, tensors and sizes by type alone."""
+    """Return the arguments of a call as text: flags, names and factors by value, tensors and sizes
+    by type alone."""
 
     def describe_leaf(leaf: Any) -> Any:
         return leaf if leaf is None or isinstance(leaf, bool | float | str) else type(leaf).__name__

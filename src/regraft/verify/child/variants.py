@@ -12,7 +12,8 @@ from regraft.verify.child.tree import Call
 
 AS_RECORDED = "as recorded"
 SMALL = "inputs and parameters x 0.01"
-# Labels of calls during which the parameters have other values: see `checks.parameters.ALTERATIONS`.
+# Labels of calls during which the parameters have other values: see
+# `checks.parameters.ALTERATIONS`.
 ZERO, LARGE, TINY = "parameters that are zero", "parameters x 1000", "parameters x 1e-6"
 LOW, HALF = "biases of -100", "parameters in bfloat16, inputs in float32"
 ALTERED = (SMALL, ZERO, LARGE, TINY, LOW, HALF)
@@ -26,10 +27,14 @@ LAID_OUT = (STRIDED, ONE_ROW, SHORTER, NO_ROWS, BEYOND)
 def variants(call: Call) -> tuple[Call, ...]:
     """Return the call and its perturbations; masks, integers and flags stay as recorded.
 
-    Small inputs make an epsilon visible, large ones a missing scale, constant rows a variance of zero.
+    Small inputs make an epsilon visible, large ones a missing scale, constant rows a variance of
+    zero.
     """
     calls = [Call(call.args, call.kwargs, AS_RECORDED)]
-    calls += [_map_tensors(call, f"inputs x {factor:g}", _scale_by(factor)) for factor in (1e-3, 1e-2, 10.0)]
+    calls += [
+        _map_tensors(call, f"inputs x {factor:g}", _scale_by(factor))
+        for factor in (1e-3, 1e-2, 10.0)
+    ]
     calls.append(_map_tensors(call, "constant rows", _with_constant_rows))
     calls.append(_map_tensors(call, SMALL, _scale_by(1e-2)))
     if any(leaf.dtype == torch.float16 for leaf in tree.tensors(call)):
@@ -38,8 +43,8 @@ def variants(call: Call) -> tuple[Call, ...]:
 
 
 def other_layouts(call: Call) -> tuple[Call, ...]:
-    """Return the call in other layouts and sizes: strides, one row, no rows, one step less; the original may refuse
-    some.
+    """Return the call in other layouts and sizes: strides, one row, no rows, one step less; the
+    original may refuse some.
 
     A further call has an index beyond the largest, as padding or "no expert" often is.
     """
@@ -49,12 +54,17 @@ def other_layouts(call: Call) -> tuple[Call, ...]:
         rows = tensors[0].shape[0]
         calls += [narrow_tensors(call, rows, 1, ROWS, ONE_ROW)] if rows > 1 else []
         steps = next((tensor.shape[1] for tensor in tensors if tensor.dim() > 1), 0)
-        calls += [narrow_tensors(call, steps, steps - 1, slice(1, None), SHORTER)] if steps > 2 else []
+        calls += (
+            [narrow_tensors(call, steps, steps - 1, slice(1, None), SHORTER)] if steps > 2 else []
+        )
         calls.append(narrow_tensors(call, rows, 0, ROWS, NO_ROWS))
     if any(_is_index(tensor) for tensor in tensors):
         calls.append(
             _map_tensors(
-                call, BEYOND, lambda tensor: _with_index_beyond(tensor) if _is_index(tensor) else tensor, masks=True
+                call,
+                BEYOND,
+                lambda tensor: _with_index_beyond(tensor) if _is_index(tensor) else tensor,
+                masks=True,
             )
         )
     return tuple(calls)
@@ -62,7 +72,11 @@ def other_layouts(call: Call) -> tuple[Call, ...]:
 
 def _is_index(tensor: Any) -> bool:
     """Return whether a tensor holds whole numbers that are not those of a mask."""
-    return tensor.dtype in (torch.int32, torch.int64) and tensor.numel() > 0 and bool(tensor.max() != 1)
+    return (
+        tensor.dtype in (torch.int32, torch.int64)
+        and tensor.numel() > 0
+        and bool(tensor.max() != 1)
+    )
 
 
 def _with_index_beyond(tensor: Any) -> Any:
@@ -73,12 +87,14 @@ def _with_index_beyond(tensor: Any) -> Any:
 
 
 def _with_other_strides(tensor: Any) -> Any:
-    """Return a tensor of the same values that is not contiguous, if it has two dimensions or more."""
+    """Return a tensor of the same values that is not contiguous, if it has two dimensions
+    or more."""
     return tensor.transpose(0, -1).contiguous().transpose(0, -1) if tensor.dim() > 1 else tensor
 
 
 def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> Call:
-    """Narrow to size `to` those of the dimensions `dims` that have a given size, in all tensors of a call."""
+    """Narrow to size `to` those of the dimensions `dims` that have a given size, in all tensors of
+    a call."""
 
     def narrow(tensor: Any) -> Any:
         for dim in range(tensor.dim())[dims]:
@@ -90,7 +106,8 @@ def narrow_tensors(call: Call, size: int, to: int, dims: slice, label: str) -> C
 
 
 def off_by_one_rounding(call: Call) -> Call:
-    """Return the call with every number of its inputs moved by about one unit in its last place, up or down."""
+    """Return the call with every number of its inputs moved by about one unit in its last place, up
+    or down."""
     generator = torch.Generator().manual_seed(0)
     return _map_tensors(call, call.label, lambda tensor: move_by_one_rounding(tensor, generator))
 
@@ -102,14 +119,20 @@ def move_by_one_rounding(tensor: Any, generator: Any) -> Any:
 
 
 def _map_tensors(call: Call, label: str, fn: Callable[[Any], Any], *, masks: bool = False) -> Call:
-    """Return a call with a function applied to the floating tensors except masks, or with `masks` to all tensors."""
+    """Return a call with a function applied to the floating tensors except masks, or with `masks`
+    to all tensors."""
 
     def map_leaf(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         return fn(leaf) if masks or (leaf.is_floating_point() and not tree.is_mask(leaf)) else leaf
 
-    return Call(tree.map_leaves(call.args, map_leaf), tree.map_leaves(dict(call.kwargs), map_leaf), label, call.beyond)
+    return Call(
+        tree.map_leaves(call.args, map_leaf),
+        tree.map_leaves(dict(call.kwargs), map_leaf),
+        label,
+        call.beyond,
+    )
 
 
 def _scale_by(factor: float) -> Callable[[Any], Any]:
@@ -118,8 +141,8 @@ def _scale_by(factor: float) -> Callable[[Any], Any]:
 
 
 def _with_constant_rows(tensor: Any) -> Any:
-    """Return a tensor whose rows repeat one multiple of a quarter: sums and means of them are exact, so the variance
-    is exactly zero.
+    """Return a tensor whose rows repeat one multiple of a quarter: sums and means of them are
+    exact, so the variance is exactly zero.
     """
     if tensor.dim() == 0:
         return tensor

@@ -1,4 +1,5 @@
-"""Give a model's weights and dropout rates values that show mistakes: random numbers instead of zeros and ones."""
+"""Give a model's weights and dropout rates values that show mistakes: random numbers instead of
+zeros and ones."""
 
 from __future__ import annotations
 
@@ -22,14 +23,18 @@ _READING = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def redraw(model: Any, seed: int) -> None:
-    """Give every floating parameter, and every floating buffer of the checkpoint, different random values.
+    """Give every floating parameter, and every floating buffer of the checkpoint, different random
+    values.
 
-    Matrices get unit gain, so that activations keep their size through the layers; vectors (norm weights, biases,
-    decay rates) move around their initial value and so stay in their domain. Two buffers that initialisation makes
-    equal (the frequencies of two encodings) differ afterwards, as they may in a checkpoint; zeros stay zeros.
+    Matrices get unit gain, so that activations keep their size through the layers; vectors (norm
+    weights, biases, decay rates) move around their initial value and so stay in their domain. Two
+    buffers that initialisation makes equal (the frequencies of two encodings) differ afterwards, as
+    they may in a checkpoint; zeros stay zeros.
     """
     with torch.no_grad():
-        embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)}
+        embeddings = {
+            id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)
+        }
         for name, parameter in model.named_parameters():
             if parameter.is_floating_point() and parameter.numel():
                 _redraw_parameter(parameter, _generator(name, seed), id(parameter) in embeddings)
@@ -44,7 +49,8 @@ def redraw(model: Any, seed: int) -> None:
 
 
 def _redraw_parameter(parameter: Any, generator: Any, embedding: bool) -> None:
-    """Redraw one parameter in place; NaN, which marks uninitialised elements, becomes zero first."""
+    """Redraw one parameter in place; NaN, which marks uninitialised elements, becomes zero
+    first."""
     noise = _noise(parameter, generator)
     parameter.masked_fill_(parameter.isnan(), 0.0)  # NaN marks uninitialised elements
     if parameter.dim() < 2 or not bool(torch.isfinite(parameter).all()):
@@ -66,9 +72,12 @@ def _noise(tensor: Any, generator: Any) -> Any:
 
 @contextmanager
 def shrink_parameters(module: Any) -> Iterator[None]:
-    """Shrink matrices and biases for a while, so that an epsilon inside a norm is no longer negligible."""
+    """Shrink matrices and biases for a while, so that an epsilon inside a norm is no longer
+    negligible."""
     parameters = [
-        parameter for name, parameter in module.named_parameters() if parameter.dim() > 1 or name.endswith("bias")
+        parameter
+        for name, parameter in module.named_parameters()
+        if parameter.dim() > 1 or name.endswith("bias")
     ]
     saved = [parameter.detach().clone() for parameter in parameters]
     with torch.no_grad():
@@ -84,8 +93,8 @@ def shrink_parameters(module: Any) -> Iterator[None]:
 
 @contextmanager
 def change_parameters(module: Any, change: Callable[[str, Any], Any]) -> Iterator[None]:
-    """Give parameters the values that `change` returns by name and value, for a while; None leaves a parameter alone,
-    another number format is allowed.
+    """Give parameters the values that `change` returns by name and value, for a while; None leaves
+    a parameter alone, another number format is allowed.
     """
     saved = [(parameter, parameter.data) for parameter in module.parameters()]
     try:
@@ -100,17 +109,19 @@ def change_parameters(module: Any, change: Callable[[str, Any], Any]) -> Iterato
 
 
 def off_by_one_rounding(seed: int) -> Callable[[str, Any], Any]:
-    """Return a change for `change_parameters` that moves every number by about one unit in its last place."""
+    """Return a change for `change_parameters` that moves every number by about one unit in its last
+    place."""
     return lambda name, value: move_by_one_rounding(value, _generator(name, seed))
 
 
 @contextmanager
 def dropout_rate(model: Any, rate: float) -> Iterator[None]:
-    """Set every dropout rate of a model for a while: of dropout modules, and float attributes whose name contains
-    "drop" or is "p".
+    """Set every dropout rate of a model for a while: of dropout modules, and float attributes whose
+    name contains "drop" or is "p".
 
-    Layer dropping stays off: it changes which layers run, not their results. A rate of zero stays zero in a module
-    that reads an attribute that it lacks: its constructor makes the layer only for a rate above zero.
+    Layer dropping stays off: it changes which layers run, not their results. A rate of zero stays
+    zero in a module that reads an attribute that it lacks: its constructor makes the layer only for
+    a rate above zero.
     """
     rates = list(_dropout_rates(model))
     try:
@@ -134,14 +145,20 @@ def _dropout_rates(model: Any) -> Iterator[tuple[Any, str, float]]:
     """Yield (owner, name, value) for each dropout rate of a model's modules and configurations."""
     visited: set[int] = set()
     for module in model.modules():
-        configs = [value for key, value in vars(module).items() if key == "config" or key.endswith("_config")]
+        configs = [
+            value
+            for key, value in vars(module).items()
+            if key == "config" or key.endswith("_config")
+        ]
         for owner in [module, *configs]:
             if id(owner) in visited or isinstance(owner, str | int | float | None.__class__):
                 continue
             visited.add(id(owner))
             values = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
             for name, value in list(values.items()):
-                if _is_rate(owner, name, value) and (value or owner is not module or not _lacks_attributes(module)):
+                if _is_rate(owner, name, value) and (
+                    value or owner is not module or not _lacks_attributes(module)
+                ):
                     yield owner, name, value
 
 
@@ -153,14 +170,24 @@ def _lacks_attributes(module: nn.Module) -> bool:
 
 @functools.cache
 def _attributes_read(cls: type) -> frozenset[str]:
-    """Return the attributes that the methods of a class, and of its bases in the same file, read from the instance."""
+    """Return the attributes that the methods of a class, and of its bases in the same file, read
+    from the instance."""
     classes = [base for base in cls.__mro__ if base.__module__ == cls.__module__]
-    methods = [value.__code__ for base in classes for value in vars(base).values() if isinstance(value, FunctionType)]
-    instruction_pairs = [pair for code in methods for pair in itertools.pairwise(dis.get_instructions(code))]
+    methods = [
+        value.__code__
+        for base in classes
+        for value in vars(base).values()
+        if isinstance(value, FunctionType)
+    ]
+    instruction_pairs = [
+        pair for code in methods for pair in itertools.pairwise(dis.get_instructions(code))
+    ]
     return frozenset(
         attribute.argval
         for load, attribute in instruction_pairs
-        if load.opname.startswith("LOAD_FAST") and load.argval == "self" and attribute.opname in _READING
+        if load.opname.startswith("LOAD_FAST")
+        and load.argval == "self"
+        and attribute.opname in _READING
     )
 
 
@@ -173,11 +200,16 @@ def _is_rate(owner: Any, name: str, value: Any) -> bool:
 
 
 def copy_model(model: Any) -> Any:
-    """Return a deep copy; a tensor that a call left in the model (old weight norm) is copied without its history."""
+    """Return a deep copy; a tensor that a call left in the model (old weight norm) is copied
+    without its history."""
     modules = model.modules() if isinstance(model, nn.Module) else ()
     attribute_tensors = (
-        value for module in modules for value in vars(module).values() if isinstance(value, torch.Tensor)
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, torch.Tensor)
     )
     return copy.deepcopy(
-        model, {id(tensor): tensor.detach().clone() for tensor in attribute_tensors if not tensor.is_leaf}
+        model,
+        {id(tensor): tensor.detach().clone() for tensor in attribute_tensors if not tensor.is_leaf},
     )

@@ -14,7 +14,13 @@ from regraft.verify.child.failure import describe
 from regraft.verify.child.minimise import minimise_call
 from regraft.verify.child.pair import Pair, build
 from regraft.verify.child.replay import Outcome, Plan, execute
-from regraft.verify.child.runs import Sides, compare_runs, count_comparison, module_sides, reason_to_leave_out
+from regraft.verify.child.runs import (
+    Sides,
+    compare_runs,
+    count_comparison,
+    module_sides,
+    reason_to_leave_out,
+)
 from regraft.verify.child.session import Session
 from regraft.verify.child.setting import Setting, cast_to_format
 from regraft.verify.child.state import is_state
@@ -25,8 +31,8 @@ _JITTERED = 4  # runs of the original with other roundings of its parameters
 
 
 def compare_whole(setting: Setting, session: Session, recorded: frozenset[str]) -> None:
-    """Compare the whole model on every call; refute the definitions that cause a difference. `recorded` are the
-    definitions with recorded calls.
+    """Compare the whole model on every call; refute the definitions that cause a difference.
+    `recorded` are the definitions with recorded calls.
     """
     for call in setting.subject.calls(setting.seed):
         fitted_call = cast_to_format(call, setting)
@@ -39,8 +45,8 @@ def compare_whole(setting: Setting, session: Session, recorded: frozenset[str]) 
 
 
 def challenge_constructors(setting: Setting, session: Session) -> None:
-    """Build the model with mutants of changed constructors: those that give another model or another result are
-    killed.
+    """Build the model with mutants of changed constructors: those that give another model or
+    another result are killed.
     """
     if session.mutants is None:
         return
@@ -51,14 +57,17 @@ def challenge_constructors(setting: Setting, session: Session) -> None:
             mutant.killed = isinstance(pair, Difference)
             if isinstance(pair, Pair):
                 with pair.mode(False, weights.RATE):
-                    result = compare_runs(module_sides(pair, "", "", session), call, Plan(setting.seed), session)
+                    result = compare_runs(
+                        module_sides(pair, "", "", session), call, Plan(setting.seed), session
+                    )
                 mutant.killed = isinstance(result, Difference)
 
 
 def _refute_causes(
     difference: Difference, call: Call, setting: Setting, session: Session
 ) -> Difference | Outcome | None:
-    """Refute the definitions that cause a whole model's difference, and compare again without them."""
+    """Refute the definitions that cause a whole model's difference, and compare again
+    without them."""
 
     def check(smaller_call: Call = call) -> Difference | None:
         """Return the difference of a call on newly built models, or None."""
@@ -66,7 +75,9 @@ def _refute_causes(
         return result if isinstance(result, Difference) else None
 
     if check() is None:
-        session.ledger.skip(f"a difference of {setting.subject.name} did not reproduce: {difference.sentence}")
+        session.ledger.skip(
+            f"a difference of {setting.subject.name} did not reproduce: {difference.sentence}"
+        )
         return None
     guilty = session.blame(check)
     for name in guilty:
@@ -76,7 +87,9 @@ def _refute_causes(
             f"{setting.subject.name} as a whole; {setting.mode} mode, {setting.dtype}, "
             f"shapes {tree.shapes(smaller_call)}"
         )
-        recipe = describe(setting.subject, setting.seed, setting, (None, smaller_call), small_difference)
+        recipe = describe(
+            setting.subject, setting.seed, setting, (None, smaller_call), small_difference
+        )
         session.ledger.refute(name, f"{small_difference.sentence} ({place})", recipe)
     session.restore(guilty)
     return _compare_call(setting, session, call)
@@ -85,8 +98,8 @@ def _refute_causes(
 def _compare_call(
     setting: Setting, session: Session, call: Call, *, fresh: bool = False
 ) -> Difference | Outcome | None:
-    """Compare one call of the whole model, which is built anew if `fresh` or if definitions were restored; None where
-    it does not run.
+    """Compare one call of the whole model, which is built anew if `fresh` or if definitions were
+    restored; None where it does not run.
     """
     if not fresh and len(session.ledger.open()) == len(session.ledger.records):
         return _run(setting.pair, setting, session, call)
@@ -99,7 +112,8 @@ def _compare_call(
 
 
 def _run(pair: Pair, setting: Setting, session: Session, call: Call) -> Difference | Outcome | None:
-    """Compare one call on a pair; return None where the original does not run or the difference is no evidence."""
+    """Compare one call on a pair; return None where the original does not run or the difference is
+    no evidence."""
     plan = setting.plan(recorded=not setting.brief)
     sides = module_sides(pair, "", "", session)
     result = compare_runs(sides, call, plan, session)
@@ -115,11 +129,11 @@ def _run(pair: Pair, setting: Setting, session: Session, call: Call) -> Differen
 
 
 def _is_rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
-    """Return whether a difference in half precision is rounding: there, errors pile up over layers, so the overall
-    size of the error decides.
+    """Return whether a difference in half precision is rounding: there, errors pile up over layers,
+    so the overall size of the error decides.
 
-    The original's error is also that with parameters which are off by one rounding: where two experts are nearly tied,
-    rounding decides between them.
+    The original's error is also that with parameters which are off by one rounding: where two
+    experts are nearly tied, rounding decides between them.
     """
     exact_outcome = execute(sides.exact_original(False), call, replace(plan, dtype=torch.float64))
     changed_outcome = execute(sides.changed, call, plan)
@@ -134,10 +148,15 @@ def _is_rounding_only(sides: Sides, call: Call, plan: Plan) -> bool:
 
 
 def _is_no_less_exact(original: Outcome, changed: Outcome, exact: Outcome) -> bool:
-    """Return whether the changed outcome is no further from the exact one than the original's, up to twice its error
-    and a few roundings.
+    """Return whether the changed outcome is no further from the exact one than the original's, up
+    to twice its error and a few roundings.
     """
-    if exact.error or original.error or changed.error or list(original.outputs) != list(changed.outputs):
+    if (
+        exact.error
+        or original.error
+        or changed.error
+        or list(original.outputs) != list(changed.outputs)
+    ):
         return False
     if changed.backward_error or set(changed.overwritten) - set(original.overwritten):
         return False
@@ -148,16 +167,19 @@ def _is_no_less_exact(original: Outcome, changed: Outcome, exact: Outcome) -> bo
                 return False
         elif is_state(path) and value != counterpart:
             return False
-    return _are_gradients_no_less_exact(original.gradients or {}, changed.gradients or {}, exact.gradients or {})
+    return _are_gradients_no_less_exact(
+        original.gradients or {}, changed.gradients or {}, exact.gradients or {}
+    )
 
 
 def _are_gradients_no_less_exact(
     original: Mapping[str, Any], changed: Mapping[str, Any], exact: Mapping[str, Any]
 ) -> bool:
-    """Return whether gradients are no further off than the original's, all parameters taken together.
+    """Return whether gradients are no further off than the original's, all parameters taken
+    together.
 
-    If rounding makes the model choose another expert, the gradients of its router alone change; a gradient that is
-    wrong shows where its definition is compared by itself.
+    If rounding makes the model choose another expert, the gradients of its router alone change; a
+    gradient that is wrong shows where its definition is compared by itself.
     """
     original_error, changed_error, count = 0.0, 0.0, 0
     for path, value in original.items():
@@ -166,7 +188,11 @@ def _are_gradients_no_less_exact(
             continue
         if not isinstance(counterpart, torch.Tensor) or not isinstance(exact_value, torch.Tensor):
             return False
-        if value.shape != counterpart.shape or value.dtype != counterpart.dtype or is_noise(value, exact_value):
+        if (
+            value.shape != counterpart.shape
+            or value.dtype != counterpart.dtype
+            or is_noise(value, exact_value)
+        ):
             return False
         norm = float(exact_value.norm())
         if not norm and float(counterpart.double().norm()) > 2 * float(value.double().norm()):
@@ -176,13 +202,15 @@ def _are_gradients_no_less_exact(
             changed_error += (float((counterpart.double() - exact_value).norm()) / norm) ** 2
             count += 1
     rounding = 2 * max(
-        (torch.finfo(v.dtype).eps for v in original.values() if isinstance(v, torch.Tensor)), default=0.0
+        (torch.finfo(v.dtype).eps for v in original.values() if isinstance(v, torch.Tensor)),
+        default=0.0,
     )
     return bool(changed_error**0.5 <= 2 * original_error**0.5 + rounding * count**0.5)
 
 
 def _is_tensor_no_less_exact(original: Any, changed: Any, exact: Any) -> bool:
-    """Return whether one result is no further from the exact one than the original's, and equal for whole numbers."""
+    """Return whether one result is no further from the exact one than the original's, and equal for
+    whole numbers."""
     if not isinstance(changed, torch.Tensor) or not isinstance(exact, torch.Tensor):
         return False
     if original.shape != changed.shape or original.dtype != changed.dtype:
@@ -191,8 +219,14 @@ def _is_tensor_no_less_exact(original: Any, changed: Any, exact: Any) -> bool:
         return bool(torch.equal(original, changed))
     if is_noise(original, exact):
         return False
-    original_error, changed_error = (original.double() - exact).norm(), (changed.double() - exact).norm()
-    return bool(changed_error <= 2 * original_error + 2 * torch.finfo(original.dtype).eps * exact.double().norm())
+    original_error, changed_error = (
+        (original.double() - exact).norm(),
+        (changed.double() - exact).norm(),
+    )
+    return bool(
+        changed_error
+        <= 2 * original_error + 2 * torch.finfo(original.dtype).eps * exact.double().norm()
+    )
 
 
 def _count_for_definitions(

@@ -55,12 +55,15 @@ class CausalAttention(nn.Module):
         length = x.shape[1]
         query, key, value = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, dim=-1))
         scores = (query @ key.transpose(-1, -2)) * query.shape[-1] ** -0.5
-        scores = torch.where(self.past[:, :, :length, :length], scores, torch.finfo(scores.dtype).min)
+        scores = torch.where(
+            self.past[:, :, :length, :length], scores, torch.finfo(scores.dtype).min
+        )
         return self.out(merge_heads(F.softmax(scores, dim=-1) @ value))
 
 
 class CrossAttention(nn.Module):
-    """As in an encoder-decoder: queries of the decoder, keys and values of the encoder, a boolean mask."""
+    """As in an encoder-decoder: queries of the decoder, keys and values of the encoder, a boolean
+    mask."""
 
     def __init__(self, hidden_size=32, heads=4):
         super().__init__()
@@ -91,7 +94,9 @@ class GroupedAttention(nn.Module):
         self.q_proj = nn.Linear(hidden_size, hidden_size, bias=False)
         self.k_proj = nn.Linear(hidden_size, kv_heads * self.head_size, bias=False)
         self.v_proj = nn.Linear(hidden_size, kv_heads * self.head_size, bias=False)
-        self.register_buffer("inverse", 100.0 ** -(torch.arange(0, self.head_size, 2) / self.head_size))
+        self.register_buffer(
+            "inverse", 100.0 ** -(torch.arange(0, self.head_size, 2) / self.head_size)
+        )
 
     def rotate(self, x):
         angles = torch.arange(x.shape[-2], device=x.device)[:, None] * self.inverse.float()
@@ -119,11 +124,17 @@ class WindowAttention(nn.Module):
         self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
         self.bias_table = nn.Parameter(torch.zeros(2 * window - 1, heads))
         place = torch.arange(window)
-        self.register_buffer("index", place[:, None] - place[None, :] + window - 1, persistent=False)
+        self.register_buffer(
+            "index", place[:, None] - place[None, :] + window - 1, persistent=False
+        )
 
     def forward(self, x):
         batch, length, width = x.shape
-        qkv = self.qkv(x).reshape(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        qkv = (
+            self.qkv(x)
+            .reshape(batch, length, 3, self.heads, width // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         query, key, value = qkv.unbind(0)
         bias = self.bias_table[self.index[:length, :length]].permute(2, 0, 1)
         scores = (query * (width // self.heads) ** -0.5) @ key.transpose(-2, -1) + bias

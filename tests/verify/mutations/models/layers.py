@@ -98,7 +98,8 @@ class TwoDropouts(nn.Module):
 
 
 class Auxiliary(nn.Module):
-    """Hands on more than one result: a list of states, a number, and a loss that needs gradients."""
+    """Hands on more than one result: a list of states, a number, and a loss that needs
+    gradients."""
 
     def __init__(self, hidden_size=32):
         super().__init__()
@@ -114,7 +115,8 @@ class Auxiliary(nn.Module):
 
 
 class Routed(nn.Module):
-    """Gives each position to the layer of its index; the index beyond the last layer chooses none."""
+    """Gives each position to the layer of its index; the index beyond the last layer
+    chooses none."""
 
     def __init__(self, hidden_size=32, layers=3):
         super().__init__()

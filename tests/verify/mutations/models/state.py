@@ -1,4 +1,5 @@
-"""What a module has besides its outputs: weights that are shared, caches, hooks, random numbers, graphs."""
+"""What a module has besides its outputs: weights that are shared, caches, hooks, random numbers,
+graphs."""
 
 import torch
 import torch.nn.functional as F

@@ -24,7 +24,9 @@ class Bottleneck(nn.Module):
         self.bn1 = nn.BatchNorm2d(channels // 2)
         self.conv2 = nn.Conv2d(channels // 2, channels, 3, stride=stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
-        self.downsample = nn.Sequential(nn.Conv2d(channels, channels, 1, stride=stride), nn.BatchNorm2d(channels))
+        self.downsample = nn.Sequential(
+            nn.Conv2d(channels, channels, 1, stride=stride), nn.BatchNorm2d(channels)
+        )
 
     def forward(self, x):
         identity = self.downsample(x)
@@ -35,7 +37,8 @@ class Bottleneck(nn.Module):
 
 
 class PreActivation(nn.Module):
-    """As in DPT: activation before convolution, batch norm only where the configuration wants it."""
+    """As in DPT: activation before convolution, batch norm only where the configuration
+    wants it."""
 
     def __init__(self, channels=8, use_batch_norm=True):
         super().__init__()
@@ -93,5 +96,7 @@ class Pyramid(nn.Module):
     def forward(self, x):
         coarse = F.max_pool2d(x, 2)
         fine = self.lateral(x)
-        fine = fine + F.interpolate(coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False)
+        fine = fine + F.interpolate(
+            coarse, size=fine.shape[-2:], mode="bilinear", align_corners=False
+        )
         return self.smooth(fine)

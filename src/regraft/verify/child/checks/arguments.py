@@ -14,14 +14,20 @@ from regraft.verify.child.tree import Call
 _LIMIT = 10  # the most calls, or rates, that are made of one call
 _AXES = 4  # the longest tuple that is taken for sizes by axis: windows, strides, padding
 _RATE = re.compile(r"drop|^p$")
-CHANCE = re.compile(r"drop|prob|^p$")  # arguments that make code draw random numbers are compared elsewhere
+CHANCE = re.compile(
+    r"drop|prob|^p$"
+)  # arguments that make code draw random numbers are compared elsewhere
 
 
-def rearranged_calls(call: Call, function: Any, flags: frozenset[str] | None = None) -> Iterator[Call]:
-    """Yield a call with each of its plain arguments changed, defaults included; the original may refuse it.
+def rearranged_calls(
+    call: Call, function: Any, flags: frozenset[str] | None = None
+) -> Iterator[Call]:
+    """Yield a call with each of its plain arguments changed, defaults included; the original may
+    refuse it.
 
-    Integers become odd and even ones, so that a size that has to be divided leaves a remainder; sizes by axis (a
-    window of 7 by 7) become unequal. With `flags` only boolean arguments of these names change.
+    Integers become odd and even ones, so that a size that has to be divided leaves a remainder;
+    sizes by axis (a window of 7 by 7) become unequal. With `flags` only boolean arguments of these
+    names change.
     """
     bound = bound_arguments(call, function)
     if bound is None:
@@ -32,7 +38,8 @@ def rearranged_calls(call: Call, function: Any, flags: frozenset[str] | None = N
     value_by_name = {
         name: value
         for name, value in bound.arguments.items()
-        if signature.parameters[name].kind not in variadic_kinds and not (CHANCE.search(name) or "training" in name)
+        if signature.parameters[name].kind not in variadic_kinds
+        and not (CHANCE.search(name) or "training" in name)
         if flags is None or (name in flags and isinstance(value, bool))
     }
     pairs = [
@@ -42,13 +49,15 @@ def rearranged_calls(call: Call, function: Any, flags: frozenset[str] | None = N
     ]
     for name, alternative in pairs[:_LIMIT]:
         yield replace(
-            with_argument(call, signature, name, alternative), label=f"{name}={alternative!r}", beyond="arguments"
+            with_argument(call, signature, name, alternative),
+            label=f"{name}={alternative!r}",
+            beyond="arguments",
         )
 
 
 def rated_calls(call: Call, target: Target) -> Iterator[Call]:
-    """Yield a call with a dropout rate of 0.25 for each parameter with a rate, where the original then draws
-    nothing.
+    """Yield a call with a dropout rate of 0.25 for each parameter with a rate, where the original
+    then draws nothing.
 
     In evaluation callers often pass a rate of zero, which hides a function that drops by itself.
     """
@@ -73,16 +82,25 @@ def rates_around(call: Call, function: Any, values: tuple[float, ...]) -> Iterat
     if bound is None:
         return
     bound.apply_defaults()
-    names = [name for name, value in bound.arguments.items() if type(value) in (int, float) and _RATE.search(name)]
+    names = [
+        name
+        for name, value in bound.arguments.items()
+        if type(value) in (int, float) and _RATE.search(name)
+    ]
     centres = [centre for value in values if 0 < value < 1 for centre in (value, 1 - value)]
-    rates = [rate for centre in centres for rate in (0.9 * centre, 1.1 * centre) if rate < 1][:_LIMIT]
+    rates = [rate for centre in centres for rate in (0.9 * centre, 1.1 * centre) if rate < 1][
+        :_LIMIT
+    ]
     for name in names:
         for rate in rates:
-            yield replace(with_argument(call, bound.signature, name, rate), label=f"{name}={rate:.3g}")
+            yield replace(
+                with_argument(call, bound.signature, name, rate), label=f"{name}={rate:.3g}"
+            )
 
 
 def _alternatives(value: Any, is_passed: bool) -> tuple[Any, ...]:
-    """Return other values for an argument; one that the call passes (`is_passed`) may also become smaller."""
+    """Return other values for an argument; one that the call passes (`is_passed`) may also become
+    smaller."""
     if isinstance(value, bool):
         return (not value,)
     if isinstance(value, float):
@@ -90,19 +108,28 @@ def _alternatives(value: Any, is_passed: bool) -> tuple[Any, ...]:
     if isinstance(value, int):
         smaller = (value - 1,) if is_passed and value > 2 else ()
         return (value + 1, *smaller, *((2 * value + 1,) if value > 1 else ()))
-    if isinstance(value, tuple | list) and 1 < len(value) <= _AXES and all(type(size) is int for size in value):
+    if (
+        isinstance(value, tuple | list)
+        and 1 < len(value) <= _AXES
+        and all(type(size) is int for size in value)
+    ):
         return _unequal_sizes(value)
     return ()
 
 
 def _unequal_sizes(sizes: tuple[int, ...] | list[int]) -> tuple[Any, ...]:
-    """Return sizes by axis of which one at a time is 1, which divides every length, or 2 where it is 1."""
-    variants = ([*sizes[:axis], 2 if size == 1 else 1, *sizes[axis + 1 :]] for axis, size in enumerate(sizes))
+    """Return sizes by axis of which one at a time is 1, which divides every length, or 2 where it
+    is 1."""
+    variants = (
+        [*sizes[:axis], 2 if size == 1 else 1, *sizes[axis + 1 :]]
+        for axis, size in enumerate(sizes)
+    )
     return tuple(type(sizes)(variant) for variant in variants)
 
 
 def bound_arguments(call: Call, function: Any) -> inspect.BoundArguments | None:
-    """Return the arguments of a call bound to the parameters of a function or module; None where they do not fit."""
+    """Return the arguments of a call bound to the parameters of a function or module; None where
+    they do not fit."""
     try:
         return signature_of(function).bind(*call.args, **call.kwargs)
     except (TypeError, ValueError):
@@ -110,7 +137,8 @@ def bound_arguments(call: Call, function: Any) -> inspect.BoundArguments | None:
 
 
 def signature_of(function: Any) -> inspect.Signature:
-    """Return the signature of a function, of a module's `forward`, or of the method that a module wraps.
+    """Return the signature of a function, of a module's `forward`, or of the method that a module
+    wraps.
 
     Raises TypeError or ValueError where there is none.
     """
@@ -118,7 +146,8 @@ def signature_of(function: Any) -> inspect.Signature:
 
 
 def with_argument(call: Call, signature: inspect.Signature, name: str, value: Any) -> Call:
-    """Return a call with another value for one parameter; a positional argument stays positional."""
+    """Return a call with another value for one parameter; a positional argument stays
+    positional."""
     position = list(signature.parameters).index(name)
     if position < len(call.args):
         return replace(call, args=(*call.args[:position], value, *call.args[position + 1 :]))

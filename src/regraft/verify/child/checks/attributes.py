@@ -1,4 +1,5 @@
-"""Make calls with another value in a plain attribute of the module: a temperature, a scale, a switch."""
+"""Make calls with another value in a plain attribute of the module: a temperature, a scale, a
+switch."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from typing import Any
 from regraft.verify.child.tree import Call
 
 ATTRIBUTES = "attributes"
-_SET_OTHERWISE = re.compile(r"^_|training|drop|^p$")  # attributes that modes, rates or the module itself set
+_SET_OTHERWISE = re.compile(
+    r"^_|training|drop|^p$"
+)  # attributes that modes, rates or the module itself set
 _LABEL = re.compile(r"self\.(\w+) = (.*)")
 
 
@@ -21,12 +24,15 @@ def read_attributes(expressions: Iterable[ast.expr]) -> frozenset[str]:
     return frozenset(
         node.attr
         for node in expressions
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
     )
 
 
 def reset_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call]:
-    """Yield a call with another value of each attribute, of those in `names`, that is a float or a boolean."""
+    """Yield a call with another value of each attribute, of those in `names`, that is a float or a
+    boolean."""
     for name in sorted(names):
         value = vars(module).get(name) if module is not None else None
         if not isinstance(value, float | bool) or _SET_OTHERWISE.search(name):
@@ -37,7 +43,8 @@ def reset_calls(call: Call, module: Any, names: frozenset[str]) -> Iterator[Call
 
 @contextmanager
 def attribute_set(modules: tuple[Any, ...], label: str) -> Iterator[None]:
-    """Set the attribute that a label names within the context, if all of the modules have it; otherwise do nothing."""
+    """Set the attribute that a label names within the context, if all of the modules have it;
+    otherwise do nothing."""
     assignment = _LABEL.fullmatch(label)
     if assignment is None or not all(assignment[1] in vars(module) for module in modules):
         yield

@@ -1,8 +1,8 @@
-"""Check that the conditions in arithmetic of changed lines take every result: comparisons, masks, bounds and
-minima.
+"""Check that the conditions in arithmetic of changed lines take every result: comparisons, masks,
+bounds and minima.
 
-A branch that never ran shows in the lines; `x * (1 - 0.1 * (n > 64))` does not. Functions with such conditions
-run from a syntax tree in which each condition reports its results.
+A branch that never ran shows in the lines; `x * (1 - 0.1 * (n > 64))` does not. Functions with such
+conditions run from a syntax tree in which each condition reports its results.
 """
 
 from __future__ import annotations
@@ -21,33 +21,78 @@ from typing import Any
 import torch
 
 from regraft.verify.changes import Change, Definition
-from regraft.verify.child.checks.edited import code_swapped, compile_definition, definition_node, replacements
+from regraft.verify.child.checks.edited import (
+    code_swapped,
+    compile_definition,
+    definition_node,
+    replacements,
+)
 from regraft.verify.child.checks.influence import deciding_parameters
 
 TRUTH = ("was true", "was false")
 CHOICE = ("gave its first operand", "gave its second operand")
 RAISED, LOWERED, PASSED = "raised a value", "lowered a value", "let a value pass"
 VARIED, GIVEN = ("took a second value",), ("was given",)
-OTHER_THAN_FIRST, OTHER_THAN_SECOND = (f"was another number than its {place} operand" for place in ("first", "second"))
+OTHER_THAN_FIRST, OTHER_THAN_SECOND = (
+    f"was another number than its {place} operand" for place in ("first", "second")
+)
 WRAPPED = ("took a second value", OTHER_THAN_FIRST)
 _RAN = "ran"  # reported by a condition whose result cannot be determined
 _RECORD, _CALL, _BINARY = "__regraft_record__", "__regraft_call__", "__regraft_binary__"
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "Mod": operator.mod, "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
-}  # fmt: skip
-_PREDICATES = frozenset({
-    "gt", "lt", "ge", "le", "eq", "ne", "greater", "less", "greater_equal", "less_equal", "not_equal", "equal",
-    "isnan", "isinf", "isfinite", "isclose", "allclose", "logical_and", "logical_or", "logical_not", "logical_xor",
-    "isinstance", "hasattr",
-})  # fmt: skip
+    "Mod": operator.mod,
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "Div": operator.truediv,
+}
+_PREDICATES = frozenset(
+    {
+        "gt",
+        "lt",
+        "ge",
+        "le",
+        "eq",
+        "ne",
+        "greater",
+        "less",
+        "greater_equal",
+        "less_equal",
+        "not_equal",
+        "equal",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "isclose",
+        "allclose",
+        "logical_and",
+        "logical_or",
+        "logical_not",
+        "logical_xor",
+        "isinstance",
+        "hasattr",
+    }
+)
 _CHOICES = frozenset({"min", "max", "minimum", "maximum", "fmin", "fmax"})
 _LOWER = frozenset({"clamp", "clip", "clamp_min", "clamp_", "clamp_min_", "hardtanh"})
 _UPPER = frozenset({"clamp", "clip", "clamp_max", "clamp_", "clamp_max_", "hardtanh"})
 _RECTIFIERS = frozenset({"relu", "relu_", "relu6", "threshold"})
-_STEPS = frozenset({
-    "floor", "ceil", "trunc", "round", "sign", "sgn", "heaviside", "floor_divide", "remainder", "fmod", "bucketize",
-    "searchsorted",
-})  # fmt: skip
+_STEPS = frozenset(
+    {
+        "floor",
+        "ceil",
+        "trunc",
+        "round",
+        "sign",
+        "sgn",
+        "heaviside",
+        "floor_divide",
+        "remainder",
+        "fmod",
+        "bucketize",
+        "searchsorted",
+    }
+)
 _NAMESPACES = frozenset({"torch", "F", "functional"})
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)  # the numbers of a run with symbolic sizes
 _TEXT = 80  # the most characters of a condition that a message shows
@@ -55,7 +100,8 @@ _TEXT = 80  # the most characters of a condition that a message shows
 
 @dataclass(slots=True)
 class Condition:
-    """A condition of a changed line with the results that it has to take and those that it has taken.
+    """A condition of a changed line with the results that it has to take and those that it has
+    taken.
 
     `first_value` is the first value of a condition that has to take a second one.
     """
@@ -78,9 +124,12 @@ class Condition:
 
 
 class Conditions:
-    """The new conditions in the changed lines of one version of a file; as a context manager it records results."""
+    """The new conditions in the changed lines of one version of a file; as a context manager it
+    records results."""
 
-    def __init__(self, module: ModuleType, changes: tuple[Change, ...], other_version: ModuleType) -> None:
+    def __init__(
+        self, module: ModuleType, changes: tuple[Change, ...], other_version: ModuleType
+    ) -> None:
         """Prepare the conditions of `module` that `other_version` of the file does not have."""
         self._module = module
         self._conditions: dict[str, list[Condition]] = {}
@@ -89,26 +138,38 @@ class Conditions:
         self._stacks: list[ExitStack] = []
         for change in changes:
             self._prepare(change, other_version)
-        vars(module).update({_RECORD: self._record_result, _CALL: self._record_call, _BINARY: self._record_operation})
+        vars(module).update(
+            {
+                _RECORD: self._record_result,
+                _CALL: self._record_call,
+                _BINARY: self._record_operation,
+            }
+        )
 
     def gaps(self, definition: str) -> tuple[str, ...]:
-        """Return a sentence for each condition of a definition that ran and did not take all of its results."""
+        """Return a sentence for each condition of a definition that ran and did not take all of its
+        results."""
         conditions = self._conditions.get(definition, [])
         return tuple(
             dict.fromkeys(
-                condition.sentence for condition in conditions if condition.taken_results and condition.missing
+                condition.sentence
+                for condition in conditions
+                if condition.taken_results and condition.missing
             )
         )
 
     def results(self) -> tuple[tuple[frozenset[str], Any], ...]:
         """Return, for each condition, the results that it has taken so far and its first value."""
         return tuple(
-            (frozenset(condition.taken_results), condition.first_value) for condition in self._all_conditions()
+            (frozenset(condition.taken_results), condition.first_value)
+            for condition in self._all_conditions()
         )
 
     def restore_results(self, results_before: tuple[tuple[frozenset[str], Any], ...]) -> None:
         """Set all conditions back to what `results` returned before."""
-        for condition, (taken_results, first_value) in zip(self._all_conditions(), results_before, strict=True):
+        for condition, (taken_results, first_value) in zip(
+            self._all_conditions(), results_before, strict=True
+        ):
             condition.taken_results, condition.first_value = set(taken_results), first_value
 
     def _all_conditions(self) -> list[Condition]:
@@ -133,7 +194,9 @@ class Conditions:
         if node is None:
             return
         other_counts = (
-            Counter(map(_anonymous_form, _conditions_of(other_node))) if other_node is not None else Counter[str]()
+            Counter(map(_anonymous_form, _conditions_of(other_node)))
+            if other_node is not None
+            else Counter[str]()
         )
         own_counts = Counter(map(_anonymous_form, _conditions_of(node)))
         transformer = _ReportingTransformer(
@@ -146,7 +209,8 @@ class Conditions:
             self._edited[name] = ast.fix_missing_locations(edited)
 
     def _reporting_codes(self, name: str) -> dict[FunctionType, CodeType]:
-        """Return the reporting code of a definition's present functions, since a definition may be restored."""
+        """Return the reporting code of a definition's present functions, since a definition may be
+        restored."""
         value = vars(self._module).get(name.partition("#")[0])
         key = name, id(value)
         if key not in self._codes:
@@ -170,8 +234,11 @@ class Conditions:
             condition.taken_results.update(_truth_results(value))
         return value
 
-    def _record_operation(self, name: str, number: int, operation: str, left: Any, right: Any) -> Any:
-        """Compute with two operands, and note whether plain numbers among them change the other operand."""
+    def _record_operation(
+        self, name: str, number: int, operation: str, left: Any, right: Any
+    ) -> Any:
+        """Compute with two operands, and note whether plain numbers among them change the other
+        operand."""
         result = _OPERATIONS[operation](left, right)
         condition, numbers = self._conditions[name][number], (torch.Tensor, int, float)
         if isinstance(left, _SYMBOLS) or isinstance(right, _SYMBOLS):
@@ -184,18 +251,26 @@ class Conditions:
             return self._record_result(name, number, result)
         condition.taken_results.add(_RAN)
         neutral = 0 if operation in ("Add", "Sub") else 1
-        condition.taken_results.update((OTHER_THAN_FIRST,) * (isinstance(right, torch.Tensor) or right != neutral))
-        condition.taken_results.update((OTHER_THAN_SECOND,) * (isinstance(left, torch.Tensor) or left != neutral))
+        condition.taken_results.update(
+            (OTHER_THAN_FIRST,) * (isinstance(right, torch.Tensor) or right != neutral)
+        )
+        condition.taken_results.update(
+            (OTHER_THAN_SECOND,) * (isinstance(left, torch.Tensor) or left != neutral)
+        )
         return result
 
-    def _record_call(self, name: str, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _record_call(
+        self, name: str, number: int, function: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         """Call a function that chooses or bounds, note the result, and return what it returns."""
         result = function(*args, **kwargs)
         condition = self._conditions[name][number]
         owner = getattr(function, "__self__", None)
         operands = (owner, *args) if isinstance(owner, torch.Tensor) else args
         condition.taken_results.update(
-            _choice_results(operands, result) if condition.required == CHOICE else _bound_results(operands, result)
+            _choice_results(operands, result)
+            if condition.required == CHOICE
+            else _bound_results(operands, result)
         )
         return result
 
@@ -212,16 +287,23 @@ def _truth_results(value: Any) -> Iterator[str]:
 
 
 def _variety_results(value: Any, first_value: Any) -> Iterator[str]:
-    """Yield that a condition ran, and that it varied: its elements differ, or its value is not the first one."""
+    """Yield that a condition ran, and that it varied: its elements differ, or its value is not the
+    first one."""
     yield _RAN
     if isinstance(value, torch.Tensor):
         elements = value.detach().flatten()
-        if elements.numel() and elements.device.type == "cpu" and bool((elements != elements[0]).any()):
+        if (
+            elements.numel()
+            and elements.device.type == "cpu"
+            and bool((elements != elements[0]).any())
+        ):
             yield from VARIED
         value = elements[0].item() if elements.numel() and elements.device.type == "cpu" else None
     if isinstance(first_value, torch.Tensor):
         first_value = (
-            first_value.flatten()[0].item() if first_value.numel() and first_value.device.type == "cpu" else value
+            first_value.flatten()[0].item()
+            if first_value.numel() and first_value.device.type == "cpu"
+            else value
         )
     if not isinstance(value, bool | int | float | str | None.__class__) or value != first_value:
         yield from VARIED
@@ -255,7 +337,9 @@ def _bound_results(operands: tuple[Any, ...], result: Any) -> Iterator[str]:
         elif value.shape == result.shape:
             yield from (RAISED,) * bool((result > value).any())
             yield from (LOWERED,) * bool((result < value).any())
-            yield from (PASSED,) * bool(((result == value) & (result != 0) & torch.isfinite(result)).any())
+            yield from (PASSED,) * bool(
+                ((result == value) & (result != 0) & torch.isfinite(result)).any()
+            )
 
 
 def _any_differs(result: Any, operand: Any) -> bool:
@@ -266,9 +350,9 @@ def _any_differs(result: Any, operand: Any) -> bool:
 class _ReportingTransformer(ast.NodeTransformer):
     """Wraps the conditions of changed lines into calls that report their results.
 
-    Tests of `if`, `while` and conditional expressions are left out, because both of their sides have to run
-    anyway. The operands of `and` and `or` in a test are conditions like others. `forms` are the anonymous forms
-    of new conditions.
+    Tests of `if`, `while` and conditional expressions are left out, because both of their sides
+    have to run anyway. The operands of `and` and `or` in a test are conditions like others. `forms`
+    are the anonymous forms of new conditions.
     """
 
     def __init__(self, change: Change, forms: frozenset[str]) -> None:
@@ -276,7 +360,8 @@ class _ReportingTransformer(ast.NodeTransformer):
         self._change, self._forms = change, forms
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Report whether parameters are given that default to None and decide what changed lines compute."""
+        """Report whether parameters are given that default to None and decide what changed lines
+        compute."""
         reports: list[ast.stmt] = []
         for name in deciding_parameters(node, self._change.statements):
             value = ast.copy_location(ast.Name(name, ast.Load()), node)
@@ -320,10 +405,14 @@ class _ReportingTransformer(ast.NodeTransformer):
         is_new = self._is_new(node)
         deciding = node.values if isinstance(node.op, ast.And) else node.values[:-1]
         texts = {
-            id(value): ast.unparse(value) for value in deciding if is_new and not _is_reported_when_visited(value)
+            id(value): ast.unparse(value)
+            for value in deciding
+            if is_new and not _is_reported_when_visited(value)
         }
         node.values = [
-            self._wrap_value(self.visit(value), texts[id(value)]) if id(value) in texts else self.visit(value)
+            self._wrap_value(self.visit(value), texts[id(value)])
+            if id(value) in texts
+            else self.visit(value)
             for value in node.values
         ]
         return node
@@ -341,10 +430,20 @@ class _ReportingTransformer(ast.NodeTransformer):
         if wanted:
             number = self._add_condition(node.lineno, text, wanted)
             self.generic_visit(node)
-            arguments = [ast.Constant(self._change.definition), ast.Constant(number), node.func, *node.args]
-            return ast.copy_location(ast.Call(ast.Name(_CALL, ast.Load()), arguments, node.keywords), node)
+            arguments = [
+                ast.Constant(self._change.definition),
+                ast.Constant(number),
+                node.func,
+                *node.args,
+            ]
+            return ast.copy_location(
+                ast.Call(ast.Name(_CALL, ast.Load()), arguments, node.keywords), node
+            )
         assert mask_position is not None
-        mask_text, is_reported = ast.unparse(node.args[mask_position]), _is_predicate(node.args[mask_position])
+        mask_text, is_reported = (
+            ast.unparse(node.args[mask_position]),
+            _is_predicate(node.args[mask_position]),
+        )
         self.generic_visit(node)
         if not is_reported:
             node.args[mask_position] = self._wrap_value(node.args[mask_position], mask_text)
@@ -359,14 +458,16 @@ class _ReportingTransformer(ast.NodeTransformer):
         return node
 
     def _visit_predicate(self, node: ast.expr) -> ast.AST:
-        """Return a new condition or step so that it reports its value; others with their parts visited."""
+        """Return a new condition or step so that it reports its value; others with their parts
+        visited."""
         text, wanted = ast.unparse(node), VARIED if _is_step(node) else TRUTH
         is_new = self._is_new(node)
         self.generic_visit(node)
         return self._wrap_value(node, text, wanted) if is_new else node
 
     def _wrap_value(self, node: ast.expr, text: str, wanted: tuple[str, ...] = TRUTH) -> ast.expr:
-        """Return a call that records the value of an expression as a condition's result and returns it."""
+        """Return a call that records the value of an expression as a condition's result and returns
+        it."""
         number = self._add_condition(node.lineno, text, wanted)
         arguments = [ast.Constant(self._change.definition), ast.Constant(number), node]
         return ast.copy_location(ast.Call(ast.Name(_RECORD, ast.Load()), arguments, []), node)
@@ -405,9 +506,9 @@ def _is_step(node: ast.expr) -> bool:
     """
     match node:
         case ast.BinOp(left, ast.FloorDiv() | ast.Mod() | ast.RShift(), right):
-            return not (isinstance(left, ast.Constant) and isinstance(left.value, str | bytes)) and not (
-                isinstance(left, ast.Constant) and isinstance(right, ast.Constant)
-            )
+            return not (
+                isinstance(left, ast.Constant) and isinstance(left.value, str | bytes)
+            ) and not (isinstance(left, ast.Constant) and isinstance(right, ast.Constant))
         case ast.Subscript(ast.Dict(), key, ast.Load()):
             return not isinstance(key, ast.Constant)
         case ast.Call(ast.Attribute(_, "get"), [key, *_]):
@@ -428,10 +529,11 @@ def _is_reported_when_visited(node: ast.expr) -> bool:
 
 
 def _required_of_operands(node: ast.expr) -> tuple[str, ...]:
-    """Return what has to happen at a sum, product or remainder, so that a lost operand shows; () elsewhere.
+    """Return what has to happen at a sum, product or remainder, so that a lost operand shows; ()
+    elsewhere.
 
-    A remainder has to take two values, and to be less than its first operand at some time. A plain number that
-    is added must not always be 0, one that is multiplied or divided by not always 1.
+    A remainder has to take two values, and to be less than its first operand at some time. A plain
+    number that is added must not always be 0, one that is multiplied or divided by not always 1.
     """
     match node:
         case ast.BinOp(op=ast.Mod()):
@@ -445,7 +547,9 @@ def _required_of_operands(node: ast.expr) -> tuple[str, ...]:
 
 def _is_bound_or_choice(node: ast.expr) -> bool:
     """Return whether a call bounds its input, chooses between two, or selects by a mask."""
-    return isinstance(node, ast.Call) and (bool(_required_results(node)) or _mask_position(node) is not None)
+    return isinstance(node, ast.Call) and (
+        bool(_required_results(node)) or _mask_position(node) is not None
+    )
 
 
 def _is_predicate(node: ast.expr) -> bool:
@@ -472,8 +576,12 @@ def _is_namespace_call(node: ast.Call) -> bool:
 
 
 def _required_results(node: ast.Call) -> tuple[str, ...]:
-    """Return what has to happen at a call that bounds its input or chooses between two; () for other calls."""
-    name, has_starred = _called_name(node), any(isinstance(argument, ast.Starred) for argument in node.args)
+    """Return what has to happen at a call that bounds its input or chooses between two; () for
+    other calls."""
+    name, has_starred = (
+        _called_name(node),
+        any(isinstance(argument, ast.Starred) for argument in node.args),
+    )
     if name in _CHOICES:
         return CHOICE if 1 <= len(node.args) <= 2 and not node.keywords and not has_starred else ()
     if name in _RECTIFIERS and not has_starred and (node.args or not _is_namespace_call(node)):
@@ -481,16 +589,26 @@ def _required_results(node: ast.Call) -> tuple[str, ...]:
     if name not in _LOWER | _UPPER or has_starred:
         return ()
     bounds = node.args[1 if _is_namespace_call(node) else 0 :]
-    bound_by_keyword = {str(keyword.arg).removesuffix("_val"): keyword.value for keyword in node.keywords}
+    bound_by_keyword = {
+        str(keyword.arg).removesuffix("_val"): keyword.value for keyword in node.keywords
+    }
     has_one_bound = name.rstrip("_").endswith(("_min", "_max"))
-    first_bound, second_bound = (bounds[:1], bounds[:1]) if has_one_bound else (bounds[:1], bounds[1:2])
+    first_bound, second_bound = (
+        (bounds[:1], bounds[:1]) if has_one_bound else (bounds[:1], bounds[1:2])
+    )
     lower_bounds = (
-        [*first_bound, *([bound_by_keyword["min"]] if "min" in bound_by_keyword else [])] if name in _LOWER else []
+        [*first_bound, *([bound_by_keyword["min"]] if "min" in bound_by_keyword else [])]
+        if name in _LOWER
+        else []
     )
     upper_bounds = (
-        [*second_bound, *([bound_by_keyword["max"]] if "max" in bound_by_keyword else [])] if name in _UPPER else []
+        [*second_bound, *([bound_by_keyword["max"]] if "max" in bound_by_keyword else [])]
+        if name in _UPPER
+        else []
     )
-    return (RAISED,) * any(map(_is_finite, lower_bounds)) + (LOWERED,) * any(map(_is_finite, upper_bounds))
+    return (RAISED,) * any(map(_is_finite, lower_bounds)) + (LOWERED,) * any(
+        map(_is_finite, upper_bounds)
+    )
 
 
 def _is_finite(bound: ast.expr) -> bool:
@@ -502,9 +620,15 @@ def _is_finite(bound: ast.expr) -> bool:
 def _mask_position(node: ast.Call) -> int | None:
     """Return the position of the argument that selects between values; None for other calls."""
     name = _called_name(node)
-    position = {"where": 0, "masked_fill": int(_is_namespace_call(node)), "masked_fill_": 0}.get(name)
+    position = {"where": 0, "masked_fill": int(_is_namespace_call(node)), "masked_fill_": 0}.get(
+        name
+    )
     is_present = position is not None and len(node.args) > position + 1
-    return position if is_present and not any(isinstance(argument, ast.Starred) for argument in node.args) else None
+    return (
+        position
+        if is_present and not any(isinstance(argument, ast.Starred) for argument in node.args)
+        else None
+    )
 
 
 def _anonymous_form(node: ast.expr) -> str:

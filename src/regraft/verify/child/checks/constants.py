@@ -1,4 +1,5 @@
-"""Find the numbers in changed code, which are sizes and values at which its behaviour may change."""
+"""Find the numbers in changed code, which are sizes and values at which its behaviour may
+change."""
 
 from __future__ import annotations
 
@@ -14,10 +15,14 @@ from regraft.verify.child.checks.edited import syntax_tree
 
 _LIMIT = 8  # the most constants of one kind
 _FOLDERS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda x, y: x + y, ast.Sub: lambda x, y: x - y, ast.Mult: lambda x, y: x * y,
-    ast.Div: lambda x, y: x / y, ast.FloorDiv: lambda x, y: x // y, ast.LShift: lambda x, y: x << y,
+    ast.Add: lambda x, y: x + y,
+    ast.Sub: lambda x, y: x - y,
+    ast.Mult: lambda x, y: x * y,
+    ast.Div: lambda x, y: x / y,
+    ast.FloorDiv: lambda x, y: x // y,
+    ast.LShift: lambda x, y: x << y,
     ast.Pow: lambda x, y: x**y,
-}  # fmt: skip
+}
 _LARGEST = 1 << 20  # the largest operand of an expression that is evaluated
 
 
@@ -25,8 +30,8 @@ _LARGEST = 1 << 20  # the largest operand of an expression that is evaluated
 class Constants:
     """Numbers of changed lines.
 
-    `sizes` are integers that may be sizes, `counts` larger ones that may be numbers of elements, `values` all
-    numbers.
+    `sizes` are integers that may be sizes, `counts` larger ones that may be numbers of elements,
+    `values` all numbers.
     """
 
     sizes: tuple[int, ...] = ()
@@ -35,7 +40,8 @@ class Constants:
 
 
 def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
-    """Return the constants in the changed lines of versions of a definition, values of module variables included."""
+    """Return the constants in the changed lines of versions of a definition, values of module
+    variables included."""
     numbers: dict[float, None] = {}
     for change, module in versions:
         for node in changed_nodes(change, module):
@@ -44,19 +50,24 @@ def constants_of(versions: tuple[tuple[Change, ModuleType], ...]) -> Constants:
                 numbers[number] = None
     sizes = [int(number) for number in numbers if number == int(number) and 2 < number <= 8192]
     values = [number for number in numbers if abs(number) <= 1e6]
-    counts = [int(number) for number in numbers if number == int(number) and 8192 < number <= _LARGEST]
+    counts = [
+        int(number) for number in numbers if number == int(number) and 8192 < number <= _LARGEST
+    ]
     return Constants(tuple(sizes[:_LIMIT]), tuple(values[:_LIMIT]), tuple(counts[:1]))
 
 
 def changed_nodes(change: Change, module: ModuleType) -> Iterator[ast.expr]:
     """Yield the expressions in the changed lines of a definition."""
     for node in ast.walk(syntax_tree(str(module.__file__))):
-        if isinstance(node, ast.expr) and any(start <= node.lineno <= end for start, end in change.statements):
+        if isinstance(node, ast.expr) and any(
+            start <= node.lineno <= end for start, end in change.statements
+        ):
             yield node
 
 
 def _number(node: ast.expr, module: ModuleType) -> float | None:
-    """Return the finite number that an expression of constants and module variables stands for; None for others."""
+    """Return the finite number that an expression of constants and module variables stands for;
+    None for others."""
     value: Any = None
     match node:
         case ast.Constant(value=value):

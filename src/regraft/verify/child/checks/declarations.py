@@ -1,4 +1,5 @@
-"""Compare the declarations of a definition around its functions: decorators, class attributes, keywords passed on."""
+"""Compare the declarations of a definition around its functions: decorators, class attributes,
+keywords passed on."""
 
 from __future__ import annotations
 
@@ -14,32 +15,51 @@ _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-def undecided_declarations(change: Change, changed: ModuleType, original: ModuleType) -> Iterator[str]:
-    """Yield a sentence for each declaration that differs between the versions and that no call decides.
+def undecided_declarations(
+    change: Change, changed: ModuleType, original: ModuleType
+) -> Iterator[str]:
+    """Yield a sentence for each declaration that differs between the versions and that no call
+    decides.
 
-    A removed decorator may act under conditions of its own; code in other files may read a class attribute; no
-    recorded call has the keywords that `**kwargs` would carry.
+    A removed decorator may act under conditions of its own; code in other files may read a class
+    attribute; no recorded call has the keywords that `**kwargs` would carry.
     """
-    node_before, node_after = definition_node(original, change.definition), definition_node(changed, change.definition)
+    node_before, node_after = (
+        definition_node(original, change.definition),
+        definition_node(changed, change.definition),
+    )
     if node_before is None or node_after is None:
         return
     for name, decorators in _decorators_by_name(node_before).items():
-        for decorator in (decorators - _decorators_by_name(node_after).get(name, Counter())).elements():
-            yield f"the decorator `{decorator[:60]}` of {name} is gone, and no input shows when it acts"
-    attributes_before, attributes_after = _assigned_by_class_body(node_before), _assigned_by_class_body(node_after)
+        for decorator in (
+            decorators - _decorators_by_name(node_after).get(name, Counter())
+        ).elements():
+            yield (
+                f"the decorator `{decorator[:60]}` of {name} is gone, and no input shows when it"
+                " acts"
+            )
+    attributes_before, attributes_after = (
+        _assigned_by_class_body(node_before),
+        _assigned_by_class_body(node_after),
+    )
     for name in dict.fromkeys((*attributes_before, *attributes_after)):
         if attributes_before.get(name) != attributes_after.get(name):
             yield f"the class attribute {name} is another, and code in other files may read it"
     forwards_after = _forwarding_calls(node_after)
     for name, count in _forwarding_calls(node_before).items():
         if forwards_after.get(name, count) < count:
-            yield f"{name} passes on its `**` keywords to fewer calls, and no call has such keywords"
+            yield (
+                f"{name} passes on its `**` keywords to fewer calls, and no call has such keywords"
+            )
 
 
 def _decorators_by_name(definition: ast.AST) -> dict[str, Counter[str]]:
     """Return by name the decorators, as text, of the definition and of all definitions in it."""
     nodes = (node for node in ast.walk(definition) if isinstance(node, _DEFINITIONS))
-    return {node.name: Counter(ast.unparse(decorator) for decorator in node.decorator_list) for node in nodes}
+    return {
+        node.name: Counter(ast.unparse(decorator) for decorator in node.decorator_list)
+        for node in nodes
+    }
 
 
 def _assigned_by_class_body(definition: ast.AST) -> dict[str, str]:
@@ -74,9 +94,11 @@ def _count_calls_with(function: ast.AST, keywords: str) -> int:
 
 
 def is_returned(name: str, modules: Iterable[ModuleType]) -> bool:
-    """Return whether a class's name means the very class to which its own methods refer, in all modules.
+    """Return whether a class's name means the very class to which its own methods refer, in all
+    modules.
 
-    A decorator of the class may return another one. Return False where no method refers to its class.
+    A decorator of the class may return another one. Return False where no method refers to its
+    class.
     """
     pairs = []
     for module in modules:
@@ -84,7 +106,9 @@ def is_returned(name: str, modules: Iterable[ModuleType]) -> bool:
         if not isinstance(cls, type):
             return False
         for function in functions_of(cls, str(module.__file__)):
-            cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+            cells = dict(
+                zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+            )
             if "__class__" in cells:
                 pairs.append((cells["__class__"].cell_contents, cls))
     return bool(pairs) and all(own_class is cls for own_class, cls in pairs)

@@ -1,4 +1,5 @@
-"""Modules that call a model several times: a language model that continues from its cache, or any model in a row."""
+"""Modules that call a model several times: a language model that continues from its cache, or any
+model in a row."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from torch import nn
 class Decoding(nn.Module):  # type: ignore[misc]  # torch is untyped here
     """Runs a language model on its tokens but the last three, then on these from the cache.
 
-    The last three are run one by one, or in one call with `together`; `forward` returns the first output of
-    every call.
+    The last three are run one by one, or in one call with `together`; `forward` returns the first
+    output of every call.
     """
 
     def __init__(self, model: Any, together: bool) -> None:
@@ -25,10 +26,19 @@ class Decoding(nn.Module):  # type: ignore[misc]  # torch is untyped here
         mask_name = "decoder_attention_mask" if ids_name.startswith("decoder") else "attention_mask"
         ids, mask = kwargs[ids_name], kwargs.get(mask_name)
         prefix_length = ids.shape[1] - 3
-        ends = [prefix_length, ids.shape[1]] if self.together else list(range(prefix_length, ids.shape[1] + 1))
+        ends = (
+            [prefix_length, ids.shape[1]]
+            if self.together
+            else list(range(prefix_length, ids.shape[1] + 1))
+        )
         results, cache, start = [], None, 0
         for end in ends:
-            step_kwargs = {**kwargs, ids_name: ids[:, start:end], "use_cache": True, "return_dict": True}
+            step_kwargs = {
+                **kwargs,
+                ids_name: ids[:, start:end],
+                "use_cache": True,
+                "return_dict": True,
+            }
             if mask is not None:
                 step_kwargs[mask_name] = mask[:, :end]
             if cache is not None:
@@ -53,13 +63,21 @@ class Generating(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     def forward(self, **kwargs: Any) -> Any:
         ids = kwargs.pop("input_ids")
-        settings = {"max_new_tokens": self.tokens, "min_new_tokens": self.tokens, "do_sample": False, "num_beams": 1}
-        output = self.model.generate(ids, **kwargs, **settings, return_dict_in_generate=True, output_scores=True)
+        settings = {
+            "max_new_tokens": self.tokens,
+            "min_new_tokens": self.tokens,
+            "do_sample": False,
+            "num_beams": 1,
+        }
+        output = self.model.generate(
+            ids, **kwargs, **settings, return_dict_in_generate=True, output_scores=True
+        )
         return output.sequences, output.scores
 
 
 class InTurn(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """Calls a model several times in a row, as users do, so that state which a call leaves shows in the next.
+    """Calls a model several times in a row, as users do, so that state which a call leaves shows in
+    the next.
 
     `forward` takes pairs of positional and keyword arguments, and returns the list of results.
     """

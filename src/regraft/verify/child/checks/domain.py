@@ -1,4 +1,5 @@
-"""Choose the calls beyond the recorded ones on which a definition, or a whole model, is compared."""
+"""Choose the calls beyond the recorded ones on which a definition, or a whole model, is
+compared."""
 
 from __future__ import annotations
 
@@ -22,14 +23,16 @@ from regraft.verify.child.replay import Target
 from regraft.verify.child.session import Session
 from regraft.verify.child.tree import Call
 
-# Ops that assume finite numbers: their kernels may return other results for NaN and infinity (docs/limits.md).
+# Ops that assume finite numbers: their kernels may return other results for NaN and infinity
+# (docs/limits.md).
 _FINITE_OPS = ("attention", "postponed_matmul", "postponed_einsum", "postponed_baddbmm")
 _HEADS = 2  # the most numbers of heads for which masks are made
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The numbers in the changed lines of one definition, and the names and attributes that these lines read.
+    """The numbers in the changed lines of one definition, and the names and attributes that these
+    lines read.
 
     `finite` tells that the definition calls an op that takes finite numbers only.
     """
@@ -46,7 +49,10 @@ def domain_of(definition: str, session: Session) -> Domain:
     if domain is None:
         versions = [
             (change, module)
-            for changes, module in ((session.changes, session.changed), (session.older.changes, session.original))
+            for changes, module in (
+                (session.changes, session.changed),
+                (session.older.changes, session.original),
+            )
             for change in changes
             if change.definition == definition
         ]
@@ -61,7 +67,8 @@ def domain_of(definition: str, session: Session) -> Domain:
 
 
 def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
-    """Yield calls with other masks, sizes, values and plain arguments than a recorded call of a definition."""
+    """Yield calls with other masks, sizes, values and plain arguments than a recorded call of a
+    definition."""
     has_parameters = target.module is not None and any(True for _ in target.module.parameters())
     names = named_arguments(call, target.callable)
     yield from masked_calls(call, names)
@@ -69,7 +76,9 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
     yield from added_mask_calls(call, names, target.callable)
     yield from resized_calls(call, domain.constants, features=not has_parameters)
     yield from reranked_calls(call)
-    yield from valued_calls(call, domain.constants, target.module or target.model, finite=domain.finite)
+    yield from valued_calls(
+        call, domain.constants, target.module or target.model, finite=domain.finite
+    )
     yield from rearranged_calls(call, target.callable)
     for rearranged in rearranged_calls(call, target.callable, domain.names):
         yield from resized_calls(rearranged, domain.constants, features=not has_parameters)
@@ -82,18 +91,24 @@ def calls_beyond(call: Call, target: Target, domain: Domain) -> Iterator[Call]:
 
 
 def _head_counts(call: Call, module: Any) -> tuple[int, ...]:
-    """Return the numbers of heads that attention may have, by the inputs and by the attributes of a module."""
+    """Return the numbers of heads that attention may have, by the inputs and by the attributes of a
+    module."""
     numbers: dict[int, None] = {}
     for leaf in (*call.args, *call.kwargs.values()):
-        if isinstance(leaf, torch.Tensor) and leaf.dim() == 4:  # of rows, heads, positions and features
+        if (
+            isinstance(leaf, torch.Tensor) and leaf.dim() == 4
+        ):  # of rows, heads, positions and features
             numbers[leaf.shape[1]] = None
     for part in module.modules() if module is not None else ():
-        numbers.update((v, None) for name, v in vars(part).items() if "heads" in name and type(v) is int)
+        numbers.update(
+            (v, None) for name, v in vars(part).items() if "heads" in name and type(v) is int
+        )
     return tuple(number for number in numbers if number > 1)[:_HEADS]
 
 
 def named_arguments(call: Call, function: Any) -> Mapping[str, Any]:
-    """Return a call's arguments by the names of their parameters; those without a name get a number."""
+    """Return a call's arguments by the names of their parameters; those without a name get a
+    number."""
     try:
         names = list(signature_of(function).parameters)
     except (TypeError, ValueError):

@@ -1,4 +1,5 @@
-"""Compile edited syntax trees of a definition, and run its functions with that code within a context."""
+"""Compile edited syntax trees of a definition, and run its functions with that code within a
+context."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ def syntax_tree(path: str) -> ast.Module:
 
 
 def definition_node(module: ModuleType, definition: str) -> Definition | None:
-    """Return the syntax tree of a top-level definition of a module's file; None where there is none."""
+    """Return the syntax tree of a top-level definition of a module's file; None where there is
+    none."""
     return definitions_by_name(syntax_tree(str(module.__file__))).get(definition)
 
 
@@ -32,7 +34,11 @@ def compile_definition(node: Definition, module: ModuleType) -> Codes:
     Raises SyntaxError or ValueError where the edited tree does not compile.
     """
     body = syntax_tree(str(module.__file__)).body
-    future = [entry for entry in body if isinstance(entry, ast.ImportFrom) and entry.module == "__future__"]
+    future = [
+        entry
+        for entry in body
+        if isinstance(entry, ast.ImportFrom) and entry.module == "__future__"
+    ]
     code = compile(ast.Module([*future, node], []), str(module.__file__), "exec", dont_inherit=True)
     return dict(_inner_codes(code))
 
@@ -46,12 +52,14 @@ def _inner_codes(code: CodeType) -> Iterator[tuple[tuple[int, str], CodeType]]:
 
 
 def functions_of(value: Any, file: str) -> Iterator[FunctionType]:
-    """Yield the functions of a class or function that a file defines, those wrapped by decorators included."""
+    """Yield the functions of a class or function that a file defines, those wrapped by decorators
+    included."""
     yield from _contained_functions(value, file, set())
 
 
 def _contained_functions(value: Any, file: str, visited: set[int]) -> Iterator[FunctionType]:
-    """Yield the functions of the file in a value and in the values it contains; `visited` holds ids of values."""
+    """Yield the functions of the file in a value and in the values it contains; `visited` holds ids
+    of values."""
     if id(value) in visited:
         return
     visited.add(id(value))
@@ -59,7 +67,10 @@ def _contained_functions(value: Any, file: str, visited: set[int]) -> Iterator[F
     if isinstance(value, FunctionType):
         if value.__code__.co_filename == file:
             yield value
-        contained = [getattr(value, "__wrapped__", None), *(_cell_content(cell) for cell in value.__closure__ or ())]
+        contained = [
+            getattr(value, "__wrapped__", None),
+            *(_cell_content(cell) for cell in value.__closure__ or ()),
+        ]
         contained = [entry for entry in contained if isinstance(entry, FunctionType)]
     elif isinstance(value, staticmethod | classmethod):
         contained = [value.__func__]
@@ -82,11 +93,16 @@ def _cell_content(cell: Any) -> Any:
 
 
 def replacements(value: Any, codes: Codes, file: str) -> dict[FunctionType, CodeType]:
-    """Return, by function of a definition, its edited code, if that code has the same closure and differs."""
+    """Return, by function of a definition, its edited code, if that code has the same closure and
+    differs."""
     pairs = {}
     for function in functions_of(value, file):
         code = codes.get((function.__code__.co_firstlineno, function.__code__.co_name))
-        if code is not None and code != function.__code__ and code.co_freevars == function.__code__.co_freevars:
+        if (
+            code is not None
+            and code != function.__code__
+            and code.co_freevars == function.__code__.co_freevars
+        ):
             pairs[function] = code
     return pairs
 

@@ -10,10 +10,11 @@ Lines = Sequence[tuple[int, int]]
 
 
 def deciding_parameters(function: Function, lines: Lines) -> tuple[str, ...]:
-    """Return the parameters that default to None and decide what the lines compute, directly or through variables.
+    """Return the parameters that default to None and decide what the lines compute, directly or
+    through variables.
 
-    A variable depends on a parameter where it is assigned from it, or in a branch or loop that the parameter
-    decides.
+    A variable depends on a parameter where it is assigned from it, or in a branch or loop that the
+    parameter decides.
     """
     optional = [name for name, default in _parameter_defaults(function) if _is_none(default)]
     return tuple(name for name in optional if _reaches(name, function, lines))
@@ -38,8 +39,15 @@ def _is_none(default: ast.expr | None) -> bool:
 def _reaches(name: str, function: Function, lines: Lines) -> bool:
     """Return whether the lines read a variable that depends on a parameter."""
     dependent = _dependent_variables(name, function)
-    reads = (node for node in ast.walk(function) if isinstance(node, ast.Name) and not _is_stored(node))
-    return any(start <= node.lineno <= end for node in reads if node.id in dependent for start, end in lines)
+    reads = (
+        node for node in ast.walk(function) if isinstance(node, ast.Name) and not _is_stored(node)
+    )
+    return any(
+        start <= node.lineno <= end
+        for node in reads
+        if node.id in dependent
+        for start, end in lines
+    )
 
 
 def _dependent_variables(name: str, function: Function) -> frozenset[str]:
@@ -54,23 +62,31 @@ def _dependent_variables(name: str, function: Function) -> frozenset[str]:
 
 
 def _add_dependent_variables(node: ast.stmt, dependent: set[str], *, is_decided: bool) -> None:
-    """Add the variables that a statement assigns if it reads a dependent variable or `is_decided` by one.
+    """Add the variables that a statement assigns if it reads a dependent variable or `is_decided`
+    by one.
 
     A statement is decided where a branch or loop around it reads a dependent variable.
     """
-    blocks = [block for field in ("body", "orelse", "finalbody") for block in getattr(node, field, [])]
+    blocks = [
+        block for field in ("body", "orelse", "finalbody") for block in getattr(node, field, [])
+    ]
     blocks += [statement for handler in getattr(node, "handlers", []) for statement in handler.body]
     inner_ids = {id(part) for statement in blocks for part in ast.walk(statement)}
     own_parts = [part for part in ast.walk(node) if id(part) not in inner_ids]
     reads_dependent = any(
-        isinstance(part, ast.Name) and part.id in dependent and not _is_stored(part) for part in own_parts
+        isinstance(part, ast.Name) and part.id in dependent and not _is_stored(part)
+        for part in own_parts
     )
     if is_decided or reads_dependent:
-        dependent.update(part.id for part in own_parts if isinstance(part, ast.Name) and _is_stored(part))
+        dependent.update(
+            part.id for part in own_parts if isinstance(part, ast.Name) and _is_stored(part)
+        )
         dependent.update(filter(None, map(_variable_changed_in_place, own_parts)))
     is_branch = isinstance(node, ast.If | ast.While | ast.For | ast.Match)
     for statement in blocks:
-        _add_dependent_variables(statement, dependent, is_decided=is_decided or (is_branch and reads_dependent))
+        _add_dependent_variables(
+            statement, dependent, is_decided=is_decided or (is_branch and reads_dependent)
+        )
 
 
 def _variable_changed_in_place(node: ast.AST) -> str:
@@ -78,7 +94,10 @@ def _variable_changed_in_place(node: ast.AST) -> str:
     match node:
         case ast.Subscript(ast.Name(name), _, ast.Store()):
             return name
-        case ast.Call(ast.Attribute(ast.Name(name), method)) if method.endswith("_") or method in ("append", "extend"):
+        case ast.Call(ast.Attribute(ast.Name(name), method)) if method.endswith("_") or method in (
+            "append",
+            "extend",
+        ):
             return name
     return ""
 

@@ -1,4 +1,5 @@
-"""Make calls with other masks than the usual ones: left padding, holes, a row without keys, random masks."""
+"""Make calls with other masks than the usual ones: left padding, holes, a row without keys, random
+masks."""
 
 from __future__ import annotations
 
@@ -17,12 +18,13 @@ _ABSENT = 2  # the most parameters that get masks where they had none
 
 
 def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
-    """Yield a call with every mask in it replaced; `names` are the arguments by the names of their parameters.
+    """Yield a call with every mask in it replaced; `names` are the arguments by the names of their
+    parameters.
 
-    A mask is a tensor of at least two dimensions that has `mask` in its name, or that contains only zeros and
-    very low numbers. Integers and booleans are combined with the pattern by `and`; booleans also the other way
-    round, for masks that are true where something is left out. Masks that are added to scores get the lowest
-    number of their format.
+    A mask is a tensor of at least two dimensions that has `mask` in its name, or that contains only
+    zeros and very low numbers. Integers and booleans are combined with the pattern by `and`;
+    booleans also the other way round, for masks that are true where something is left out. Masks
+    that are added to scores get the lowest number of their format.
     """
     masks = {id(value) for name, value in names.items() if _is_mask(name, value)}
     if not masks:
@@ -39,17 +41,22 @@ def masked_calls(call: Call, names: Mapping[str, Any]) -> Iterator[Call]:
 
 
 def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -> Iterator[Call]:
-    """Yield a call whose additive masks also contain moderate numbers, and calls whose masks differ by head."""
+    """Yield a call whose additive masks also contain moderate numbers, and calls whose masks differ
+    by head."""
     masks = {
-        id(value): value for name, value in names.items() if _is_mask(name, value) and value.is_floating_point()
-    }  # fmt: skip
+        id(value): value
+        for name, value in names.items()
+        if _is_mask(name, value) and value.is_floating_point()
+    }
     if not masks:
         return
 
     def add_moderate(tensor: Any) -> Any:
         return tensor + _moderate_numbers(tensor.shape).to(tensor.dtype)
 
-    yield replace(_map_tensors(call, set(masks), add_moderate), label="mask: moderate numbers", beyond="masks")
+    yield replace(
+        _map_tensors(call, set(masks), add_moderate), label="mask: moderate numbers", beyond="masks"
+    )
     shared = {key for key, value in masks.items() if value.dim() == 4 and value.shape[1] == 1}
     for number in heads if shared else ():
 
@@ -57,7 +64,9 @@ def biased_calls(call: Call, names: Mapping[str, Any], heads: tuple[int, ...]) -
             expanded = tensor.expand(-1, number, -1, -1)
             return expanded + _moderate_numbers(expanded.shape).to(tensor.dtype)
 
-        yield replace(_map_tensors(call, shared, add_by_head), label=f"mask: {number} heads", beyond="masks")
+        yield replace(
+            _map_tensors(call, shared, add_by_head), label=f"mask: {number} heads", beyond="masks"
+        )
 
 
 def _moderate_numbers(shape: tuple[int, ...]) -> Any:
@@ -66,16 +75,19 @@ def _moderate_numbers(shape: tuple[int, ...]) -> Any:
 
 
 def added_mask_calls(call: Call, names: Mapping[str, Any], function: Any) -> Iterator[Call]:
-    """Yield a call with a mask where it had none: one added to scores, one of booleans, one of ones and zeros.
+    """Yield a call with a mask where it had none: one added to scores, one of booleans, one of ones
+    and zeros.
 
-    `names` are the arguments by the names of the function's parameters. The original may refuse a mask of
-    another shape than it takes.
+    `names` are the arguments by the names of the function's parameters. The original may refuse a
+    mask of another shape than it takes.
     """
     try:
         signature = signature_of(function)
     except (TypeError, ValueError):
         return
-    mask_names = (name for name in signature.parameters if name.endswith("mask") and "head" not in name)
+    mask_names = (
+        name for name in signature.parameters if name.endswith("mask") and "head" not in name
+    )
     absent = [name for name in mask_names if names.get(name) is None][:_ABSENT]
     inputs = [tensor for tensor in tensors(call) if _is_float_batch(tensor)]
     if not inputs or not absent:
@@ -103,7 +115,12 @@ def _is_float_batch(tensor: Any) -> bool:
 
 def _is_mask(name: str, value: Any) -> bool:
     """Return whether an argument is a mask, by its name and contents."""
-    if not isinstance(value, torch.Tensor) or value.dim() < 2 or not value.numel() or value.shape[-1] < 2:
+    if (
+        not isinstance(value, torch.Tensor)
+        or value.dim() < 2
+        or not value.numel()
+        or value.shape[-1] < 2
+    ):
         return False
     if value.is_floating_point() and "mask" in name:
         return is_mask(value) or not bool(value.any()) or _is_binary(value)
@@ -154,9 +171,13 @@ def _combine_masks(tensor: Any, keep: Any, dropping: bool) -> Any:
 
 
 def _map_tensors(call: Call, ids: set[int], change: Callable[[Any], Any]) -> Call:
-    """Return a call with a function applied to the top-level arguments whose ids are in `chosen`."""
+    """Return a call with a function applied to the top-level arguments whose ids are in
+    `chosen`."""
 
     def map_leaf(leaf: Any) -> Any:
         return change(leaf) if id(leaf) in ids else leaf
 
-    return Call(tuple(map(map_leaf, call.args)), {name: map_leaf(value) for name, value in call.kwargs.items()})
+    return Call(
+        tuple(map(map_leaf, call.args)),
+        {name: map_leaf(value) for name, value in call.kwargs.items()},
+    )

@@ -1,8 +1,9 @@
-"""Wrong versions of the changed lines: comparisons that tell them apart could tell a wrong change apart.
+"""Wrong versions of the changed lines: comparisons that tell them apart could tell a wrong change
+apart.
 
-Each mutant is the changed version with one small edit in its changed lines. Comparisons that find both versions
-equal are made once more with a mutant in place of the changed version; a difference kills it. A proof by inputs
-that kill few mutants is no proof.
+Each mutant is the changed version with one small edit in its changed lines. Comparisons that find
+both versions equal are made once more with a mutant in place of the changed version; a difference
+kills it. A proof by inputs that kill few mutants is no proof.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from regraft.verify.changes import Change, Definition
-from regraft.verify.child.checks.edited import code_swapped, compile_definition, definition_node, replacements
+from regraft.verify.child.checks.edited import (
+    code_swapped,
+    compile_definition,
+    definition_node,
+    replacements,
+)
 from regraft.verify.child.limits import limit_time
 
 MOST = 10  # the most mutants of a definition
@@ -30,17 +36,42 @@ _TRIES = 40  # the most comparisons that one mutant may survive, for calls with 
 _SHARE, _FREE = 0.15, 1.0  # the share of this process's processor time, and seconds in addition
 _LONGEST = 3.0  # the most seconds of processor time of one run of a mutant
 _PASSING = frozenset(
-    {"contiguous", "clone", "detach", "reshape", "view", "isinstance", "len", "tuple", "list", "range"}
+    {
+        "contiguous",
+        "clone",
+        "detach",
+        "reshape",
+        "view",
+        "isinstance",
+        "len",
+        "tuple",
+        "list",
+        "range",
+    }
 )
-_SYMMETRIC = frozenset({"add", "mul", "max", "min", "maximum", "minimum", "isinstance", "print", "cat", "stack"})
+_SYMMETRIC = frozenset(
+    {"add", "mul", "max", "min", "maximum", "minimum", "isinstance", "print", "cat", "stack"}
+)
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
     ast.Pow: ast.Mult,
-}  # fmt: skip
+}
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
+    ast.Lt: ast.GtE,
+    ast.GtE: ast.Lt,
+    ast.Gt: ast.LtE,
+    ast.LtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
 
 
 class _TookTooLong(BaseException):
@@ -51,9 +82,9 @@ class _TookTooLong(BaseException):
 class Mutant:
     """One edit of a changed definition, its functions' code, and the outcome of its comparisons.
 
-    `constructs` tells that the edit is in a constructor, which only building a model runs. `tries` counts the
-    comparisons by the arguments of the call; `ran` tells that the edited expression was evaluated in one of
-    them, `killed` that one found a difference.
+    `constructs` tells that the edit is in a constructor, which only building a model runs. `tries`
+    counts the comparisons by the arguments of the call; `ran` tells that the edited expression was
+    evaluated in one of them, `killed` that one found a difference.
     """
 
     definition: str
@@ -74,36 +105,53 @@ class Mutants:
     """The mutants of all changed definitions of a session."""
 
     def __init__(
-        self, module: ModuleType, changes: tuple[Change, ...], avoided: frozenset[str], *, thorough: bool = False
+        self,
+        module: ModuleType,
+        changes: tuple[Change, ...],
+        avoided: frozenset[str],
+        *,
+        thorough: bool = False,
     ) -> None:
-        """`avoided` are the names of mutants that ended an earlier process; `thorough` makes more, without a limit."""
+        """`avoided` are the names of mutants that ended an earlier process; `thorough` makes more,
+        without a limit."""
         self._limit = math.inf if thorough else _SHARE
         self._mutants: dict[str, list[Mutant]] = {}
         self._current: Mutant | None = None
         self._spent = 0.0
         for change in changes:
-            mutants = [mutant for mutant in mutants_of(change, module) if mutant.name not in avoided]
+            mutants = [
+                mutant for mutant in mutants_of(change, module) if mutant.name not in avoided
+            ]
             self._mutants[change.definition] = mutants[: MOST * (3 if thorough else 1)]
         vars(module)[_RAN] = self._note_run
 
     def score(self, definition: str) -> dict[str, Any]:
-        """Return how many mutants of a definition were killed, how many ran, and the texts of those that survived."""
+        """Return how many mutants of a definition were killed, how many ran, and the texts of those
+        that survived."""
         mutants_that_ran = [mutant for mutant in self._mutants.get(definition, []) if mutant.ran]
         survivors = [mutant.text for mutant in mutants_that_ran if not mutant.killed]
-        return {"killed": len(mutants_that_ran) - len(survivors), "of": len(mutants_that_ran), "survived": survivors}
+        return {
+            "killed": len(mutants_that_ran) - len(survivors),
+            "of": len(mutants_that_ran),
+            "survived": survivors,
+        }
 
     def _note_run(self, value: Any) -> Any:
-        """Note that the edited expression of the current mutant was evaluated, and return its value."""
+        """Note that the edited expression of the current mutant was evaluated, and return its
+        value."""
         if self._current is not None:
             self._current.ran = True
         return value
 
-    def open(self, definition: str, structure: str, *, constructing: bool = False) -> Iterator[Mutant]:
-        """Yield the mutants that are to be tried while there is time: of one definition, or of all for "".
+    def open(
+        self, definition: str, structure: str, *, constructing: bool = False
+    ) -> Iterator[Mutant]:
+        """Yield the mutants that are to be tried while there is time: of one definition, or of all
+        for "".
 
-        `structure` is that of the call on which they run: a mutant that survives many calls without labels is
-        still tried on those with labels. `constructing` selects the mutants of constructors instead of the
-        others.
+        `structure` is that of the call on which they run: a mutant that survives many calls without
+        labels is still tried on those with labels. `constructing` selects the mutants of
+        constructors instead of the others.
         """
         for name, mutants in self._mutants.items():
             for mutant in mutants if definition in ("", name) else ():
@@ -121,7 +169,8 @@ class Mutants:
 
 @contextmanager
 def mutant_in_place(mutant: Mutant) -> Iterator[None]:
-    """Run a mutant in place of the changed version within the context; one that runs for too long is killed."""
+    """Run a mutant in place of the changed version within the context; one that runs for too long
+    is killed."""
     try:
         with code_swapped(mutant.codes), limit_time(_LONGEST, _TookTooLong(), processor=True):
             yield
@@ -130,7 +179,8 @@ def mutant_in_place(mutant: Mutant) -> Iterator[None]:
 
 
 def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
-    """Yield mutants of a change in an order that brings different lines and kinds of edits first."""
+    """Yield mutants of a change in an order that brings different lines and kinds of edits
+    first."""
     node = definition_node(module, change.definition)
     value = vars(module).get(change.definition.partition("#")[0])
     if node is None or value is None:
@@ -138,7 +188,9 @@ def mutants_of(change: Change, module: ModuleType) -> Iterator[Mutant]:
     for number, edit in _mixed_order(_sites(node, change)):
         text, edited_node = _edit_definition(node, number, edit)
         try:
-            codes = replacements(value, compile_definition(edited_node, module), str(module.__file__))
+            codes = replacements(
+                value, compile_definition(edited_node, module), str(module.__file__)
+            )
         except (SyntaxError, ValueError):
             continue  # the edit does not compile where it stands
         if codes:
@@ -158,19 +210,28 @@ def _mixed_order(sites: list[tuple[int, int, Edit]]) -> Iterator[tuple[int, Edit
         for index, (line, number, edit) in enumerate(group):
             count_by_kind[edit[0]] = count_by_kind.get(edit[0], 0) + 1
             ranked.append((index + count_by_kind[edit[0]], line, number, edit))
-    return ((number, edit) for _, _, number, edit in sorted(ranked, key=lambda ranked_edit: ranked_edit[:3]))
+    return (
+        (number, edit)
+        for _, _, number, edit in sorted(ranked, key=lambda ranked_edit: ranked_edit[:3])
+    )
 
 
 def _sites(root: Definition, change: Change) -> list[tuple[int, int, Edit]]:
-    """Return the edits of changed lines: line, position of the node in the walk over the definition, and edit."""
+    """Return the edits of changed lines: line, position of the node in the walk over the
+    definition, and edit."""
     unedited_ids = {
-        id(descendant) for node in ast.walk(root) for part in _unedited_parts(node) for descendant in ast.walk(part)
+        id(descendant)
+        for node in ast.walk(root)
+        for part in _unedited_parts(node)
+        for descendant in ast.walk(part)
     }
     body_ids = {
         id(descendant)
-        for node in ast.walk(root) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for statement in node.body for descendant in ast.walk(statement)
-    }  # fmt: skip
+        for node in ast.walk(root)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in node.body
+        for descendant in ast.walk(statement)
+    }
     sites = []
     for number, node in enumerate(ast.walk(root)):
         if not isinstance(node, ast.expr) or id(node) not in body_ids or id(node) in unedited_ids:
@@ -181,8 +242,8 @@ def _sites(root: Definition, change: Change) -> list[tuple[int, int, Edit]]:
 
 
 def _unedited_parts(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node that compute no result: errors, messages, annotations, defaults; and tests of
-    loops.
+    """Yield the parts of a node that compute no result: errors, messages, annotations, defaults;
+    and tests of loops.
     """
     match node:
         case ast.Raise() | ast.Assert() | ast.JoinedStr() | ast.Expr(value=ast.Constant()):
@@ -203,10 +264,14 @@ def _unedited_parts(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _edits(node: ast.expr) -> Iterator[Edit]:
-    """Yield the edits of one expression, each with its description and the function that makes it on a copy."""
+    """Yield the edits of one expression, each with its description and the function that makes it
+    on a copy."""
     match node:
         case ast.BinOp(op=op, left=left, right=right) if type(op) in _OPERATORS:
-            if not any(isinstance(side, ast.Constant) and isinstance(side.value, str) for side in (left, right)):
+            if not any(
+                isinstance(side, ast.Constant) and isinstance(side.value, str)
+                for side in (left, right)
+            ):
                 yield "another operator", _set_fields(op=_OPERATORS[type(op)]())
         case ast.BinOp(op=ast.BitOr() | ast.BitAnd()):
             yield "without its right operand", lambda copied: copied.left
@@ -219,19 +284,27 @@ def _edits(node: ast.expr) -> Iterator[Edit]:
             yield "another number", _set_fields(value=node.value * 2 if node.value else 1.0)  # type: ignore[operator]
         case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
             yield "the opposite", _set_fields(ops=[_COMPARISONS[type(op)]()])
-        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand) if not isinstance(operand, ast.Constant):
+        case ast.UnaryOp(op=ast.USub() | ast.Not(), operand=operand) if not isinstance(
+            operand, ast.Constant
+        ):
             yield "without its sign", lambda copied: copied.operand
         case ast.IfExp():
-            yield "the other side", lambda copied: ast.IfExp(copied.test, copied.orelse, copied.body)
+            yield (
+                "the other side",
+                lambda copied: ast.IfExp(copied.test, copied.orelse, copied.body),
+            )
         case ast.Call():
             yield from _edits_of_call(node)
 
 
 def _edits_of_call(node: ast.Call) -> Iterator[Edit]:
-    """Yield the edits of a call: without the call, with swapped arguments, and without each keyword."""
+    """Yield the edits of a call: without the call, with swapped arguments, and without each
+    keyword."""
     is_method = isinstance(node.func, ast.Attribute)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    positional = [argument for argument in node.args if not isinstance(argument, ast.Starred | ast.Constant)]
+    positional = [
+        argument for argument in node.args if not isinstance(argument, ast.Starred | ast.Constant)
+    ]
     if name not in _PASSING and not name[:1].isupper():
         if node.args and not isinstance(node.args[0], ast.Starred | ast.Constant):
             yield "without the call", lambda copied: copied.args[0]
@@ -268,7 +341,8 @@ def _set_fields(**fields: Any) -> Callable[[Any], ast.expr]:
 
 
 def _edit_definition(root: Definition, number: int, edit: Edit) -> tuple[str, Definition]:
-    """Return the description of an edit, and a copy of a definition with it, which reports that the edit ran."""
+    """Return the description of an edit, and a copy of a definition with it, which reports that the
+    edit ran."""
     copied = copy.deepcopy(root)
     target = next(itertools.islice(ast.walk(copied), number, None))
     assert isinstance(target, ast.expr)
@@ -279,14 +353,18 @@ def _edit_definition(root: Definition, number: int, edit: Edit) -> tuple[str, De
                 setattr(parent, name, _wrap_in_report(edit[1](target), target))
             elif isinstance(value, list) and any(element is target for element in value):
                 value[:] = [
-                    _wrap_in_report(edit[1](element), element) if element is target else element for element in value
+                    _wrap_in_report(edit[1](element), element) if element is target else element
+                    for element in value
                 ]
             else:
                 continue
-            return f"line {target.lineno}, `{old_text[:60]}`: {edit[0]}", ast.fix_missing_locations(copied)
+            return f"line {target.lineno}, `{old_text[:60]}`: {edit[0]}", ast.fix_missing_locations(
+                copied
+            )
     raise AssertionError("an expression has a parent")
 
 
 def _wrap_in_report(node: ast.expr, place: ast.expr) -> ast.expr:
-    """Return a call that notes that an expression ran and returns its value, at the place of `place`."""
+    """Return a call that notes that an expression ran and returns its value, at the place of
+    `place`."""
     return ast.copy_location(ast.Call(ast.Name(_RAN, ast.Load()), [node], []), place)

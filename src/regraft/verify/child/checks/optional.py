@@ -1,4 +1,5 @@
-"""Make calls with values for the parameters that default to None: states, biases, positions, indices."""
+"""Make calls with values for the parameters that default to None: states, biases, positions,
+indices."""
 
 from __future__ import annotations
 
@@ -21,16 +22,29 @@ _LISTED = re.compile(r"\b(?:[Ll]ist|[Ss]equence)\[int\]")
 _WHOLE = re.compile(r"\bint\b")
 _FRACTION = re.compile(r"\bfloat\b")
 _PAIR = re.compile(r"\b[Tt]uple\[(torch\.)?Tensor, (torch\.)?Tensor\]")
-_OTHER = ("str", "int", "bool", "float", "dict", "Callable", "Cache", "tuple", "list", "Tuple", "List")
+_OTHER = (
+    "str",
+    "int",
+    "bool",
+    "float",
+    "dict",
+    "Callable",
+    "Cache",
+    "tuple",
+    "list",
+    "Tuple",
+    "List",
+)
 
 
 def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
-    """Yield a call with a value for each parameter that may be left out, where the original takes it and uses it.
+    """Yield a call with a value for each parameter that may be left out, where the original takes
+    it and uses it.
 
-    The value is a tensor; or a number, a list of one or a pair of tensors where the annotation names such. Further
-    calls leave out a mask, since it may hide the effect of the value. Shapes are those of the other inputs, as a whole
-    or in part. Where the original refuses two inputs together, the first integer tensor is left out (embeddings in the
-    place of tokens).
+    The value is a tensor; or a number, a list of one or a pair of tensors where the annotation
+    names such. Further calls leave out a mask, since it may hide the effect of the value. Shapes
+    are those of the other inputs, as a whole or in part. Where the original refuses two inputs
+    together, the first integer tensor is left out (embeddings in the place of tokens).
     """
     bound = bound_arguments(call, target.callable)
     if bound is None:
@@ -40,13 +54,18 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
         parameter
         for parameter in signature.parameters.values()
         if not isinstance(arguments.get(parameter.name), torch.Tensor)
-        and (_can_be_tensor(parameter) or (parameter.default is None and any(_plain_values(parameter))))
+        and (
+            _can_be_tensor(parameter)
+            or (parameter.default is None and any(_plain_values(parameter)))
+        )
     ]
     if not absent_parameters:
         return
     outcome_without = execute(target, call, Plan(gradients=False))
     integer_names = [name for name, value in arguments.items() if _is_integer(value)]
-    mask_names = [name for name in arguments if name.endswith("mask") and arguments[name] is not None]
+    mask_names = [
+        name for name in arguments if name.endswith("mask") and arguments[name] is not None
+    ]
     for parameter in absent_parameters[:_PARAMETERS]:
         accepted_count = 0
         for description, value in _values_for(parameter, call, target.module):
@@ -63,7 +82,9 @@ def optional_value_calls(call: Call, target: Target) -> Iterator[Call]:
                     yield replace(candidate, label=label, beyond="arguments")
                     for name in mask_names:
                         unmasked = with_argument(candidate, signature, name, None)
-                        yield replace(unmasked, label=f"{label}, without {name}", beyond="arguments")
+                        yield replace(
+                            unmasked, label=f"{label}, without {name}", beyond="arguments"
+                        )
                     break
             if accepted_count == _ACCEPTED:
                 break
@@ -81,18 +102,22 @@ def _values_for(parameter: inspect.Parameter, call: Call, module: Any) -> Iterat
 def _can_be_tensor(parameter: inspect.Parameter) -> bool:
     """Return whether a parameter may be left out or take a tensor.
 
-    Its annotation names a tensor; or it defaults to None, and its annotation names nothing else or is missing.
+    Its annotation names a tensor; or it defaults to None, and its annotation names nothing else or
+    is missing.
     """
     if parameter.default is inspect.Parameter.empty:
         return False
     if parameter.annotation is inspect.Parameter.empty:
         return parameter.default is None
     text = str(parameter.annotation)
-    return "Tensor" in text or (parameter.default is None and not any(name in text for name in _OTHER))
+    return "Tensor" in text or (
+        parameter.default is None and not any(name in text for name in _OTHER)
+    )
 
 
 def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
-    """Yield numbers, and lists of one integer, each with its text, where the annotation of a parameter names them."""
+    """Yield numbers, and lists of one integer, each with its text, where the annotation of a
+    parameter names them."""
     text = str(parameter.annotation)
     if _LISTED.search(text):
         yield "[0]", [0]
@@ -104,18 +129,27 @@ def _plain_values(parameter: inspect.Parameter) -> Iterator[tuple[str, Any]]:
 
 def _is_integer(value: Any) -> bool:
     """Return whether a value is a tensor of integers."""
-    return isinstance(value, torch.Tensor) and not value.is_floating_point() and value.dtype != torch.bool
+    return (
+        isinstance(value, torch.Tensor)
+        and not value.is_floating_point()
+        and value.dtype != torch.bool
+    )
 
 
 def _width(module: Any) -> int:
     """Return the most frequent last dimension of a module's matrices; 0 where it has none."""
-    matrices = [parameter for parameter in module.parameters() if parameter.dim() > 1] if module is not None else []
+    matrices = (
+        [parameter for parameter in module.parameters() if parameter.dim() > 1]
+        if module is not None
+        else []
+    )
     widths = Counter(int(matrix.shape[-1]) for matrix in matrices)
     return widths.most_common(1)[0][0] if widths else 0
 
 
 def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]]:
-    """Yield tensors, each with a description, that fit the inputs of a call; the name decides which come first.
+    """Yield tensors, each with a description, that fit the inputs of a call; the name decides which
+    come first.
 
     `width` is that of the features of the module.
     """
@@ -137,7 +171,10 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
             visible = torch.arange(rows * keys).remainder(3).view(rows, 1, 1, keys) != 1
             yield f"true and false, shape {list(visible.shape)}", visible
     restarting = torch.arange(length).remainder(max(2, length // 2)).expand(rows, length).clone()
-    integers = [("whole numbers that start again", restarting), ("one number each", restarting[:, 0].clone())]
+    integers = [
+        ("whole numbers that start again", restarting),
+        ("one number each", restarting[:, 0].clone()),
+    ]
     if name.endswith(("ids", "index", "indices", "positions")):
         yield from integers
     if not floats and first.dim() == 2 and width:
@@ -157,19 +194,35 @@ def _tensors_like(call: Call, name: str, width: int) -> Iterator[tuple[str, Any]
 def _sequence_lengths(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
     """Return the lengths of the sequences among the inputs, and that of the first two joined."""
     lengths = [tensor.shape[1] for tensor in inputs if tensor.dim() == 3]
-    return tuple(dict.fromkeys((*lengths[:2], *([lengths[0] + lengths[1]] if len(lengths) > 1 else []))))
+    return tuple(
+        dict.fromkeys((*lengths[:2], *([lengths[0] + lengths[1]] if len(lengths) > 1 else [])))
+    )
 
 
 def _pairs_like(call: Call, module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield pairs of a cosine and a sine for each position and feature of a head, each with a description."""
-    inputs = [tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()]
-    sizes = [(name, size) for part in module.modules() for name, size in vars(part).items() if type(size) is int]
+    """Yield pairs of a cosine and a sine for each position and feature of a head, each with a
+    description."""
+    inputs = [
+        tensor for tensor in tensors(call) if tensor.dim() == 3 and tensor.is_floating_point()
+    ]
+    sizes = [
+        (name, size)
+        for part in module.modules()
+        for name, size in vars(part).items()
+        if type(size) is int
+    ]
     head_sizes = [size for name, size in sizes if "head_dim" in name]
-    head_sizes += [inputs[0].shape[-1] // size for name, size in sizes if inputs and "heads" in name and size]
+    head_sizes += [
+        inputs[0].shape[-1] // size for name, size in sizes if inputs and "heads" in name and size
+    ]
     generator = torch.Generator().manual_seed(0)
     for length in _sequence_lengths(inputs):
         for size in dict.fromkeys(head_sizes):
-            angles = torch.rand((length, size // 2), generator=generator).to(inputs[0].dtype).repeat_interleave(2, -1)
+            angles = (
+                torch.rand((length, size // 2), generator=generator)
+                .to(inputs[0].dtype)
+                .repeat_interleave(2, -1)
+            )
             yield f"a pair of shape {list(angles.shape)}", (angles.cos(), angles.sin())
 
 

@@ -1,4 +1,5 @@
-"""Build parts with two values of each constructor argument and configuration field that a changed definition reads."""
+"""Build parts with two values of each constructor argument and configuration field that a changed
+definition reads."""
 
 from __future__ import annotations
 
@@ -24,9 +25,20 @@ from regraft.verify.syntax import name_of
 
 SECONDS = 6.0  # for building one definition with other values
 _SIMPLE = (
-    ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.operator,
-    ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context,
-)  # fmt: skip
+    ast.Name,
+    ast.Attribute,
+    ast.Constant,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.IfExp,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+    ast.expr_context,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,8 @@ class Option:
 class Variation:
     """A part built with other values of the options `names`.
 
-    `switches` tells that the first of them is a boolean or a string, which may also change the number format.
+    `switches` tells that the first of them is a boolean or a string, which may also change the
+    number format.
     """
 
     part: Part
@@ -61,21 +74,25 @@ def note_options(definition: str, arguments: Mapping[str, Any], session: Session
 
 
 def _plain_values(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a constructor by name, with the fields of configurations, nested ones included."""
+    """Yield the arguments of a constructor by name, with the fields of configurations, nested ones
+    included."""
     for name, value in arguments.items():
         if is_config(value):
             yield from _plain_values(fields_of(value))
         elif isinstance(value, Mapping) and name.endswith("config"):
-            yield from _plain_values({str(key): nested_value for key, nested_value in value.items()})
+            yield from _plain_values(
+                {str(key): nested_value for key, nested_value in value.items()}
+            )
         else:
             yield name, value
 
 
 def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterator[Variation]:
-    """Yield a part with other values of the options whose names are in `words`, where its original takes them.
+    """Yield a part with other values of the options whose names are in `words`, where its original
+    takes them.
 
-    Options that are floating point numbers change together where that is accepted; every other option changes by
-    itself.
+    Options that are floating point numbers change together where that is accepted; every other
+    option changes by itself.
     """
     deadline = session.ledger.share(SECONDS)
     choices = vary.compared_strings(inspect.getsource(session.original))
@@ -91,7 +108,9 @@ def varied_parts(part: Part, words: frozenset[str], session: Session) -> Iterato
             if accepts(candidate, session):
                 varied_names.update(names)
                 started = time.process_time()
-                yield Variation(candidate, names, isinstance(_plain_value(part, names[0]), bool | str))
+                yield Variation(
+                    candidate, names, isinstance(_plain_value(part, names[0]), bool | str)
+                )
                 deadline += time.process_time() - started  # comparing it is no search
                 if not isinstance(_plain_value(part, names[0]), str):
                     break
@@ -105,7 +124,9 @@ def _plain_value(part: Part, name: str) -> Any:
     return dict(_plain_values(part.arguments)).get(name)
 
 
-def _overrides(part: Part, words: frozenset[str], choices: vary.Choices, session: Session) -> Overrides:
+def _overrides(
+    part: Part, words: frozenset[str], choices: vary.Choices, session: Session
+) -> Overrides:
     """Return, by option, the parts with another value of it, at most six for each option."""
     parts_by_option: dict[str, list[Part]] = {}
     for name, argument in part.arguments.items():
@@ -114,17 +135,23 @@ def _overrides(part: Part, words: frozenset[str], choices: vary.Choices, session
             for override in vary.second_values(fields, words, choices):
                 path = vary.path_of(override, fields)
                 changed_part = _with_argument(part, name, with_fields(argument, override))
-                parts_by_option.setdefault(path[-1], []).extend(_with_fitting_inputs(changed_part, part, path[-1]))
+                parts_by_option.setdefault(path[-1], []).extend(
+                    _with_fitting_inputs(changed_part, part, path[-1])
+                )
         elif name in words:
             for alternative in _alternatives(name, argument, choices):
                 parts_by_option.setdefault(name, []).extend(
                     _with_fitting_inputs(_with_argument(part, name, alternative), part, name)
                 )
-    return [*_pairs(part, session), *(((name,), parts[:6]) for name, parts in parts_by_option.items())]
+    return [
+        *_pairs(part, session),
+        *(((name,), parts[:6]) for name, parts in parts_by_option.items()),
+    ]
 
 
 def _pairs(part: Part, session: Session) -> Overrides:
-    """Return the part with a pair of unlike values for each argument from which the file makes a tuple.
+    """Return the part with a pair of unlike values for each argument from which the file makes a
+    tuple.
 
     Such a tuple may have one value for each layer.
     """
@@ -132,7 +159,9 @@ def _pairs(part: Part, session: Session) -> Overrides:
     overrides: Overrides = []
     for name, value in part.arguments.items():
         if isinstance(value, bool | float) and re.search(rf"tuple\(\s*{re.escape(name)}\b", text):
-            alternative = (not value) if isinstance(value, bool) else 0.2 if value == 0 else value / 2
+            alternative = (
+                (not value) if isinstance(value, bool) else 0.2 if value == 0 else value / 2
+            )
             overrides += [
                 ((name, f"{name}[{index}]"), [_with_argument(part, name, pair)])
                 for index, pair in enumerate(((value, alternative), (alternative, value)))
@@ -158,13 +187,18 @@ def _alternatives(name: str, value: Any, choices: vary.Choices) -> Iterator[Any]
     """Yield other values for an argument; for a class of layers another class."""
     if isinstance(value, type) and issubclass(value, nn.Module):
         is_activation = value.__module__.endswith("activation")
-        yield from (cls for cls in ((nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,)) if cls is not value)
+        yield from (
+            cls
+            for cls in ((nn.ReLU, nn.Tanh) if is_activation else (nn.Identity,))
+            if cls is not value
+        )
     for override in vary.second_values({name: value}, frozenset({name}), choices):
         yield override[name]
 
 
 def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
-    """Return a part in which all options that are floating point numbers have another value; [] for fewer than two."""
+    """Return a part in which all options that are floating point numbers have another value; [] for
+    fewer than two."""
     single_overrides = ((names, parts[0]) for names, parts in overrides if len(names) == 1)
     floats = [
         (names, changed_part)
@@ -177,32 +211,48 @@ def _all_floats_changed(part: Part, overrides: Overrides) -> Overrides:
     for names, changed_part in floats:
         for name, value in changed_part.arguments.items():
             if is_config(value):
-                new_fields = {field: field_value for field, field_value in fields_of(value).items() if field in names}
+                new_fields = {
+                    field: field_value
+                    for field, field_value in fields_of(value).items()
+                    if field in names
+                }
                 arguments[name] = with_fields(arguments[name], new_fields)
             elif name in names:
                 arguments[name] = value
-    return [(tuple(name for names, _ in floats for name in names), [replace(part, arguments=arguments)])]
+    return [
+        (tuple(name for names, _ in floats for name in names), [replace(part, arguments=arguments)])
+    ]
 
 
 def options_read(definition: str, session: Session) -> dict[str, Option]:
-    """Return by name the options that changed lines of a definition read in either version, also through
-    attributes.
+    """Return by name the options that changed lines of a definition read in either version, also
+    through attributes.
     """
     option_by_name: dict[str, Option] = {}
-    for changes, module in ((session.changes, session.changed), (session.older.changes, session.original)):
+    for changes, module in (
+        (session.changes, session.changed),
+        (session.older.changes, session.original),
+    ):
         for change in changes:
             if change.definition == definition:
-                option_by_name.update((option.name, option) for option in _options_in_lines(change, module))
+                option_by_name.update(
+                    (option.name, option) for option in _options_in_lines(change, module)
+                )
     return option_by_name
 
 
 def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
-    """Yield the options that the changed lines of a definition in one module read, also through attributes."""
+    """Yield the options that the changed lines of a definition in one module read, also through
+    attributes."""
     tree = syntax_tree(str(module.__file__))
-    definition = next((node for node in tree.body if getattr(node, "name", "") == change.definition), None)
+    definition = next(
+        (node for node in tree.body if getattr(node, "name", "") == change.definition), None
+    )
     classes = [definition, *_base_classes(definition, tree)]
     parameters = _parameter_names(definition)
-    assigned = {name: value for node in reversed(classes) for name, value in _assigned_attributes(node)}
+    assigned = {
+        name: value for node in reversed(classes) for name, value in _assigned_attributes(node)
+    }
     all_parameters = frozenset(name for node in classes for name in _parameter_names(node))
     first, last = _constructor_lines(definition)
     for node in changed_nodes(change, module):
@@ -210,14 +260,21 @@ def _options_in_lines(change: Change, module: ModuleType) -> Iterator[Option]:
             yield Option(node.id, False)
         elif isinstance(node, ast.Attribute) and _is_config(node.value):
             yield Option(node.attr, True)
-        elif isinstance(node, ast.Attribute) and name_of(node.value) == "self" and node.attr in assigned:
+        elif (
+            isinstance(node, ast.Attribute)
+            and name_of(node.value) == "self"
+            and node.attr in assigned
+        ):
             yield from _options_in_expression(assigned[node.attr], all_parameters)
 
 
 def _options_in_expression(value: ast.expr, parameters: frozenset[str]) -> Iterator[Option]:
-    """Yield the options in an expression that an attribute is assigned; none where it calls or makes something."""
+    """Yield the options in an expression that an attribute is assigned; none where it calls or
+    makes something."""
     match value:
-        case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(str(name)), *_]) if _is_config(owner):
+        case ast.Call(func=ast.Name("getattr"), args=[owner, ast.Constant(str(name)), *_]) if (
+            _is_config(owner)
+        ):
             yield Option(name, True)
             return
     if all(isinstance(node, _SIMPLE) for node in ast.walk(value)):
@@ -233,7 +290,12 @@ def _base_classes(node: ast.AST | None, tree: ast.Module) -> list[ast.AST]:
     bases: list[ast.AST] = []
     for base in node.bases if isinstance(node, ast.ClassDef) else ():
         base_class = next(
-            (cls for cls in tree.body if isinstance(cls, ast.ClassDef) and cls.name == name_of(base)), None
+            (
+                cls
+                for cls in tree.body
+                if isinstance(cls, ast.ClassDef) and cls.name == name_of(base)
+            ),
+            None,
         )
         if base_class is not None and base_class is not node:
             bases += [base_class, *_base_classes(base_class, tree)]
@@ -243,13 +305,24 @@ def _base_classes(node: ast.AST | None, tree: ast.Module) -> list[ast.AST]:
 def _constructor(node: ast.AST | None) -> ast.FunctionDef | None:
     """Return the `__init__` that a class defines itself; None where it has none."""
     body = node.body if isinstance(node, ast.ClassDef) else ()
-    return next((method for method in body if isinstance(method, ast.FunctionDef) and method.name == "__init__"), None)
+    return next(
+        (
+            method
+            for method in body
+            if isinstance(method, ast.FunctionDef) and method.name == "__init__"
+        ),
+        None,
+    )
 
 
 def _constructor_lines(node: ast.AST | None) -> tuple[int, int]:
     """Return the first and last line of a class's constructor; (0, 0) where it has none."""
     function = _constructor(node)
-    return (function.lineno, function.end_lineno or function.lineno) if function is not None else (0, 0)
+    return (
+        (function.lineno, function.end_lineno or function.lineno)
+        if function is not None
+        else (0, 0)
+    )
 
 
 def _parameter_names(node: ast.AST | None) -> frozenset[str]:
@@ -258,7 +331,9 @@ def _parameter_names(node: ast.AST | None) -> frozenset[str]:
     if function is None:
         return frozenset()
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    return frozenset(argument.arg for argument in arguments[1:] if not argument.arg.endswith("config"))
+    return frozenset(
+        argument.arg for argument in arguments[1:] if not argument.arg.endswith("config")
+    )
 
 
 def _assigned_attributes(node: ast.AST | None) -> Iterator[tuple[str, ast.expr]]:
@@ -276,8 +351,8 @@ def _is_config(node: ast.expr) -> bool:
 
 
 def options_with_one_value(definition: str, session: Session) -> tuple[str, ...]:
-    """Return the options, as shown, that changed lines of a definition read and that had one value in all
-    comparisons.
+    """Return the options, as shown, that changed lines of a definition read and that had one value
+    in all comparisons.
 
     A size of which the original took no other value is left out, since the inputs have that size.
     """
@@ -285,7 +360,14 @@ def options_with_one_value(definition: str, session: Session) -> tuple[str, ...]
     for name, option in options_read(definition, session).items():
         values = session.options.get((definition, name), set())
         is_unknown = not values and not option.config
-        is_fixed_size = (definition, name) in session.fixed and all(text.lstrip("-").isdigit() for text in values)
-        if not (len(values) > 1 or is_unknown or is_fixed_size or (option.config and name in session.varied_fields)):
+        is_fixed_size = (definition, name) in session.fixed and all(
+            text.lstrip("-").isdigit() for text in values
+        )
+        if not (
+            len(values) > 1
+            or is_unknown
+            or is_fixed_size
+            or (option.config and name in session.varied_fields)
+        ):
             constant_options.append(option.shown)
     return tuple(sorted(constant_options))

@@ -1,4 +1,5 @@
-"""Make calls with other parameters: zero, tiny, huge or negative results, other number formats and layouts."""
+"""Make calls with other parameters: zero, tiny, huge or negative results, other number formats and
+layouts."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ ALTERATIONS: Mapping[str, Alteration] = {
 
 
 def altered_calls(call: Call) -> Iterator[Call]:
-    """Yield a call for each of ALTERATIONS; `weights.change_parameters` applies the alteration while the call runs.
+    """Yield a call for each of ALTERATIONS; `weights.change_parameters` applies the alteration
+    while the call runs.
 
     Where every result is zero, or a softmax is saturated, gradients are those of ties and rounding.
     """
@@ -32,9 +34,12 @@ def altered_calls(call: Call) -> Iterator[Call]:
 
 
 def laid_out_calls(call: Call) -> Iterator[Call]:
-    """Yield a call with inputs of another layout or number format than the parameters, where that changes any."""
+    """Yield a call with inputs of another layout or number format than the parameters, where that
+    changes any."""
     layouts: Mapping[str, Callable[[Any], Any]] = {
-        "inputs in bfloat16": lambda tensor: tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor,
+        "inputs in bfloat16": lambda tensor: (
+            tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor
+        ),
         "the last dimensions transposed in memory": _transposed_in_memory,
         "channels last": _with_channels_last,
     }
@@ -44,7 +49,10 @@ def laid_out_calls(call: Call) -> Iterator[Call]:
             return change(leaf) if isinstance(leaf, torch.Tensor) else leaf
 
         changed_call = Call(
-            map_leaves(call.args, change_leaf), map_leaves(dict(call.kwargs), change_leaf), label, "layouts"
+            map_leaves(call.args, change_leaf),
+            map_leaves(dict(call.kwargs), change_leaf),
+            label,
+            "layouts",
         )
         if _has_other_layout(call, changed_call):
             yield changed_call
@@ -56,13 +64,15 @@ def _transposed_in_memory(tensor: Any) -> Any:
 
 
 def _with_channels_last(tensor: Any) -> Any:
-    """Return a tensor of four dimensions with its channels last in memory; other tensors unchanged."""
+    """Return a tensor of four dimensions with its channels last in memory; other tensors
+    unchanged."""
     return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor
 
 
 def _has_other_layout(call: Call, changed_call: Call) -> bool:
     """Return whether any tensor has another layout or format in one of two calls."""
     old_layouts, new_layouts = (
-        [(tensor.stride(), tensor.dtype) for tensor in tensors(side_call)] for side_call in (call, changed_call)
+        [(tensor.stride(), tensor.dtype) for tensor in tensors(side_call)]
+        for side_call in (call, changed_call)
     )
     return old_layouts != new_layouts

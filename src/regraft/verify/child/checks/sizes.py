@@ -1,4 +1,5 @@
-"""Make calls of other sizes: batches of 17, prime lengths, long inputs, and sizes around the constants of the code."""
+"""Make calls of other sizes: batches of 17, prime lengths, long inputs, and sizes around the
+constants of the code."""
 
 from __future__ import annotations
 
@@ -18,30 +19,45 @@ _SIZES = 3  # the most different sizes of a call that are changed
 
 
 def resized_calls(call: Call, constants: Constants, *, features: bool) -> Iterator[Call]:
-    """Yield a call with each of its sizes changed: the batch, then others; with `features` also widths.
+    """Yield a call with each of its sizes changed: the batch, then others; with `features` also
+    widths.
 
-    Every dimension of the old size gets the new one, and so do integers that equal the old size. Rows are
-    repeated in random order, so that indices stay in their range. The original may refuse such a call.
+    Every dimension of the old size gets the new one, and so do integers that equal the old size.
+    Rows are repeated in random order, so that indices stay in their range. The original may refuse
+    such a call.
     """
     tensors = _non_scalar_tensors(call)
     sizes = _sizes(tensors, features)
-    sizes_around_constants = [constant + step for constant in constants.sizes for step in (-1, 0, 1)]
+    sizes_around_constants = [
+        constant + step for constant in constants.sizes for step in (-1, 0, 1)
+    ]
     widths = _widths(tensors)
     image_sides = {tensor.shape[-1] for tensor in tensors if _is_image(tensor)}
     for number, size in enumerate(sizes):
-        lengths = _even_widths() if size in widths and size % 2 == 0 else (*LENGTHS, WIDE if size in widths else LONG)
+        lengths = (
+            _even_widths()
+            if size in widths and size % 2 == 0
+            else (*LENGTHS, WIDE if size in widths else LONG)
+        )
         if size in image_sides:
             lengths = (size + 1, size + size // 2, 2 * size)
-        targets = (BATCH, *sizes_around_constants) if number == 0 else (*lengths, *sizes_around_constants)
-        elements_per_size = max((tensor.numel() // size for tensor in tensors if size in tensor.shape), default=1)
+        targets = (
+            (BATCH, *sizes_around_constants) if number == 0 else (*lengths, *sizes_around_constants)
+        )
+        elements_per_size = max(
+            (tensor.numel() // size for tensor in tensors if size in tensor.shape), default=1
+        )
         targets = (*targets, *(count // elements_per_size + 1 for count in constants.counts))
         for target in dict.fromkeys(targets):
             if target not in (size, 0, 1) and _count_elements(tensors, size, target) <= _ELEMENTS:
-                yield _resize(call, size, target, f"{size} -> {target} in every dimension of that size")
+                yield _resize(
+                    call, size, target, f"{size} -> {target} in every dimension of that size"
+                )
 
 
 def _even_widths() -> tuple[int, ...]:
-    """Return even widths that are no powers of two, for features in pairs or halves as in rotary embeddings."""
+    """Return even widths that are no powers of two, for features in pairs or halves as in rotary
+    embeddings."""
     return tuple(2 * length for length in (*LENGTHS, WIDE // 2))
 
 
@@ -51,17 +67,24 @@ def _non_scalar_tensors(call: Call) -> list[Any]:
 
 
 def _sizes(tensors: list[Any], features: bool) -> list[int]:
-    """Return the batch first, then the other sizes; without `features` no widths of features in the last dimension."""
+    """Return the batch first, then the other sizes; without `features` no widths of features in the
+    last dimension."""
     if not tensors:
         return []
     widths = _widths(tensors)
     sizes = [tensor.shape[0] for tensor in tensors[:1]]
-    sizes += [size for tensor in tensors for size in tensor.shape[1:] if size > 1 and (features or size not in widths)]
+    sizes += [
+        size
+        for tensor in tensors
+        for size in tensor.shape[1:]
+        if size > 1 and (features or size not in widths)
+    ]
     return list(dict.fromkeys(sizes))[:_SIZES]
 
 
 def _widths(tensors: list[Any]) -> set[int]:
-    """Return the last dimensions that contain features: those of real numbers, except for the sides of images."""
+    """Return the last dimensions that contain features: those of real numbers, except for the sides
+    of images."""
     return {
         tensor.shape[-1]
         for tensor in tensors
@@ -71,13 +94,19 @@ def _widths(tensors: list[Any]) -> set[int]:
 
 def _is_image(tensor: Any) -> bool:
     """Return whether a tensor is a batch of square images or videos, channels first."""
-    return bool(tensor.is_floating_point() and tensor.dim() > 3 and tensor.shape[-1] == tensor.shape[-2] > 2)
+    return bool(
+        tensor.is_floating_point() and tensor.dim() > 3 and tensor.shape[-1] == tensor.shape[-2] > 2
+    )
 
 
 def _count_elements(tensors: list[Any], size: int, target: int) -> float:
     """Return the number of elements of all tensors after one size is changed to another."""
     return float(
-        sum(tensor.numel() * (target / size) ** list(tensor.shape).count(size) for tensor in tensors if tensor.numel())
+        sum(
+            tensor.numel() * (target / size) ** list(tensor.shape).count(size)
+            for tensor in tensors
+            if tensor.numel()
+        )
     )
 
 
@@ -87,10 +116,11 @@ def _resize(call: Call, size: int, target: int, label: str) -> Call:
 
 
 def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) -> Call:
-    """Return a call in which every dimension, and every integer, that is a key of `sizes` has the new size.
+    """Return a call in which every dimension, and every integer, that is a key of `sizes` has the
+    new size.
 
-    With `features` only the last dimensions of floating point tensors change, because a length may equal the
-    number of features. Rows are repeated in random order.
+    With `features` only the last dimensions of floating point tensors change, because a length may
+    equal the number of features. Rows are repeated in random order.
     """
     generator = torch.Generator().manual_seed(0)
     orders: dict[int, Any] = {}
@@ -109,24 +139,33 @@ def with_sizes(call: Call, sizes: Mapping[int, int], *, features: bool = False) 
         return leaf.contiguous()
 
     return Call(
-        map_leaves(call.args, resize_leaf), map_leaves(dict(call.kwargs), resize_leaf), call.label, call.beyond
+        map_leaves(call.args, resize_leaf),
+        map_leaves(dict(call.kwargs), resize_leaf),
+        call.label,
+        call.beyond,
     )
 
 
 def is_affordable(call: Call, sizes: Mapping[int, int]) -> bool:
     """Return whether the tensors of a call stay of moderate size with other sizes."""
-    elements = (math.prod(sizes.get(size, size) for size in tensor.shape) for tensor in _non_scalar_tensors(call))
+    elements = (
+        math.prod(sizes.get(size, size) for size in tensor.shape)
+        for tensor in _non_scalar_tensors(call)
+    )
     return sum(elements) <= _ELEMENTS
 
 
 def reranked_calls(call: Call) -> Iterator[Call]:
-    """Yield a call whose tensors of two or more dimensions get one in front, then one where they lose the first."""
+    """Yield a call whose tensors of two or more dimensions get one in front, then one where they
+    lose the first."""
 
     def map_tensors(change: Any, label: str) -> Call:
         def map_leaf(leaf: Any) -> Any:
             return change(leaf) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1 else leaf
 
-        return Call(map_leaves(call.args, map_leaf), map_leaves(dict(call.kwargs), map_leaf), label, "sizes")
+        return Call(
+            map_leaves(call.args, map_leaf), map_leaves(dict(call.kwargs), map_leaf), label, "sizes"
+        )
 
     yield map_tensors(lambda tensor: tensor.unsqueeze(0), "one more dimension")
     yield map_tensors(lambda tensor: tensor[0].contiguous(), "one dimension less")

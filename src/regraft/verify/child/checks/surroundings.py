@@ -1,4 +1,5 @@
-"""Find reads of the process, which no input controls: the clock, the environment, addresses, callers."""
+"""Find reads of the process, which no input controls: the clock, the environment, addresses,
+callers."""
 
 from __future__ import annotations
 
@@ -10,33 +11,87 @@ from regraft.verify.changes import Change
 from regraft.verify.child.checks.edited import definition_node, syntax_tree
 from regraft.verify.types import MODULE
 
-_MODULES = frozenset({
-    "sys", "os", "inspect", "gc", "time", "datetime", "socket", "platform", "subprocess", "threading", "ctypes",
-    "uuid", "secrets", "tempfile", "getpass", "importlib", "traceback", "resource", "signal", "multiprocessing",
-    "pathlib",
-})  # fmt: skip
-_FUNCTIONS = frozenset({"id", "hash", "open", "globals", "locals", "vars", "input", "eval", "exec", "__import__"})
-_METHODS = frozenset({
-    "data_ptr", "_version", "storage_offset", "untyped_storage", "__module__", "__file__", "co_name", "f_back",
-    "initial_seed", "get_rng_state", "get_num_threads", "get_num_interop_threads", "device_count", "is_available",
-})  # fmt: skip
+_MODULES = frozenset(
+    {
+        "sys",
+        "os",
+        "inspect",
+        "gc",
+        "time",
+        "datetime",
+        "socket",
+        "platform",
+        "subprocess",
+        "threading",
+        "ctypes",
+        "uuid",
+        "secrets",
+        "tempfile",
+        "getpass",
+        "importlib",
+        "traceback",
+        "resource",
+        "signal",
+        "multiprocessing",
+        "pathlib",
+    }
+)
+_FUNCTIONS = frozenset(
+    {"id", "hash", "open", "globals", "locals", "vars", "input", "eval", "exec", "__import__"}
+)
+_METHODS = frozenset(
+    {
+        "data_ptr",
+        "_version",
+        "storage_offset",
+        "untyped_storage",
+        "__module__",
+        "__file__",
+        "co_name",
+        "f_back",
+        "initial_seed",
+        "get_rng_state",
+        "get_num_threads",
+        "get_num_interop_threads",
+        "device_count",
+        "is_available",
+    }
+)
 _NAMES = frozenset({"__file__", "__name__", "__debug__"})
 
 
-def reads_of_surroundings(change: Change, changed: ModuleType, original: ModuleType) -> tuple[str, ...]:
-    """Return a sentence for each read of the process in changed lines that the original's definition does not have."""
+def reads_of_surroundings(
+    change: Change, changed: ModuleType, original: ModuleType
+) -> tuple[str, ...]:
+    """Return a sentence for each read of the process in changed lines that the original's
+    definition does not have."""
     node, original_node = _tree(change.definition, changed), _tree(change.definition, original)
     if node is None:
         return ()
-    original_reads = {text for _, text in _reads(original_node, original)} if original_node is not None else set()
+    original_reads = (
+        {text for _, text in _reads(original_node, original)}
+        if original_node is not None
+        else set()
+    )
     lines = {line for start, end in change.statements for line in range(start, end + 1)}
-    new_reads = {(line, text) for line, text in _reads(node, changed) if line in lines and text not in original_reads}
-    return tuple(f"line {line} reads `{text}`, which no input controls" for line, text in sorted(new_reads))
+    new_reads = {
+        (line, text)
+        for line, text in _reads(node, changed)
+        if line in lines and text not in original_reads
+    }
+    return tuple(
+        f"line {line} reads `{text}`, which no input controls" for line, text in sorted(new_reads)
+    )
 
 
 def _tree(definition: str, module: ModuleType) -> ast.AST | None:
-    """Return the syntax tree of a definition, or that of the file for the module level; None where there is none."""
-    return syntax_tree(str(module.__file__)) if definition == MODULE else definition_node(module, definition)
+    """Return the syntax tree of a definition, or that of the file for the module level; None where
+    there is none."""
+    return (
+        syntax_tree(str(module.__file__))
+        if definition == MODULE
+        else definition_node(module, definition)
+    )
 
 
 def _reads(tree: ast.AST, module: ModuleType) -> Iterator[tuple[int, str]]:
@@ -50,11 +105,16 @@ def _reads(tree: ast.AST, module: ModuleType) -> Iterator[tuple[int, str]]:
             value = vars(module).get(node.id)
             value_module = str(getattr(value, "__module__", "")).partition(".")[0]
             is_builtin_function = node.id in _FUNCTIONS and node.id not in vars(module)
-            if node.id in _NAMES or is_builtin_function or (callable(value) and value_module in _MODULES):
+            if (
+                node.id in _NAMES
+                or is_builtin_function
+                or (callable(value) and value_module in _MODULES)
+            ):
                 yield node.lineno, node.id
 
 
 def _module_name(node: ast.expr, module: ModuleType) -> str:
-    """Return the top-level name of the module that a name stands for in a file; "" where it stands for none."""
+    """Return the top-level name of the module that a name stands for in a file; "" where it stands
+    for none."""
     value = vars(module).get(node.id) if isinstance(node, ast.Name) else None
     return value.__name__.partition(".")[0] if isinstance(value, ModuleType) else ""

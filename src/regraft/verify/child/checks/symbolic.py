@@ -1,8 +1,9 @@
-"""Find sizes at which one version decides something and the other does not, by guards of a run with symbolic sizes.
+"""Find sizes at which one version decides something and the other does not, by guards of a run with
+symbolic sizes.
 
-Both versions run on tensors without data whose sizes are symbols. PyTorch notes each comparison of a size that
-decided something as a guard, such as `s0 > 64`; the numbers in guards that only one version has are sizes to
-try.
+Both versions run on tensors without data whose sizes are symbols. PyTorch notes each comparison of
+a size that decided something as a guard, such as `s0 > 64`; the numbers in guards that only one
+version has are sizes to try.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ _LARGEST = 8192
 _MOST = 4
 
 
-def sizes_of_guards(original: Target, changed: Target, call: Call, name: str, ledger: Ledger) -> tuple[int, ...]:
-    """Return the sizes in guards that only one version has; () where a version does not run on symbolic sizes."""
+def sizes_of_guards(
+    original: Target, changed: Target, call: Call, name: str, ledger: Ledger
+) -> tuple[int, ...]:
+    """Return the sizes in guards that only one version has; () where a version does not run on
+    symbolic sizes."""
     with ledger.step("original", name, "sizes as symbols"):
         original_guards = _guards(original, call)
     with ledger.step("changed", name, "sizes as symbols"):
@@ -39,7 +43,8 @@ def sizes_of_guards(original: Target, changed: Target, call: Call, name: str, le
 
 
 def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]] | None:
-    """Return the guards of a run as text, without the names of symbols, each with its numbers; None where it fails."""
+    """Return the guards of a run as text, without the names of symbols, each with its numbers; None
+    where it fails."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
@@ -50,7 +55,9 @@ def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]
         if not isinstance(leaf, torch.Tensor):
             return leaf
         sizes = [DimDynamic.DYNAMIC] * leaf.dim()
-        return mode.from_tensor(leaf, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes))
+        return mode.from_tensor(
+            leaf, symbolic_context=StatelessSymbolicContext(dynamic_sizes=sizes)
+        )
 
     # values that a call leaves in a module would contain tensors without data
     target = replace(target, model=weights.copy_model(target.model))
@@ -72,10 +79,17 @@ def _guards(target: Target, call: Call) -> frozenset[tuple[str, tuple[int, ...]]
 
 @contextmanager
 def _restored_classes(scope: ModuleType | None) -> Iterator[None]:
-    """Restore the attributes of a file's classes after the context: a result without data must not stay in one."""
-    classes = [value for value in vars(scope).values() if isinstance(value, type)] if scope is not None else []
+    """Restore the attributes of a file's classes after the context: a result without data must not
+    stay in one."""
+    classes = (
+        [value for value in vars(scope).values() if isinstance(value, type)]
+        if scope is not None
+        else []
+    )
     attributes_by_class = [
-        (cls, dict(vars(cls))) for cls in classes if scope is not None and cls.__module__ == scope.__name__
+        (cls, dict(vars(cls)))
+        for cls in classes
+        if scope is not None and cls.__module__ == scope.__name__
     ]
     try:
         yield
@@ -89,10 +103,13 @@ def _restored_classes(scope: ModuleType | None) -> Iterator[None]:
 
 
 def _guard_text_and_numbers(expression: Any) -> tuple[str, tuple[int, ...]]:
-    """Return an expression as text in which every symbol is `size`, and its integers without signs."""
+    """Return an expression as text in which every symbol is `size`, and its integers
+    without signs."""
     symbols = sorted(expression.free_symbols, key=str)
     text = str(expression)
     for symbol in symbols:
         text = text.replace(str(symbol), "size")
-    numbers = {abs(int(number)) for number in expression.atoms() if getattr(number, "is_Integer", False)}
+    numbers = {
+        abs(int(number)) for number in expression.atoms() if getattr(number, "is_Integer", False)
+    }
     return text, tuple(sorted(numbers))

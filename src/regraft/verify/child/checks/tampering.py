@@ -1,4 +1,5 @@
-"""Detect replaced functions of PyTorch, Python and the verifier, since comparisons with them prove nothing."""
+"""Detect replaced functions of PyTorch, Python and the verifier, since comparisons with them prove
+nothing."""
 
 from __future__ import annotations
 
@@ -14,15 +15,25 @@ import torch
 from torch import nn
 
 _OWNERS: tuple[tuple[str, Any], ...] = (
-    ("torch", torch), ("torch.Tensor", torch.Tensor), ("torch.nn.functional", nn.functional),
-    ("torch.nn.Module", nn.Module), ("torch.autograd", torch.autograd), ("torch.testing", torch.testing),
-    ("torch.linalg", torch.linalg), ("builtins", builtins), ("time", time), ("math", math), ("random", random),
-)  # fmt: skip
+    ("torch", torch),
+    ("torch.Tensor", torch.Tensor),
+    ("torch.nn.functional", nn.functional),
+    ("torch.nn.Module", nn.Module),
+    ("torch.autograd", torch.autograd),
+    ("torch.testing", torch.testing),
+    ("torch.linalg", torch.linalg),
+    ("builtins", builtins),
+    ("time", time),
+    ("math", math),
+    ("random", random),
+)
 
 
 def _own_modules() -> tuple[tuple[str, ModuleType], ...]:
     """Return the loaded modules of the verifier with their names."""
-    modules = [(name, module) for name, module in sys.modules.items() if name.startswith("regraft.verify")]
+    modules = [
+        (name, module) for name, module in sys.modules.items() if name.startswith("regraft.verify")
+    ]
     return tuple((name, module) for name, module in modules if isinstance(module, ModuleType))
 
 
@@ -31,25 +42,36 @@ class Functions:
 
     def __init__(self) -> None:
         self._owners = (*_OWNERS, *_own_modules())
-        self._snapshot = {(place, name): value for place, owner in self._owners for name, value in _callables(owner)}
+        self._snapshot = {
+            (place, name): value
+            for place, owner in self._owners
+            for name, value in _callables(owner)
+        }
 
     def replaced_names(self, by: str = "") -> frozenset[str]:
         """Return the qualified names of callables that are replaced or gone since the snapshot.
 
-        With `by` only those replaced by a function of that module count, because PyTorch replaces functions of
-        its own while it captures a graph.
+        With `by` only those replaced by a function of that module count, because PyTorch replaces
+        functions of its own while it captures a graph.
         """
-        present = {(place, name): value for place, owner in self._owners for name, value in _callables(owner)}
+        present = {
+            (place, name): value
+            for place, owner in self._owners
+            for name, value in _callables(owner)
+        }
         return frozenset(
             f"{place}.{name}"
             for (place, name), value in self._snapshot.items()
-            if (replacement := present.get((place, name))) is not value and by in ("", _module_of(replacement))
+            if (replacement := present.get((place, name))) is not value
+            and by in ("", _module_of(replacement))
         )
 
 
 def _module_of(function: Any) -> str:
     """Return the name of the module whose variables a function reads."""
-    return str(getattr(function, "__globals__", {}).get("__name__", getattr(function, "__module__", "")))
+    return str(
+        getattr(function, "__globals__", {}).get("__name__", getattr(function, "__module__", ""))
+    )
 
 
 def _callables(owner: Any) -> list[tuple[str, Any]]:

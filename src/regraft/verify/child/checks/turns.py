@@ -1,4 +1,5 @@
-"""Make several calls in a row: state that a model keeps of the first call must not show in the next."""
+"""Make several calls in a row: state that a model keeps of the first call must not show in the
+next."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ from regraft.verify.child.variants import narrow_tensors
 
 
 def subject_in_turn(subject: Subject, names: Mapping[str, Any], session: Session) -> Subject | None:
-    """Return a subject that makes its last call, then other calls, one of them with one row, then the first again.
+    """Return a subject that makes its last call, then other calls, one of them with one row, then
+    the first again.
 
-    `names` are the arguments of the last call by parameter. None where the original takes no other call.
+    `names` are the arguments of the last call by parameter. None where the original takes no other
+    call.
     """
     call = subject.calls(0)[-1]
     model = in_mode(build_seeded(0, subject.build, session.original), False)
-    other_calls = [other_call for other_call in _other_calls(call, names) if _is_accepted(model, other_call)]
+    other_calls = [
+        other_call for other_call in _other_calls(call, names) if _is_accepted(model, other_call)
+    ]
     if not other_calls or not _is_accepted(model, call):
         return None
     turn_calls = [call, *other_calls, call]

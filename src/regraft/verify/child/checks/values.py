@@ -1,4 +1,5 @@
-"""Make calls with other values: around the constants of the code, rare ones, and ones that are not finite."""
+"""Make calls with other values: around the constants of the code, rare ones, and ones that are not
+finite."""
 
 from __future__ import annotations
 
@@ -14,11 +15,14 @@ from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.tree import Call, is_mask, map_leaves, tensors
 
 RARE: tuple[tuple[str, tuple[float, ...]], ...] = (
-    ("zeros", (0.0,)), ("negative numbers", (-1.0, -0.5)), ("tiny numbers", (1e-8, -1e-8, 1e-30)),
-)  # fmt: skip
+    ("zeros", (0.0,)),
+    ("negative numbers", (-1.0, -0.5)),
+    ("tiny numbers", (1e-8, -1e-8, 1e-30)),
+)
 HUGE = (1e4, -1e4, 1e5, -1e5)
-# Kinds of calls: gradients of the first are compared roughly, those of the others not at all. Softmax of huge scores
-# is saturated, and the gradients that kernels compute for it there are rounding errors.
+# Kinds of calls: gradients of the first are compared roughly, those of the others not at all.
+# Softmax of huge scores is saturated, and the gradients that kernels compute for it there are
+# rounding errors.
 VALUES, EXTREME, UNDEFINED = "values", "extreme values", "values that are not finite"
 _SPECIAL = re.compile(r"(^|_)(pad|eos|bos|sep|cls|mask|unk)\w*_(id|idx|index)$|^padding_idx$")
 _TOKENS = 6  # the most tokens with a name that are tried
@@ -26,12 +30,19 @@ NOT_FINITE = (("NaN", math.nan), ("infinity", math.inf), ("minus infinity", -mat
 
 
 def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) -> Iterator[Call]:
-    """Yield a call with some elements of its floating point tensors replaced; with `finite` by finite numbers only.
+    """Yield a call with some elements of its floating point tensors replaced; with `finite` by
+    finite numbers only.
 
-    Integers become those around the constants of the code, and those that are special tokens of the model.
+    Integers become those around the constants of the code, and those that are special tokens of the
+    model.
     """
-    numbers_around = tuple(constant + step for constant in constants.values for step in (-1.0, -1e-3, 0.0, 1e-3, 1.0))
-    for label, values in (*((("numbers around constants", numbers_around),) if numbers_around else ()), *RARE):
+    numbers_around = tuple(
+        constant + step for constant in constants.values for step in (-1.0, -1e-3, 0.0, 1e-3, 1.0)
+    )
+    for label, values in (
+        *((("numbers around constants", numbers_around),) if numbers_around else ()),
+        *RARE,
+    ):
         yield _replace_elements(call, label, values, 2 if values == (0.0,) else 3)
     yield replace(_replace_elements(call, "numbers up to 1e5", HUGE, 3), beyond=EXTREME)
     if not finite:
@@ -48,16 +59,27 @@ def valued_calls(call: Call, constants: Constants, model: Any, *, finite: bool) 
 
 
 def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
-    """Yield the tokens that stand for no word, with the names that a model or its configuration has for them.
+    """Yield the tokens that stand for no word, with the names that a model or its configuration has
+    for them.
 
-    Inputs are generated without these tokens: only such tokens show how code treats padding inside of a row.
-    Numbers below 3 come last, under the name `number`, because files compare tokens with them without a name.
+    Inputs are generated without these tokens: only such tokens show how code treats padding inside
+    of a row. Numbers below 3 come last, under the name `number`, because files compare tokens with
+    them without a name.
     """
-    attribute_dicts = [vars(owner) for owner in (model, getattr(model, "config", None)) if hasattr(owner, "__dict__")]
-    named_values = [
-        (name, value) for attributes in attribute_dicts for name, value in attributes.items() if _SPECIAL.search(name)
+    attribute_dicts = [
+        vars(owner)
+        for owner in (model, getattr(model, "config", None))
+        if hasattr(owner, "__dict__")
     ]
-    named_tokens = [(name, value) for name, value in named_values if type(value) is int and value >= 0]
+    named_values = [
+        (name, value)
+        for attributes in attribute_dicts
+        for name, value in attributes.items()
+        if _SPECIAL.search(name)
+    ]
+    named_tokens = [
+        (name, value) for name, value in named_values if type(value) is int and value >= 0
+    ]
     name_by_token: dict[int, str] = {}
     for name, value in sorted(named_tokens, key=lambda pair: "pad" not in pair[0]):
         name_by_token.setdefault(value, name)
@@ -68,18 +90,30 @@ def special_tokens(model: Any) -> Iterator[tuple[str, int]]:
 
 def _has_integers(leaf: Any) -> bool:
     """Return whether a value is a tensor of integers that is not empty."""
-    return isinstance(leaf, torch.Tensor) and leaf.dtype in (torch.int32, torch.int64) and bool(leaf.numel())
+    return (
+        isinstance(leaf, torch.Tensor)
+        and leaf.dtype in (torch.int32, torch.int64)
+        and bool(leaf.numel())
+    )
 
 
 def _replace_elements(call: Call, label: str, values: tuple[float, ...], every: int) -> Call:
-    """Return a call with every `every`-th element of its floating point tensors replaced by the values in turn."""
+    """Return a call with every `every`-th element of its floating point tensors replaced by the
+    values in turn."""
 
     def replace_in_leaf(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or is_mask(leaf) or not leaf.numel():
+        if (
+            not isinstance(leaf, torch.Tensor)
+            or not leaf.is_floating_point()
+            or is_mask(leaf)
+            or not leaf.numel()
+        ):
             return leaf
         elements = leaf.clone(memory_format=torch.contiguous_format).view(-1)
         positions = torch.arange(0, elements.numel(), every)
-        elements[positions] = torch.tensor(values, dtype=elements.dtype)[torch.arange(len(positions)) % len(values)]
+        elements[positions] = torch.tensor(values, dtype=elements.dtype)[
+            torch.arange(len(positions)) % len(values)
+        ]
         return elements.view(leaf.shape)
 
     return _with_leaves(call, replace_in_leaf, f"values: {label}")
@@ -94,13 +128,17 @@ def _make_tiny(call: Call) -> Call:
     """Return a call with all real numbers tiny, so that their norm lies far below any epsilon."""
 
     def shrink_leaf(leaf: Any) -> Any:
-        has_numbers = isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
+        has_numbers = (
+            isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_mask(leaf)
+        )
         return leaf * 1e-9 if has_numbers else leaf
 
     return _with_leaves(call, shrink_leaf, "values: all numbers tiny")
 
 
-def _replace_integers(call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False) -> Call:
+def _replace_integers(
+    call: Call, values: tuple[int, ...], label: str, *, tokens: bool = False
+) -> Call:
     """Return a call with every fifth element of its integer tensors replaced by each of the values.
 
     With `tokens`, tensors that contain only smaller numbers stay as they are.

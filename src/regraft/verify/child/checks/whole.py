@@ -1,4 +1,5 @@
-"""Yield whole models under other conditions: masks, sizes, cached decoding, checkpointing, other configurations."""
+"""Yield whole models under other conditions: masks, sizes, cached decoding, checkpointing, other
+configurations."""
 
 from __future__ import annotations
 
@@ -29,15 +30,20 @@ from regraft.verify.child.tree import Call
 from regraft.verify.syntax import name_of
 
 _FLAGS = ("output_attentions", "output_hidden_states")
-_CACHED, _MORE, _LONGER = 61, 2, 2  # the length of a long cache, tokens beyond a constant, and the most such constants
+_CACHED, _MORE, _LONGER = (
+    61,
+    2,
+    2,
+)  # the length of a long cache, tokens beyond a constant, and the most such constants
 _SHORTEST = 5  # the fewest tokens, of which the last three are decoded from the cache
 
 
 def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
-    """Yield a subject under the conditions under which it was not compared yet, where the original takes them.
+    """Yield a subject under the conditions under which it was not compared yet, where the original
+    takes them.
 
-    Each kind of condition is compared once for each definition that the subject runs. The names of the makers
-    are part of the recorded kinds and reasons.
+    Each kind of condition is compared once for each definition that the subject runs. The names of
+    the makers are part of the recorded kinds and reasons.
     """
     if subject.light:
         return
@@ -46,20 +52,34 @@ def subjects_beyond(subject: Subject, session: Session) -> Iterator[Subject]:
         names = (change.definition for change in session.changes)
         definitions = tuple(name for name in names if _has_method(session.original, name, method))
     else:
-        definitions = tuple(name for name, record in session.ledger.records.items() if subject.name in record.models)
-    makers = (_other_calls, _decoding, _generating, _in_turn, _checkpointed, _alone, _with_other_fields)
+        definitions = tuple(
+            name for name, record in session.ledger.records.items() if subject.name in record.models
+        )
+    makers = (
+        _other_calls,
+        _decoding,
+        _generating,
+        _in_turn,
+        _checkpointed,
+        _alone,
+        _with_other_fields,
+    )
     for maker in (_other_calls, _in_turn) if method else makers:
         kind = f"{maker.__name__} {method}"
         if not session.thorough and all((name, kind) in session.widened for name in definitions):
             continue
         variants = maker(subject, definitions, session)
-        for variant in yield_until_error(variants, session.ledger, f"{subject.name}, {maker.__name__.strip('_')},"):
+        for variant in yield_until_error(
+            variants, session.ledger, f"{subject.name}, {maker.__name__.strip('_')},"
+        ):
             if session.ledger.is_late() or not session.ledger.open():
                 return
             session.widened.update((name, kind) for name in definitions)
             yield replace(variant, light=True, once=True)
             for name in definitions if variant.fields else ():
-                session.ledger.records[name].domain.setdefault("configuration", set()).update(variant.fields)
+                session.ledger.records[name].domain.setdefault("configuration", set()).update(
+                    variant.fields
+                )
 
 
 def _has_method(module: ModuleType, definition: str, method: str) -> bool:
@@ -68,7 +88,8 @@ def _has_method(module: ModuleType, definition: str, method: str) -> bool:
 
 
 def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
-    """Yield instances of the definitions by themselves, built with other arguments and configurations."""
+    """Yield instances of the definitions by themselves, built with other arguments and
+    configurations."""
     parts = parts_of(subject, session)
     for definition, arguments in parts.built:
         note_options(definition, arguments, session)
@@ -80,7 +101,9 @@ def _alone(subject: Subject, definitions: tuple[str, ...], session: Session) -> 
             varied = variation.part.subject(f"with another {', '.join(names)}")
             yield replace(varied, fields=names, formats=2 if variation.switches else 1)
             note_options(part.definition, variation.part.arguments, session)
-        for wide_part in widened_parts(part, domain_of(part.definition, session).constants, session):
+        for wide_part in widened_parts(
+            part, domain_of(part.definition, session).constants, session
+        ):
             yield wide_part.subject("with another width")
             note_options(part.definition, wide_part.arguments, session)
 
@@ -90,12 +113,16 @@ def _part_in_turn(part: Part, session: Session) -> Iterator[Subject]:
     if not accepts(part, session):
         return
     subject = part.subject("as built")
-    repeated = subject_in_turn(subject, named_arguments(part.calls[-1], _build_original(subject, session)), session)
+    repeated = subject_in_turn(
+        subject, named_arguments(part.calls[-1], _build_original(subject, session)), session
+    )
     if repeated is not None:
         yield repeated
 
 
-def _with_other_fields(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+def _with_other_fields(
+    subject: Subject, definitions: tuple[str, ...], session: Session
+) -> Iterator[Subject]:
     """Yield the subject with another value of each field that decides what the definitions do."""
     words = frozenset(
         word
@@ -109,20 +136,30 @@ def _with_other_fields(subject: Subject, definitions: tuple[str, ...], session: 
 
 
 def _deciding_words(definitions: tuple[str, ...], session: Session) -> frozenset[str]:
-    """Return the names that some definitions read in either version, and those that decide their inputs.
+    """Return the names that some definitions read in either version, and those that decide their
+    inputs.
 
-    The latter are in the arguments of calls of these definitions, and in values that the file assigns to such
-    names.
+    The latter are in the arguments of calls of these definitions, and in values that the file
+    assigns to such names.
     """
     words: set[str] = set()
     for module in (session.original, session.changed):
         tree = syntax_tree(str(module.__file__))
         definition_nodes = [node for node in tree.body if getattr(node, "name", "") in definitions]
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and name_of(node.func) in definitions]
-        for node in (*definition_nodes, *(value for call in calls for value in (*call.args, *call.keywords))):
+        calls = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and name_of(node.func) in definitions
+        ]
+        for node in (
+            *definition_nodes,
+            *(value for call in calls for value in (*call.args, *call.keywords)),
+        ):
             words |= _names_and_strings(node)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and words & {name_of(target) for target in node.targets}:
+            if isinstance(node, ast.Assign) and words & {
+                name_of(target) for target in node.targets
+            }:
                 words |= _names_and_strings(node.value)
     return frozenset(words)
 
@@ -135,14 +172,22 @@ def _names_and_strings(node: ast.AST) -> set[str]:
         for expression in expressions
         if isinstance(expression, ast.Constant) and isinstance(expression.value, str)
     }
-    return {name_of(expression) for expression in expressions} | {text for text in strings if text.isidentifier()}
+    return {name_of(expression) for expression in expressions} | {
+        text for text in strings if text.isidentifier()
+    }
 
 
-def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+def _other_calls(
+    subject: Subject, definitions: tuple[str, ...], session: Session
+) -> Iterator[Subject]:
     """Yield the subject with other masks, sizes, flags and optional inputs."""
     model = _build_original(subject, session)
     call = subject.calls(0)[-1]
-    sizes = tuple(dict.fromkeys(size for name in definitions for size in domain_of(name, session).constants.sizes))
+    sizes = tuple(
+        dict.fromkeys(
+            size for name in definitions for size in domain_of(name, session).constants.sizes
+        )
+    )
     names = named_arguments(call, model)
     calls = [*masked_calls(call, names), *biased_calls(call, names, ()), *_flag_calls(call, model)]
     calls += [*resized_calls(call, Constants(sizes), features=False)]
@@ -152,11 +197,14 @@ def _other_calls(subject: Subject, definitions: tuple[str, ...], session: Sessio
     for base in (call, *_uncached_call(call, model)):
         accepted += tuple(optional_value_calls(base, Target(model)))
     if accepted:
-        yield replace(subject, name=f"{subject.name} with other inputs", calls=_calls_of_any_seed(accepted))
+        yield replace(
+            subject, name=f"{subject.name} with other inputs", calls=_calls_of_any_seed(accepted)
+        )
 
 
 def _uncached_call(call: Call, model: Any) -> Iterator[Call]:
-    """Yield the call without a cache, which a model makes by itself unless `use_cache` forbids it."""
+    """Yield the call without a cache, which a model makes by itself unless `use_cache`
+    forbids it."""
     signature = signature_of(model)
     if "use_cache" in signature.parameters:
         yield with_argument(call, signature, "use_cache", False)
@@ -170,16 +218,28 @@ def _flag_calls(call: Call, model: Any) -> Iterator[Call]:
             yield Call(call.args, {**call.kwargs, name: True}, name, "flags")
 
 
-def _decoding(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+def _decoding(
+    subject: Subject, definitions: tuple[str, ...], session: Session
+) -> Iterator[Subject]:
     """Yield the subject continuing from its cache, with other masks and with longer caches."""
     call = subject.calls(0)[-1]
     ids = call.kwargs.get("decoder_input_ids", call.kwargs.get("input_ids"))
     if call.args or getattr(ids, "ndim", 0) != 2 or ids.shape[1] < _SHORTEST:
         return
-    call = Call((), {name: value for name, value in call.kwargs.items() if "label" not in name}, "decoding", "cache")
-    padded_by_label = {variant.label: replace(variant, beyond="cache") for variant in masked_calls(call, call.kwargs)}
+    call = Call(
+        (),
+        {name: value for name, value in call.kwargs.items() if "label" not in name},
+        "decoding",
+        "cache",
+    )
+    padded_by_label = {
+        variant.label: replace(variant, beyond="cache")
+        for variant in masked_calls(call, call.kwargs)
+    }
     constants = [size for name in definitions for size in domain_of(name, session).constants.sizes]
-    longer_lengths = [size + _MORE for size in constants if ids.shape[1] < size + _MORE < _CACHED][:_LONGER]
+    longer_lengths = [size + _MORE for size in constants if ids.shape[1] < size + _MORE < _CACHED][
+        :_LONGER
+    ]
     long_calls = [
         replace(with_sizes(call, {ids.shape[1]: length}), label=f"decoding, length {length}")
         for length in dict.fromkeys((*longer_lengths, _CACHED))
@@ -191,24 +251,45 @@ def _decoding(subject: Subject, definitions: tuple[str, ...], session: Session) 
 
         name = f"{subject.name} going on from its cache"
         variant = replace(
-            subject, name=name, build=build, recipe={**subject.recipe, "decoding": {"together": together}}
+            subject,
+            name=name,
+            build=build,
+            recipe={**subject.recipe, "decoding": {"together": together}},
         )
         model = _build_original(variant, session)
-        patterns = ("mask: random", "mask: holes") if together else ("mask: left padding", "mask: a row fully masked")
-        padded_calls = [padded_by_label[pattern] for pattern in patterns if pattern in padded_by_label]
-        accepted = tuple(variant for variant in (call, *padded_calls, *long_calls) if _is_accepted(model, variant))
+        patterns = (
+            ("mask: random", "mask: holes")
+            if together
+            else ("mask: left padding", "mask: a row fully masked")
+        )
+        padded_calls = [
+            padded_by_label[pattern] for pattern in patterns if pattern in padded_by_label
+        ]
+        accepted = tuple(
+            variant
+            for variant in (call, *padded_calls, *long_calls)
+            if _is_accepted(model, variant)
+        )
         if accepted:
             yield replace(variant, calls=_calls_of_any_seed(accepted))
 
 
-def _generating(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+def _generating(
+    subject: Subject, definitions: tuple[str, ...], session: Session
+) -> Iterator[Subject]:
     """Yield the subject generating tokens, without padding and with padding on the left."""
     model = _build_original(subject, session)
     can_generate = getattr(model, "can_generate", None)
     call = subject.calls(0)[-1]
-    if not callable(can_generate) or not can_generate() or getattr(call.kwargs.get("input_ids"), "ndim", 0) != 2:
+    if (
+        not callable(can_generate)
+        or not can_generate()
+        or getattr(call.kwargs.get("input_ids"), "ndim", 0) != 2
+    ):
         return
-    inputs = {name: call.kwargs[name] for name in call.kwargs if name in ("input_ids", "attention_mask")}
+    inputs = {
+        name: call.kwargs[name] for name in call.kwargs if name in ("input_ids", "attention_mask")
+    }
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     plain_call = Call((), inputs, "generate", "cache")
     padded_calls = [
@@ -220,7 +301,9 @@ def _generating(subject: Subject, definitions: tuple[str, ...], session: Session
         return Generating(subject.build(module))
 
     name = f"{subject.name} generating"
-    variant = replace(subject, name=name, build=build, recipe={**subject.recipe, "generating": True})
+    variant = replace(
+        subject, name=name, build=build, recipe={**subject.recipe, "generating": True}
+    )
     accepted = tuple(
         candidate
         for candidate in (plain_call, *padded_calls[:1])
@@ -238,7 +321,9 @@ def _in_turn(subject: Subject, definitions: tuple[str, ...], session: Session) -
         yield repeated
 
 
-def _checkpointed(subject: Subject, definitions: tuple[str, ...], session: Session) -> Iterator[Subject]:
+def _checkpointed(
+    subject: Subject, definitions: tuple[str, ...], session: Session
+) -> Iterator[Subject]:
     """Yield the subject with gradient checkpointing, where its model offers it."""
     model = _build_original(subject, session)
     if not getattr(model, "supports_gradient_checkpointing", False):
@@ -251,7 +336,9 @@ def _checkpointed(subject: Subject, definitions: tuple[str, ...], session: Sessi
 
     call = replace(subject.calls(0)[-1], label="gradient checkpointing", beyond="modes")
     name = f"{subject.name} with gradient checkpointing"
-    variant = replace(subject, name=name, build=build, recipe={**subject.recipe, "checkpointing": True})
+    variant = replace(
+        subject, name=name, build=build, recipe={**subject.recipe, "checkpointing": True}
+    )
     if _is_accepted(_build_original(variant, session), call):
         yield replace(variant, calls=_calls_of_any_seed((call,)))
 

@@ -11,7 +11,14 @@ import torch
 from regraft.verify.child.checks.constants import Constants
 from regraft.verify.child.checks.sizes import is_affordable, with_sizes
 from regraft.verify.child.drivers import tiny
-from regraft.verify.child.drivers.alone import Part, accepts, fields_of, is_config, with_calls, with_fields
+from regraft.verify.child.drivers.alone import (
+    Part,
+    accepts,
+    fields_of,
+    is_config,
+    with_calls,
+    with_fields,
+)
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.session import Session, build_seeded, in_mode
 from regraft.verify.child.tree import is_mask, tensors
@@ -22,11 +29,12 @@ _WIDTHS, _TARGETS = 2, 6
 
 
 def widened_parts(part: Part, constants: Constants, session: Session) -> Iterator[Part]:
-    """Yield a part with other widths of its features: a large one, and those around the constants of the code.
+    """Yield a part with other widths of its features: a large one, and those around the constants
+    of the code.
 
-    The widths around constants are tried for the inputs and for the results. Sizes that equal the width change
-    with it; where the original does not take that, sizes that are a multiple or a fraction of it change in
-    proportion.
+    The widths around constants are tried for the inputs and for the results. Sizes that equal the
+    width change with it; where the original does not take that, sizes that are a multiple or a
+    fraction of it change in proportion.
     """
     sizes_around = [size + step for size in constants.sizes for step in (0, -1, 1)]
     result_widths = _result_widths(part, session) if sizes_around else []
@@ -38,15 +46,25 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
             for result_width in result_widths
             if size * width % result_width == 0
         ]
-        for target in list(dict.fromkeys((large_width, *widths_for_results, *sizes_around)))[:_TARGETS]:
+        for target in list(dict.fromkeys((large_width, *widths_for_results, *sizes_around)))[
+            :_TARGETS
+        ]:
             if session.ledger.is_late():
                 return
             if target == width:
                 continue
             size_choices = [{width: target}, _proportional_sizes(part, width, target)]
-            affordable = [sizes for sizes in size_choices if all(is_affordable(call, sizes) for call in part.calls)]
-            choices_with_features = [(sizes, features) for sizes in affordable for features in (False, True)]
-            scaled_parts = [_resize_part(part, sizes, features) for sizes, features in choices_with_features]
+            affordable = [
+                sizes
+                for sizes in size_choices
+                if all(is_affordable(call, sizes) for call in part.calls)
+            ]
+            choices_with_features = [
+                (sizes, features) for sizes in affordable for features in (False, True)
+            ]
+            scaled_parts = [
+                _resize_part(part, sizes, features) for sizes, features in choices_with_features
+            ]
             accepted = next(
                 (
                     scaled_part
@@ -60,11 +78,18 @@ def widened_parts(part: Part, constants: Constants, session: Session) -> Iterato
 
 
 def _widths(part: Part) -> list[int]:
-    """Return the last and second dimensions of floating point inputs that an argument of the constructor also has."""
+    """Return the last and second dimensions of floating point inputs that an argument of the
+    constructor also has."""
     argument_sizes = set(_integer_arguments(part).values())
-    feature_tensors = [tensor for call in part.calls for tensor in tensors(call) if _has_features(tensor)]
-    widths = dict.fromkeys(dim for tensor in feature_tensors for dim in (tensor.shape[-1], tensor.shape[1]))
-    return [width for width in widths if width in argument_sizes and width >= tiny.NARROWEST][:_WIDTHS]
+    feature_tensors = [
+        tensor for call in part.calls for tensor in tensors(call) if _has_features(tensor)
+    ]
+    widths = dict.fromkeys(
+        dim for tensor in feature_tensors for dim in (tensor.shape[-1], tensor.shape[1])
+    )
+    return [width for width in widths if width in argument_sizes and width >= tiny.NARROWEST][
+        :_WIDTHS
+    ]
 
 
 def _result_widths(part: Part, session: Session) -> list[int]:
@@ -75,7 +100,9 @@ def _result_widths(part: Part, session: Session) -> list[int]:
     except Exception:  # noqa: BLE001 - arbitrary constructors; then it has no results
         return []
     tensors = [value for value in outcome.outputs.values() if _has_features(value)]
-    return list(dict.fromkeys(tensor.shape[-1] for tensor in tensors if tensor.shape[-1] > 0))[:_WIDTHS]
+    return list(dict.fromkeys(tensor.shape[-1] for tensor in tensors if tensor.shape[-1] > 0))[
+        :_WIDTHS
+    ]
 
 
 def _has_features(tensor: Any) -> bool:
@@ -84,41 +111,58 @@ def _has_features(tensor: Any) -> bool:
 
 
 def _integer_arguments(part: Part) -> dict[str, int]:
-    """Return by name the integers among the arguments of a part's constructor, fields of configurations included."""
+    """Return by name the integers among the arguments of a part's constructor, fields of
+    configurations included."""
     integer_by_name: dict[str, int] = {}
     for name, value in part.arguments.items():
         fields = fields_of(value) if is_config(value) else {name: value}
-        integer_by_name.update((field, number) for field, number in fields.items() if type(number) is int)
+        integer_by_name.update(
+            (field, number) for field, number in fields.items() if type(number) is int
+        )
     return integer_by_name
 
 
 def _proportional_sizes(part: Part, width: int, target: int) -> dict[int, int]:
-    """Return the new sizes, by old size, of the width and of the sizes that are a multiple or a fraction of it."""
+    """Return the new sizes, by old size, of the width and of the sizes that are a multiple or a
+    fraction of it."""
     named_sizes = {
-        number for name, number in _integer_arguments(part).items() if tiny.is_size(name) and number >= tiny.NARROWEST
+        number
+        for name, number in _integer_arguments(part).items()
+        if tiny.is_size(name) and number >= tiny.NARROWEST
     }
     related_sizes = {number for number in named_sizes if number % width == 0 or width % number == 0}
-    return {number: number * target // width for number in related_sizes | {width} if number * target % width == 0}
+    return {
+        number: number * target // width
+        for number in related_sizes | {width}
+        if number * target % width == 0
+    }
 
 
 def _resize_part(part: Part, sizes: dict[int, int], features: bool) -> Part:
     """Return a part with other sizes in its constructor's arguments and its calls."""
-    arguments = {name: _resize_argument(name, value, sizes) for name, value in part.arguments.items()}
-    return with_calls(replace(part, arguments=arguments), lambda call: with_sizes(call, sizes, features=features))
+    arguments = {
+        name: _resize_argument(name, value, sizes) for name, value in part.arguments.items()
+    }
+    return with_calls(
+        replace(part, arguments=arguments), lambda call: with_sizes(call, sizes, features=features)
+    )
 
 
 def _resize_argument(name: str, value: Any, sizes: dict[int, int]) -> Any:
     """Return an argument with other sizes, in the fields of a configuration too."""
     if is_config(value):
         fields = {
-            field: number for field, number in fields_of(value).items() if type(number) is int and number in sizes
+            field: number
+            for field, number in fields_of(value).items()
+            if type(number) is int and number in sizes
         }
         return with_fields(value, {field: sizes[number] for field, number in fields.items()})
     return sizes.get(value, value) if type(value) is int else value
 
 
 def _is_small(part: Part, session: Session) -> bool:
-    """Return whether the original of a part has at most _LARGEST parameters, counted without allocating them."""
+    """Return whether the original of a part has at most _LARGEST parameters, counted without
+    allocating them."""
     try:
         with torch.device("meta"):
             model = part.build(session.original)

@@ -1,4 +1,5 @@
-"""Build a class of the file by itself: from the arguments that a model gives its constructor, or from other values."""
+"""Build a class of the file by itself: from the arguments that a model gives its constructor, or
+from other values."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An instance of a changed class in a model: the arguments of its constructor and the calls that it got."""
+    """An instance of a changed class in a model: the arguments of its constructor and the calls
+    that it got."""
 
     definition: str
     cls: str
@@ -38,28 +40,39 @@ class Part:
 
     def build(self, module: ModuleType) -> Any:
         """Build the instance from the classes of one version of the file."""
-        arguments = {name: _in_version(copy.deepcopy(value), module) for name, value in self.arguments.items()}
+        arguments = {
+            name: _in_version(copy.deepcopy(value), module)
+            for name, value in self.arguments.items()
+        }
         return getattr(module, self.cls)(**arguments)
 
     def subject(self, description: str) -> Subject:
-        """Return the part as a model that is compared once; `description` becomes part of its name."""
+        """Return the part as a model that is compared once; `description` becomes part of
+        its name."""
         calls = self.calls
         return Subject(
-            f"{self.cls} alone, {description}", "alone", self.build, lambda seed: calls,
-            _recipe(self.cls, self.arguments), light=True, once=True,
-        )  # fmt: skip
+            f"{self.cls} alone, {description}",
+            "alone",
+            self.build,
+            lambda seed: calls,
+            _recipe(self.cls, self.arguments),
+            light=True,
+            once=True,
+        )
 
 
 @dataclass(slots=True)
 class Parts:
-    """The instances of changed classes in a model, and the arguments that all instances were built from."""
+    """The instances of changed classes in a model, and the arguments that all instances were built
+    from."""
 
     parts: list[Part] = field(default_factory=list)
     built: list[tuple[str, Arguments]] = field(default_factory=list)
 
 
 def parts_of(subject: Subject, session: Session) -> Parts:
-    """Build a subject's original model and run it; return how instances of changed classes are built and called."""
+    """Build a subject's original model and run it; return how instances of changed classes are
+    built and called."""
     parts = Parts()
     names_by_class = _changed_classes(session)
     if not names_by_class:
@@ -67,7 +80,9 @@ def parts_of(subject: Subject, session: Session) -> Parts:
     construction_by_id: dict[int, tuple[Any, Arguments]] = {}
     with ExitStack() as stack:
         for cls in names_by_class:
-            stack.enter_context(mock.patch.object(cls, "__init__", _noting_constructor(cls, construction_by_id)))
+            stack.enter_context(
+                mock.patch.object(cls, "__init__", _noting_constructor(cls, construction_by_id))
+            )
         model = in_mode(build_seeded(0, subject.build, session.original), False)
     calls = _calls_by_path(model, subject, session)
     keys: set[str] = set()
@@ -77,27 +92,46 @@ def parts_of(subject: Subject, session: Session) -> Parts:
             continue
         for definition in names_by_class[type(module)]:
             parts.built.append((definition, arguments))
-            key = f"{definition} {type(module).__name__} {sorted(arguments)} {_show_arguments(arguments)}"
+            key = (
+                f"{definition} {type(module).__name__} {sorted(arguments)}"
+                f" {_show_arguments(arguments)}"
+            )
             parts_of_definition = [part for part in parts.parts if part.definition == definition]
-            if calls.get(path) and key not in keys and len(parts_of_definition) < PARTS and _can_be_copied(arguments):
+            if (
+                calls.get(path)
+                and key not in keys
+                and len(parts_of_definition) < PARTS
+                and _can_be_copied(arguments)
+            ):
                 keys.add(key)
-                parts.parts.append(Part(definition, type(module).__name__, arguments, tuple(calls[path])))
+                parts.parts.append(
+                    Part(definition, type(module).__name__, arguments, tuple(calls[path]))
+                )
     return parts
 
 
 def accepts(part: Part, session: Session) -> bool:
-    """Return whether the original of a part is built, and runs on all its calls in evaluation and in training."""
+    """Return whether the original of a part is built, and runs on all its calls in evaluation and
+    in training."""
     try:
         model = build_seeded(0, part.build, session.original)
-        targets = [(Target(in_mode(model, training)), call) for training in (True, False) for call in part.calls]
-        return all(execute(target, call, Plan(gradients=False)).error is None for target, call in targets)
+        targets = [
+            (Target(in_mode(model, training)), call)
+            for training in (True, False)
+            for call in part.calls
+        ]
+        return all(
+            execute(target, call, Plan(gradients=False)).error is None for target, call in targets
+        )
     except Exception:  # noqa: BLE001 - arbitrary constructors with values that nobody chose; they refuse them
         return False
 
 
 def is_config(value: Any) -> bool:
     """Return whether an argument holds the fields of a configuration."""
-    return isinstance(value, SimpleNamespace) or (hasattr(value, "to_dict") and not isinstance(value, type))
+    return isinstance(value, SimpleNamespace) or (
+        hasattr(value, "to_dict") and not isinstance(value, type)
+    )
 
 
 def fields_of(config: Any) -> dict[str, Any]:
@@ -106,7 +140,8 @@ def fields_of(config: Any) -> dict[str, Any]:
 
 
 def with_fields(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values of fields, those of nested configurations included."""
+    """Return a copy of a configuration with other values of fields, those of nested configurations
+    included."""
     changed = copy.deepcopy(config)
     for name, value in override.items():
         nested, new_value = getattr(changed, name, None), value
@@ -133,9 +168,14 @@ def with_calls(part: Part, change: Callable[[Call], Call]) -> Part:
 
 
 def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
-    """Return the file's classes that are changed or inherit from changed ones, with the names of the changed ones."""
+    """Return the file's classes that are changed or inherit from changed ones, with the names of
+    the changed ones."""
     values = {name: getattr(session.original, name, None) for name in session.ledger.open()}
-    changed = {name: cls for name, cls in values.items() if isinstance(cls, type) and issubclass(cls, nn.Module)}
+    changed = {
+        name: cls
+        for name, cls in values.items()
+        if isinstance(cls, type) and issubclass(cls, nn.Module)
+    }
     names_by_class: dict[type, tuple[str, ...]] = {}
     for cls in tuple(vars(session.original).values()):
         if isinstance(cls, type) and cls.__module__ == session.original.__name__:
@@ -146,7 +186,8 @@ def _changed_classes(session: Session) -> dict[type, tuple[str, ...]]:
 
 
 def _noting_constructor(cls: type, construction_by_id: dict[int, tuple[Any, Arguments]]) -> Any:
-    """Return a constructor that notes, by id, the instances of exactly that class and their arguments."""
+    """Return a constructor that notes, by id, the instances of exactly that class and their
+    arguments."""
     init: Any = vars(cls).get("__init__", getattr(cls, "__init__"))  # noqa: B009 - mypy: unsound on an instance
     signature = inspect.signature(init)
 
@@ -164,7 +205,8 @@ def _noting_constructor(cls: type, construction_by_id: dict[int, tuple[Any, Argu
 def _bound_arguments(
     signature: inspect.Signature, owner: Any, args: tuple[Any, ...], kwargs: Arguments
 ) -> Arguments | None:
-    """Return copies of arguments by name, defaults included; None where they do not bind or some have no name."""
+    """Return copies of arguments by name, defaults included; None where they do not bind or some
+    have no name."""
     try:
         bound = signature.bind(owner, *args, **kwargs)
     except TypeError:
@@ -180,8 +222,11 @@ def _bound_arguments(
 
 
 def _can_be_copied(arguments: Arguments) -> bool:
-    """Return whether the arguments contain no module or tensor, which would belong to one version only."""
-    return not any(isinstance(value, nn.Module | torch.Tensor) for value in _leaves(dict(arguments)))
+    """Return whether the arguments contain no module or tensor, which would belong to one version
+    only."""
+    return not any(
+        isinstance(value, nn.Module | torch.Tensor) for value in _leaves(dict(arguments))
+    )
 
 
 def _calls_by_path(model: Any, subject: Subject, session: Session) -> dict[str, list[Call]]:
@@ -210,12 +255,14 @@ def _leaves(value: Any) -> list[Any]:
 
 
 def _in_version(value: Any, module: ModuleType) -> Any:
-    """Return an argument with the classes and functions of one version of the file in the place of the other's."""
+    """Return an argument with the classes and functions of one version of the file in the place of
+    the other's."""
     if isinstance(value, type | FunctionType):
         own_value = getattr(module, value.__name__, None)
         return (
             own_value
-            if own_value is not None and plain_module_name(value.__module__) == plain_module_name(module.__name__)
+            if own_value is not None
+            and plain_module_name(value.__module__) == plain_module_name(module.__name__)
             else value
         )
     return adopt_classes(value, module)
@@ -223,7 +270,9 @@ def _in_version(value: Any, module: ModuleType) -> Any:
 
 def _show_arguments(arguments: Arguments) -> str:
     """Return a text that is the same for equal arguments."""
-    return " ".join(str(fields_of(value)) if is_config(value) else repr(value) for value in arguments.values())
+    return " ".join(
+        str(fields_of(value)) if is_config(value) else repr(value) for value in arguments.values()
+    )
 
 
 def _recipe(cls: str, arguments: Arguments) -> dict[str, Any]:
@@ -232,11 +281,15 @@ def _recipe(cls: str, arguments: Arguments) -> dict[str, Any]:
     It has plain values, configurations, and classes and functions by module and name.
     """
     configs = {name: value for name, value in arguments.items() if is_config(value)}
-    named = {name: value for name, value in arguments.items() if isinstance(value, type | FunctionType)}
+    named = {
+        name: value for name, value in arguments.items() if isinstance(value, type | FunctionType)
+    }
     return {
         "kind": "class",
         "name": cls,
-        "values": {name: v for name, v in arguments.items() if name not in configs and name not in named},
+        "values": {
+            name: v for name, v in arguments.items() if name not in configs and name not in named
+        },
         "configs": {name: _config_recipe(value) for name, value in configs.items()},
         "named": {name: [value.__module__, value.__name__] for name, value in named.items()},
     }

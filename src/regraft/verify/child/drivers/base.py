@@ -1,4 +1,5 @@
-"""The subject that every driver yields: a model with calls, which brings changed definitions to life."""
+"""The subject that every driver yields: a model with calls, which brings changed definitions to
+life."""
 
 from __future__ import annotations
 
@@ -17,10 +18,11 @@ T = TypeVar("T")
 class Subject:
     """A model that either version of the file can build, and calls for it, smallest first.
 
-    `recipe` says in JSON how a reproducer builds the same model. `light` subjects are compared without perturbed
-    inputs: they are run for the lines that they reach. A subject that is compared `once` takes one seed and as many
-    number formats as `formats` says. `varied(session, words)` yields the subject built with other values of the fields
-    whose names are in `words`; the names of those fields are the `fields` of the yielded subject.
+    `recipe` says in JSON how a reproducer builds the same model. `light` subjects are compared
+    without perturbed inputs: they are run for the lines that they reach. A subject that is compared
+    `once` takes one seed and as many number formats as `formats` says. `varied(session, words)`
+    yields the subject built with other values of the fields whose names are in `words`; the names
+    of those fields are the `fields` of the yielded subject.
     """
 
     name: str
@@ -36,13 +38,16 @@ class Subject:
 
 
 def yield_until_error(candidates: Iterator[T], ledger: Ledger, name: str) -> Iterator[T]:
-    """Yield candidates until one raises; the error is recorded as a reason to skip, and the caller goes on."""
+    """Yield candidates until one raises; the error is recorded as a reason to skip, and the caller
+    goes on."""
     while True:
         try:
             candidate = next(candidates)
         except StopIteration:
             return
         except Exception as error:  # noqa: BLE001 - drivers run model code; recorded as the reason to stop
-            ledger.skip(f"{name} stopped: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            ledger.skip(
+                f"{name} stopped: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
             return
         yield candidate

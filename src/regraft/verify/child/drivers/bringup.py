@@ -1,4 +1,5 @@
-"""Build a class with a small configuration, repaired until the original is built and accepts some inputs."""
+"""Build a class with a small configuration, repaired until the original is built and accepts some
+inputs."""
 
 from __future__ import annotations
 
@@ -25,16 +26,22 @@ REPAIR_SECONDS = 12.0
 LARGEST = 26_000_000
 EAGER = "eager"
 _SET = re.compile(r"\s*self\.(\w+) = ")
-BUILDING, TOO_LARGE, RUNNING, DONE = 1, 2, 3, 4  # stages of a trial; 0 is the construction of the configuration
+BUILDING, TOO_LARGE, RUNNING, DONE = (
+    1,
+    2,
+    3,
+    4,
+)  # stages of a trial; 0 is the construction of the configuration
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A configuration, the progress that it led to (a stage, then a measure within it), and the error at its end.
+    """A configuration, the progress that it led to (a stage, then a measure within it), and the
+    error at its end.
 
-    `values` is the configuration as a dictionary. `config`, `model` and `accepted`, the inputs that were found,
-    are None where the trial ended before. `searched` tells that a search for the inputs was made, not only a few
-    guesses.
+    `values` is the configuration as a dictionary. `config`, `model` and `accepted`, the inputs that
+    were found, are None where the trial ended before. `searched` tells that a search for the inputs
+    was made, not only a few guesses.
     """
 
     values: Mapping[str, Any]
@@ -53,15 +60,29 @@ class Trial:
 
 
 def attempt(
-    description: str, cls: str, config_class: Any, values: Mapping[str, Any], session: Session, *,
-    attention: str = EAGER, seconds: float = 0.0, first_spec: Spec | None = None,
-) -> Trial:  # fmt: skip
-    """Build the original from a configuration and look for inputs; an error on the way is stored in the trial.
+    description: str,
+    cls: str,
+    config_class: Any,
+    values: Mapping[str, Any],
+    session: Session,
+    *,
+    attention: str = EAGER,
+    seconds: float = 0.0,
+    first_spec: Spec | None = None,
+) -> Trial:
+    """Build the original from a configuration and look for inputs; an error on the way is stored in
+    the trial.
 
-    `first_spec` is tried before all other inputs; with 0 `seconds` only a few guesses of inputs are tried.
+    `first_spec` is tried before all other inputs; with 0 `seconds` only a few guesses of inputs are
+    tried.
     """
     if description in session.ledger.avoided:
-        return Trial(values, attention, (0, 0), RuntimeError(f"{description}: left out, it ended the process before"))
+        return Trial(
+            values,
+            attention,
+            (0, 0),
+            RuntimeError(f"{description}: left out, it ended the process before"),
+        )
     stage, counter = 0, repair.Counter()
     config = model = None
     with session.ledger.step("original", "", description):
@@ -74,16 +95,27 @@ def attempt(
             accepted = inputs.find(model, seconds=seconds, first_spec=first_spec)
         except inputs.NoInputs as error:
             progress = (RUNNING, error.furthest.progress)
-            return Trial(values, attention, progress, drop_traceback(error), config, model, searched=seconds > 0)
+            return Trial(
+                values,
+                attention,
+                progress,
+                drop_traceback(error),
+                config,
+                model,
+                searched=seconds > 0,
+            )
         except _TooLarge as error:
-            return Trial(values, attention, (TOO_LARGE, -error.count), drop_traceback(error), config)
+            return Trial(
+                values, attention, (TOO_LARGE, -error.count), drop_traceback(error), config
+            )
         except Exception as error:  # noqa: BLE001 - a shrunk configuration may not fit; the reason to try another
             return Trial(values, attention, (stage, counter.count), drop_traceback(error), config)
         return Trial(values, attention, (DONE, 0), None, config, model, accepted)
 
 
 def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session: Session) -> Trial:
-    """Try the configuration shrunk by each scale; return the first trial that works, or the one that came furthest."""
+    """Try the configuration shrunk by each scale; return the first trial that works, or the one
+    that came furthest."""
     best = None
     for scale in tiny.SCALES:
         trial = attempt(f"bring up {cls}", cls, config_class, tiny.shrink(original, scale), session)
@@ -96,27 +128,39 @@ def try_scales(cls: str, config_class: Any, original: Mapping[str, Any], session
 
 
 def _is_further(trial: Trial, best: Trial) -> bool:
-    """Return whether a trial came further; too large a model is no progress while smaller ones can be repaired."""
+    """Return whether a trial came further; too large a model is no progress while smaller ones can
+    be repaired."""
     return trial.progress > best.progress and trial.progress[0] != TOO_LARGE
 
 
 def _is_much_further(trial: Trial, best: Trial) -> bool:
-    """Return whether inputs of full size pay off: a few more operations before the same error do not count."""
+    """Return whether inputs of full size pay off: a few more operations before the same error do
+    not count."""
     (stage, count), (best_stage, best_count) = trial.progress, best.progress
     return _is_further(trial, best) and (stage > best_stage or count > best_count + best_count // 5)
 
 
 def repair_trial(
-    cls: str, config_class: Any, original: Mapping[str, Any], best: Trial, session: Session, choices: vary.Choices
+    cls: str,
+    config_class: Any,
+    original: Mapping[str, Any],
+    best: Trial,
+    session: Session,
+    choices: vary.Choices,
 ) -> Trial:
-    """Repair a configuration, or the inputs for it, as long as each repair leads further; return the last trial."""
+    """Repair a configuration, or the inputs for it, as long as each repair leads further; return
+    the last trial."""
     deadline = session.ledger.share(REPAIR_SECONDS)
-    while best.error is not None and time.process_time() < deadline and not session.ledger.is_late():
+    while (
+        best.error is not None and time.process_time() < deadline and not session.ledger.is_late()
+    ):
         error = best.furthest.error if best.furthest is not None else best.error
         assert error is not None
         line = raising_statements(error, session.original, config_class)
         repairs = fit.repairs(original, best.values, brief(error, 2000), line, choices)
-        better_trial = next(_better_trials(cls, config_class, best, repairs, session, deadline), None)
+        better_trial = next(
+            _better_trials(cls, config_class, best, repairs, session, deadline), None
+        )
         if better_trial is None:
             return best
         best = better_trial
@@ -124,31 +168,57 @@ def repair_trial(
 
 
 def _better_trials(
-    cls: str, config_class: Any, best: Trial, repairs: Iterator[dict[str, Any]], session: Session, deadline: float
+    cls: str,
+    config_class: Any,
+    best: Trial,
+    repairs: Iterator[dict[str, Any]],
+    session: Session,
+    deadline: float,
 ) -> Iterator[Trial]:
-    """Yield trials that lead further than the best so far: with inputs searched for, and with other values."""
-    search = [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING and not best.searched else []
+    """Yield trials that lead further than the best so far: with inputs searched for, and with other
+    values."""
+    search = (
+        [(best.values, repair.SECONDS)] if best.progress[0] == RUNNING and not best.searched else []
+    )
     changes = ((values, 0.0) for values in repairs)
     first_spec = best.furthest.spec if best.furthest is not None else None
     # other inputs do not help where the error says so, or where layers do not fit each other
     is_values_fault = "config" in str(best.error) or (
         best.furthest is not None and repair.unlike_layers(best.furthest)
     )
-    for values, seconds in itertools.chain(changes, search) if is_values_fault else itertools.chain(search, changes):
+    for values, seconds in (
+        itertools.chain(changes, search) if is_values_fault else itertools.chain(search, changes)
+    ):
         if time.process_time() > deadline:
             return
-        trial = attempt(f"repair {cls}", cls, config_class, values, session, seconds=seconds, first_spec=first_spec)
+        trial = attempt(
+            f"repair {cls}",
+            cls,
+            config_class,
+            values,
+            session,
+            seconds=seconds,
+            first_spec=first_spec,
+        )
         if trial.progress > best.progress:
             yield trial
 
 
 def raising_statements(error: BaseException, module: ModuleType, config_class: Any = None) -> str:
-    """Return the innermost statement of a file that an error came through, "" where it came through none of it.
+    """Return the innermost statement of a file that an error came through, "" where it came through
+    none of it.
 
-    The statements that set the attributes which it reads are added, and the names that the configuration has for
-    attributes which are aliases.
+    The statements that set the attributes which it reads are added, and the names that the
+    configuration has for attributes which are aliases.
     """
-    text = next((text for filename, text in statements(error, conditions=True) if filename == module.__file__), "")
+    text = next(
+        (
+            text
+            for filename, text in statements(error, conditions=True)
+            if filename == module.__file__
+        ),
+        "",
+    )
     attributes = set(re.findall(r"self\.(\w+)", text))
     lines = linecache.getlines(module.__file__ or "")
     text = "".join(
@@ -180,7 +250,8 @@ def brief(error: BaseException | None, length: int = 200) -> str:
 
 
 def refuse_large(build: Callable[[ModuleType], Any], module: ModuleType) -> None:
-    """Raise _TooLarge for a model of more than LARGEST parameters; they are counted without being allocated."""
+    """Raise _TooLarge for a model of more than LARGEST parameters; they are counted without being
+    allocated."""
     try:
         with torch.device("meta"):
             model = build(module)

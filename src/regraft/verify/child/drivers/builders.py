@@ -1,8 +1,8 @@
 """Find functions of a file that build its models, and the values that they give the classes.
 
-Such a function, as `def resnet18(**kwargs) -> ResNet`, is called while the constructor of the class only notes
-its arguments. So nothing is built, and the values for the class are ones that somebody chose for it, instead of
-guesses from names.
+Such a function, as `def resnet18(**kwargs) -> ResNet`, is called while the constructor of the class
+only notes its arguments. So nothing is built, and the values for the class are ones that somebody
+chose for it, instead of guesses from names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ EACH = 3
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """A function of the file, the class that it builds, and the plain values that it gives the constructor.
+    """A function of the file, the class that it builds, and the plain values that it gives the
+    constructor.
 
     `takes` are the keywords that the function accepts; None where it accepts any.
     """
@@ -39,7 +40,8 @@ class Builder:
     takes: frozenset[str] | None
 
     def overrides(self, small: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments that the function needs so that the constructor gets the values of `small`."""
+        """Return the arguments that the function needs so that the constructor gets the values of
+        `small`."""
         return {
             key: value
             for key, value in small.items()
@@ -48,7 +50,8 @@ class Builder:
 
 
 class _Noted(BaseException):
-    """Raised to end a function where it builds its class; it is no Exception, since the function might handle one."""
+    """Raised to end a function where it builds its class; it is no Exception, since the function
+    might handle one."""
 
     def __init__(self, cls: type, values: dict[str, Any]) -> None:
         super().__init__()
@@ -56,9 +59,12 @@ class _Noted(BaseException):
 
 
 def builders(module: ModuleType, ledger: Ledger) -> Iterator[Builder]:
-    """Yield the functions that need no argument and return a model of the file, a few for each class."""
+    """Yield the functions that need no argument and return a model of the file, a few for each
+    class."""
     attributes = dict(vars(module))
-    own_classes = {name: value for name, value in attributes.items() if _is_own(value, type, module)}
+    own_classes = {
+        name: value for name, value in attributes.items() if _is_own(value, type, module)
+    }
     classes = {name: value for name, value in own_classes.items() if issubclass(value, nn.Module)}
     count_by_class: dict[type, int] = {}
     for name, function in attributes.items():
@@ -71,13 +77,16 @@ def builders(module: ModuleType, ledger: Ledger) -> Iterator[Builder]:
 def _builders_of(
     name: str, function: FunctionType, classes: Mapping[str, type], count_by_class: dict[type, int]
 ) -> Iterator[Builder]:
-    """Yield a function that builds a model of one of the classes, unless there are enough functions of that class."""
+    """Yield a function that builds a model of one of the classes, unless there are enough functions
+    of that class."""
     if not _has_all_defaults(function):
         return
     returned_names = _returned_names(function, frozenset())
     built_classes = [value for class_name, value in classes.items() if class_name in returned_names]
     built_classes += [
-        value for value in classes.values() if issubclass(value, tuple(built_classes)) and value not in built_classes
+        value
+        for value in classes.values()
+        if issubclass(value, tuple(built_classes)) and value not in built_classes
     ]
     if not built_classes or all(count_by_class.get(cls, 0) >= EACH for cls in built_classes):
         return
@@ -113,15 +122,20 @@ def _has_all_defaults(function: FunctionType) -> bool:
 
 
 def _returned_names(function: FunctionType, visited: frozenset[str]) -> set[str]:
-    """Return the names of the classes that a function is annotated to return, or else of what builds its results.
+    """Return the names of the classes that a function is annotated to return, or else of what
+    builds its results.
 
-    These are the functions and classes that it calls for a result, the names that such a call gets as arguments
-    (`build(Model, ...)`), and the names that other functions of the file return which are called for a result;
-    `visited` are the functions that were already looked up.
+    These are the functions and classes that it calls for a result, the names that such a call gets
+    as arguments (`build(Model, ...)`), and the names that other functions of the file return which
+    are called for a result; `visited` are the functions that were already looked up.
     """
     annotation = function.__annotations__.get("return")
     if annotation is not None:
-        return {annotation.rpartition(".")[2] if isinstance(annotation, str) else getattr(annotation, "__name__", "")}
+        return {
+            annotation.rpartition(".")[2]
+            if isinstance(annotation, str)
+            else getattr(annotation, "__name__", "")
+        }
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, SyntaxError):
@@ -144,7 +158,8 @@ def _returned_names(function: FunctionType, visited: frozenset[str]) -> set[str]
 
 
 def _first_construction(function: FunctionType, classes: list[type]) -> _Noted | None:
-    """Return the first of some classes that the function builds, and the plain values for its constructor.
+    """Return the first of some classes that the function builds, and the plain values for its
+    constructor.
 
     None where it builds none of them or fails before.
     """
@@ -161,7 +176,8 @@ def _first_construction(function: FunctionType, classes: list[type]) -> _Noted |
 
 
 def _noting_constructor(cls: type) -> Any:
-    """Return a constructor for a class that raises _Noted with its plain arguments, defaults included."""
+    """Return a constructor for a class that raises _Noted with its plain arguments, defaults
+    included."""
     signature = inspect.signature(cls)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -173,13 +189,16 @@ def _noting_constructor(cls: type) -> Any:
                 values.update(values.pop(name, {}))
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 values.pop(name, None)
-        raise _Noted(type(self), {name: value for name, value in values.items() if _is_plain(value)})
+        raise _Noted(
+            type(self), {name: value for name, value in values.items() if _is_plain(value)}
+        )
 
     return __init__
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value consists of numbers, strings, None, and lists, tuples and dictionaries of these."""
+    """Return whether a value consists of numbers, strings, None, and lists, tuples and dictionaries
+    of these."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     if isinstance(value, dict):

@@ -22,11 +22,14 @@ class Guess(NamedTuple):
     original: dict[str, Any]
 
 
-def guesses(cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str, Any]) -> Iterator[Guess]:
-    """Yield guesses of a class's constructor values: for each configuration, the defaults made small, then unchanged.
+def guesses(
+    cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str, Any]
+) -> Iterator[Guess]:
+    """Yield guesses of a class's constructor values: for each configuration, the defaults made
+    small, then unchanged.
 
-    `source` is the file of the class, `configs` are configurations that built models of it, and `noted` are values by
-    parameter that the file itself gives.
+    `source` is the file of the class, `configs` are configurations that built models of it, and
+    `noted` are values by parameter that the file itself gives.
     """
     parameters = _constructor_parameters(cls)
     config_parameters = [
@@ -35,7 +38,9 @@ def guesses(cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str
         if candidate.default is candidate.empty and candidate.name.endswith("config")
     ]
     configs_to_try: list[Any] = (
-        [*_configs_for(config_parameters[0], configs), _invented_config(source)] if config_parameters else [None]
+        [*_configs_for(config_parameters[0], configs), _invented_config(source)]
+        if config_parameters
+        else [None]
     )
     for config in configs_to_try:
         values: dict[str, Any] = {}
@@ -43,8 +48,12 @@ def guesses(cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str
             if parameter in config_parameters:
                 values[parameter.name] = config
             elif parameter.default is parameter.empty:
-                values[parameter.name] = noted.get(parameter.name) or _guess_value(parameter, config)
-            elif parameter.default is None or isinstance(parameter.default, bool | int | float | str | list | tuple):
+                values[parameter.name] = noted.get(parameter.name) or _guess_value(
+                    parameter, config
+                )
+            elif parameter.default is None or isinstance(
+                parameter.default, bool | int | float | str | list | tuple
+            ):
                 values[parameter.name] = parameter.default
         distinct_values = [values]
         for scale in tiny.SCALES:
@@ -54,7 +63,9 @@ def guesses(cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str
         sizes = (*distinct_values[1:], values)
         yield from (Guess(small_values, values) for small_values in sizes)
         unset_parameters = [
-            candidate for candidate in parameters if values.get(candidate.name, 0) is None and not _is_text(candidate)
+            candidate
+            for candidate in parameters
+            if values.get(candidate.name, 0) is None and not _is_text(candidate)
         ]
         suggested_values = {
             candidate.name: value
@@ -63,18 +74,24 @@ def guesses(cls: type, source: str, configs: tuple[Any, ...], noted: Mapping[str
         }
         if suggested_values:  # the class uses such an argument only where a caller passes it
             yield from (
-                Guess({**small_values, **suggested_values}, {**values, **suggested_values}) for small_values in sizes
+                Guess({**small_values, **suggested_values}, {**values, **suggested_values})
+                for small_values in sizes
             )
 
 
 def _constructor_parameters(cls: type) -> list[inspect.Parameter]:
-    """Return the parameters of a class, with those of the base class where it passes on `*args, **kwargs`."""
+    """Return the parameters of a class, with those of the base class where it passes on `*args,
+    **kwargs`."""
     parameter_by_name: dict[str, inspect.Parameter] = {}
     for base in cls.__mro__:
         if "__init__" in vars(base):
-            kinds = {parameter.kind for parameter in inspect.signature(vars(base)["__init__"]).parameters.values()}
+            kinds = {
+                parameter.kind
+                for parameter in inspect.signature(vars(base)["__init__"]).parameters.values()
+            }
             parameter_by_name = {
-                parameter.name: parameter for parameter in inputs.parameters(inspect.signature(base))
+                parameter.name: parameter
+                for parameter in inputs.parameters(inspect.signature(base))
             } | parameter_by_name
             if not {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD} <= kinds:
                 break
@@ -82,11 +99,15 @@ def _constructor_parameters(cls: type) -> list[inspect.Parameter]:
 
 
 def shrink_values(values: Mapping[str, Any], scale: tiny.Scale) -> dict[str, Any]:
-    """Shrink constructor values like a configuration; every value is kept, and tuples stay tuples."""
-    small = tiny.shrink({key: value for key, value in values.items() if not is_config(value)}, scale)
+    """Shrink constructor values like a configuration; every value is kept, and tuples stay
+    tuples."""
+    small = tiny.shrink(
+        {key: value for key, value in values.items() if not is_config(value)}, scale
+    )
     new_values = {key: small.get(key, value) for key, value in values.items()}
     return {
-        key: tuple(new_values[key]) if isinstance(value, tuple) else new_values[key] for key, value in values.items()
+        key: tuple(new_values[key]) if isinstance(value, tuple) else new_values[key]
+        for key, value in values.items()
     }
 
 
@@ -102,7 +123,8 @@ def _is_text(parameter: inspect.Parameter) -> bool:
 
 
 def _suggestion(parameter: inspect.Parameter, config: Any) -> Any:
-    """Return the configuration's value under the name of a parameter, or what the name suggests; None for neither."""
+    """Return the configuration's value under the name of a parameter, or what the name suggests;
+    None for neither."""
     config_value = getattr(config, parameter.name, None)
     if isinstance(config_value, bool | int | float | str):
         return config_value
@@ -122,26 +144,42 @@ def _configs_for(parameter: inspect.Parameter, configs: tuple[Any, ...]) -> list
     while level:
         for config in level:
             config_by_class.setdefault(type(config).__name__, config)
-        level = [value for config in level for value in vars(config).values() if hasattr(value, "to_dict")]
+        level = [
+            value
+            for config in level
+            for value in vars(config).values()
+            if hasattr(value, "to_dict")
+        ]
     class_name = inputs.annotation(parameter)
-    return sorted(config_by_class.values(), key=lambda config: type(config).__name__ != class_name)[:CONFIGS]
+    return sorted(config_by_class.values(), key=lambda config: type(config).__name__ != class_name)[
+        :CONFIGS
+    ]
 
 
 def _invented_config(source: str) -> SimpleNamespace:
-    """Return an object with a guess for each attribute that a source reads from a configuration; None for no guess."""
+    """Return an object with a guess for each attribute that a source reads from a configuration;
+    None for no guess."""
     values: dict[str, Any] = {}
     for name in _config_attributes(source):
         try:
             values[name] = value_for(name)
         except LookupError:
-            values[name] = None  # an attribute that the class may not read; a wrong guess shows when it is built
+            values[name] = (
+                # an attribute that the class may not read; a wrong guess shows when it is built
+                None
+            )
     return SimpleNamespace(**values)
 
 
 def _config_attributes(source: str) -> tuple[str, ...]:
-    """Return the names of the attributes that a source reads from `config` or `self.config`, sorted."""
+    """Return the names of the attributes that a source reads from `config` or `self.config`,
+    sorted."""
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)]
-    return tuple(sorted({node.attr for node in nodes if ast.unparse(node.value) in ("config", "self.config")}))
+    return tuple(
+        sorted(
+            {node.attr for node in nodes if ast.unparse(node.value) in ("config", "self.config")}
+        )
+    )
 
 
 def is_config(value: Any) -> bool:

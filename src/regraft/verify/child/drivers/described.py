@@ -1,4 +1,5 @@
-"""Read shapes that documentation and messages state in words, such as `(batch_size, num_channels, height, width)`."""
+"""Read shapes that documentation and messages state in words, such as `(batch_size, num_channels,
+height, width)`."""
 
 from __future__ import annotations
 
@@ -10,20 +11,32 @@ from typing import Any
 
 from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Sizes, Slot, dimension_of
 
-_DOCUMENTED = re.compile(r"^\s*(\w+)\s*\(`?([\w.]*Tensor)`?,? of shape `?\(([^()]+)\)", re.MULTILINE)
+_DOCUMENTED = re.compile(
+    r"^\s*(\w+)\s*\(`?([\w.]*Tensor)`?,? of shape `?\(([^()]+)\)", re.MULTILINE
+)
 _SHAPE = re.compile(r"shape\W*\((\w+,[\w ,]*)\)")
 _WORDS = (
-    (r"batch|^bsz?$|^b$|^num_(images|videos|audios)", BATCH), (r"length|^seq|tokens", LENGTH),
-    (r"channels", "channels"), (r"height|width|image_size", "image"), (r"heads", "heads"), (r"layers", "layers"),
-    (r"hidden|embed|dim", "hidden"), (r"mel|feature_size", "mels"),
-)  # fmt: skip
+    (r"batch|^bsz?$|^b$|^num_(images|videos|audios)", BATCH),
+    (r"length|^seq|tokens", LENGTH),
+    (r"channels", "channels"),
+    (r"height|width|image_size", "image"),
+    (r"heads", "heads"),
+    (r"layers", "layers"),
+    (r"hidden|embed|dim", "hidden"),
+    (r"mel|feature_size", "mels"),
+)
 
 
 def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
-    """Return slots of parameters whose shape the docstring gives: `x (torch.LongTensor of shape (batch_size,))`."""
+    """Return slots of parameters whose shape the docstring gives: `x (torch.LongTensor of shape
+    (batch_size,))`."""
     slots = {}
     for name, kind, shape in _DOCUMENTED.findall(inspect.getdoc(function) or ""):
-        dims = [dim for word in _split_words(shape) if (dim := _dimension_of_word(word, sizes)) is not None]
+        dims = [
+            dim
+            for word in _split_words(shape)
+            if (dim := _dimension_of_word(word, sizes)) is not None
+        ]
         if len(dims) == len(_split_words(shape)):
             kinds = {"LongTensor": "ids", "IntTensor": "ids", "BoolTensor": "bool"}
             slots[name] = Slot(kinds.get(kind.rpartition(".")[2], "normal"), tuple(dims), 2)
@@ -33,12 +46,17 @@ def documented_slots(function: Any, sizes: Sizes) -> dict[str, Slot]:
 def slots_from_message(text: str, slot: Slot) -> Iterator[Slot]:
     """Yield the slot with each shape that an error message gives.
 
-    A word without a fixed meaning stands for the next of the slot's dimensions that are neither batch nor length.
+    A word without a fixed meaning stands for the next of the slot's dimensions that are neither
+    batch nor length.
     """
     for shape in _SHAPE.findall(text):
         words = _split_words(shape)
         fixed_dims = iter([dim for dim in slot.dims if dim not in (BATCH, LENGTH)])
-        dims = [dim for word in words if (dim := _dimension_of_word(word) or next(fixed_dims, None)) is not None]
+        dims = [
+            dim
+            for word in words
+            if (dim := _dimension_of_word(word) or next(fixed_dims, None)) is not None
+        ]
         if len(dims) == len(words) and not all(word.isdigit() for word in words):
             yield replace(slot, dims=tuple(dims))
 
@@ -49,7 +67,8 @@ def _split_words(shape: str) -> list[str]:
 
 
 def _dimension_of_word(word: str, sizes: Sizes | None = None) -> Dim | None:
-    """Return the dimension that a word stands for; without `sizes`, None for all but numbers, batches and lengths."""
+    """Return the dimension that a word stands for; without `sizes`, None for all but numbers,
+    batches and lengths."""
     if word.isdigit():
         return Dim(int(word))
     meaning = next((dimension for pattern, dimension in _WORDS if re.search(pattern, word)), None)

@@ -1,4 +1,5 @@
-"""Boolean flags that modules store as attributes and that no argument sets, such as `self.fused_attn`."""
+"""Boolean flags that modules store as attributes and that no argument sets, such as
+`self.fused_attn`."""
 
 from __future__ import annotations
 
@@ -22,15 +23,24 @@ def flags(model: Any, module: ModuleType, text: str) -> Iterator[tuple[str, bool
     yield from ((name, not value) for name, value in flag_values.items())
 
 
-def with_flags(build: Callable[[ModuleType], Any], chosen: Mapping[str, bool]) -> Callable[[ModuleType], Any]:
-    """Return a function that builds the same model with the `chosen` values of flags in its modules of the file."""
+def with_flags(
+    build: Callable[[ModuleType], Any], chosen: Mapping[str, bool]
+) -> Callable[[ModuleType], Any]:
+    """Return a function that builds the same model with the `chosen` values of flags in its modules
+    of the file."""
     if not chosen:
         return build
 
     def build_with_flags(module: ModuleType) -> Any:
         model = build(module)
         for part in _modules_of_file(model, module):
-            vars(part).update({name: value for name, value in chosen.items() if type(vars(part).get(name)) is bool})
+            vars(part).update(
+                {
+                    name: value
+                    for name, value in chosen.items()
+                    if type(vars(part).get(name)) is bool
+                }
+            )
         return model
 
     return build_with_flags

@@ -35,13 +35,16 @@ _BY_TYPE = {"int": HIDDEN, "float": 0.5, "bool": False, "str": "gelu"}
 
 
 def value_for(name: str, annotation: str = "", default: Any = _MISSING) -> Any:
-    """Return a value for a constructor parameter or a configuration attribute: the default, or a guess from the name.
+    """Return a value for a constructor parameter or a configuration attribute: the default, or a
+    guess from the name.
 
     Raises LookupError where no guess fits.
     """
     if default is not _MISSING:
         return default
-    if annotation == "bool" or re.search(r"^(use|is|has|add|with|do|output)_(?!.*(dim|size|channels)$)|bias$", name):
+    if annotation == "bool" or re.search(
+        r"^(use|is|has|add|with|do|output)_(?!.*(dim|size|channels)$)|bias$", name
+    ):
         return False
     for pattern, value in _BY_NAME:
         if re.search(pattern, name):

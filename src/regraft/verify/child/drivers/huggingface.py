@@ -1,4 +1,5 @@
-"""Bring the models of a file that follows the Hugging Face conventions to life, from their configuration classes."""
+"""Bring the models of a file that follows the Hugging Face conventions to life, from their
+configuration classes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from regraft.verify.child.session import Session, build_seeded, in_mode
 
 ATTENTIONS = (bringup.EAGER, "sdpa")
 
-# The number of models, and the seconds, for trying other configurations and calls where lines have not run yet.
+# The number of models, and the seconds, for trying other configurations and calls where lines have
+# not run yet.
 SEARCHED = 3
 SEARCH_SECONDS = 20.0
 
@@ -37,8 +39,9 @@ SECOND_SECONDS = 15.0
 class Candidate:
     """A model class with a configuration that builds it and calls that it accepts.
 
-    `values` is the configuration as a dictionary, `accepted` the inputs that were found for it, `used` the names
-    of the file's classes that the model has instances of, `size` its number of parameters.
+    `values` is the configuration as a dictionary, `accepted` the inputs that were found for it,
+    `used` the names of the file's classes that the model has instances of, `size` its number of
+    parameters.
     """
 
     cls: str
@@ -57,11 +60,14 @@ def applies(module: ModuleType) -> bool:
 
 
 def _model_classes(module: ModuleType) -> tuple[str, ...]:
-    """Return the names of the file's modules that have a configuration class and define `forward` in the file."""
+    """Return the names of the file's modules that have a configuration class and define `forward`
+    in the file."""
     names = []
     for name, value in vars(module).items():
         is_own_module = (
-            isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module.__name__
+            isinstance(value, type)
+            and issubclass(value, nn.Module)
+            and value.__module__ == module.__name__
         )
         if (
             is_own_module
@@ -81,15 +87,16 @@ def _names_in_file(cls: Any) -> set[str]:
 def subjects(session: Session, text: str, source: str, configs: list[Any]) -> Iterator[Subject]:
     """Yield models until every change was compared and every changed line and every relative ran.
 
-    `text` is the source of the changed definitions, `source` that of the original file. Configurations that
-    build models are appended to `configs`, and at the end those that do not: the parts of such models may be
-    small all the same.
+    `text` is the source of the changed definitions, `source` that of the original file.
+    Configurations that build models are appended to `configs`, and at the end those that do not:
+    the parts of such models may be small all the same.
     """
     failed_trials: dict[str, Trial] = {}
     candidates: list[Candidate] = []
     hints = vary.hints(text, source)
     quick_candidates = sorted(
-        _quick_candidates(session, failed_trials), key=lambda c: (-_wanted_count(c, session), c.size, c.cls)
+        _quick_candidates(session, failed_trials),
+        key=lambda c: (-_wanted_count(c, session), c.size, c.cls),
     )
     for candidate in itertools.chain(
         quick_candidates, _repaired_candidates(session, failed_trials, candidates, hints.choices)
@@ -107,7 +114,9 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
     ledger = session.ledger
     if not session.is_finished():
         yield from yield_until_error(
-            _borrowing_subjects(candidates, failed_trials, session), ledger, "models that others call (huggingface)"
+            _borrowing_subjects(candidates, failed_trials, session),
+            ledger,
+            "models that others call (huggingface)",
         )
         yield from yield_until_error(
             parts.subjects(_whole_models(candidates, failed_trials, session), session),
@@ -121,9 +130,13 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
         yield replace(_subject(candidate), light=True)
     if not session.is_covered():
         whole_models = tuple(_whole_models(candidates, failed_trials, session))
-        varied_parts = parts.parts_of_variations(_varied_whole_models(whole_models, session, hints), session)
+        varied_parts = parts.parts_of_variations(
+            _varied_whole_models(whole_models, session, hints), session
+        )
         yield from yield_until_error(varied_parts, ledger, "parts of variations (huggingface)")
-    configs.extend(trial.config or _config_class(cls, session)() for cls, trial in failed_trials.items())
+    configs.extend(
+        trial.config or _config_class(cls, session)() for cls, trial in failed_trials.items()
+    )
 
 
 def _wanted_count(candidate: Candidate, session: Session) -> int:
@@ -132,7 +145,8 @@ def _wanted_count(candidate: Candidate, session: Session) -> int:
 
 
 def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
-    """Yield the model classes that a shrunk configuration builds; note the trials of the others in `failed_trials`."""
+    """Yield the model classes that a shrunk configuration builds; note the trials of the others in
+    `failed_trials`."""
     for cls in _model_classes(session.original):
         if session.ledger.is_late():
             return
@@ -141,8 +155,11 @@ def _quick_candidates(session: Session, failed_trials: dict[str, Trial]) -> Iter
         )
 
 
-def _quick_candidate(cls: str, session: Session, failed_trials: dict[str, Trial]) -> Iterator[Candidate]:
-    """Yield a model class if a shrunk configuration builds it; otherwise note its trial in `failed_trials`."""
+def _quick_candidate(
+    cls: str, session: Session, failed_trials: dict[str, Trial]
+) -> Iterator[Candidate]:
+    """Yield a model class if a shrunk configuration builds it; otherwise note its trial in
+    `failed_trials`."""
     defaults = _defaults(cls, session)
     if defaults is not None:
         trial = bringup.try_scales(cls, _config_class(cls, session), defaults, session)
@@ -153,30 +170,42 @@ def _quick_candidate(cls: str, session: Session, failed_trials: dict[str, Trial]
 
 
 def _repaired_candidates(
-    session: Session, failed_trials: dict[str, Trial], candidates: list[Candidate], choices: vary.Choices
+    session: Session,
+    failed_trials: dict[str, Trial],
+    candidates: list[Candidate],
+    choices: vary.Choices,
 ) -> Iterator[Candidate]:
     """Yield the models among `failed_trials` that repairs bring to life.
 
     Values that work for one model are tried for the next.
     """
-    working_values = {candidate.values.get("model_type"): candidate.values for candidate in candidates}
+    working_values = {
+        candidate.values.get("model_type"): candidate.values for candidate in candidates
+    }
     deadline = session.ledger.share(REPAIR_SECONDS)
     for cls, first_trial in sorted(
-        failed_trials.items(), key=lambda name_and_trial: -_wanted_in_failed(name_and_trial[1], session)
+        failed_trials.items(),
+        key=lambda name_and_trial: -_wanted_in_failed(name_and_trial[1], session),
     ):
         defaults = _defaults(cls, session)
         if defaults is None or not _wanted_in_failed(first_trial, session):
             continue
         if session.is_finished() or session.ledger.is_late() or time.process_time() > deadline:
             return
-        repaired = _repaired_candidate(cls, defaults, session, failed_trials, working_values, choices)
+        repaired = _repaired_candidate(
+            cls, defaults, session, failed_trials, working_values, choices
+        )
         yield from yield_until_error(repaired, session.ledger, f"{cls} (huggingface)")
 
 
 def _repaired_candidate(
-    cls: str, defaults: Mapping[str, Any], session: Session, failed_trials: dict[str, Trial],
-    working_values: dict[Any, Mapping[str, Any]], choices: vary.Choices,
-) -> Iterator[Candidate]:  # fmt: skip
+    cls: str,
+    defaults: Mapping[str, Any],
+    session: Session,
+    failed_trials: dict[str, Trial],
+    working_values: dict[Any, Mapping[str, Any]],
+    choices: vary.Choices,
+) -> Iterator[Candidate]:
     """Yield a model class among `failed_trials` if a repair brings it to life.
 
     `working_values` are the values, by model type, with which other models run.
@@ -199,7 +228,8 @@ def _repaired_candidate(
 def _with_working_values(
     values: Mapping[str, Any], working_values: Mapping[Any, Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """Return a configuration with its values, or those of configurations inside it, taken from models that run."""
+    """Return a configuration with its values, or those of configurations inside it, taken from
+    models that run."""
     model_type = values.get("model_type")
     if model_type and model_type in working_values:
         return working_values[model_type]
@@ -210,8 +240,13 @@ def _with_working_values(
 
 
 def _wanted_in_failed(trial: Trial, session: Session) -> int:
-    """Return how many of the still wanted definitions a failed trial's model has instances of; 1 without a model."""
-    return 1 if trial.model is None else len(class_names_in(trial.model, session) & session.wanted_definitions())
+    """Return how many of the still wanted definitions a failed trial's model has instances of; 1
+    without a model."""
+    return (
+        1
+        if trial.model is None
+        else len(class_names_in(trial.model, session) & session.wanted_definitions())
+    )
 
 
 def _config_class(cls: str, session: Session) -> Any:
@@ -224,7 +259,9 @@ def _defaults(cls: str, session: Session) -> dict[str, Any] | None:
     try:
         values: dict[str, Any] = _config_class(cls, session)().to_dict()
     except Exception as error:  # noqa: BLE001 - a configuration without defaults; recorded as the reason to skip
-        session.ledger.skip(f"{cls} (huggingface): no default configuration: {bringup.brief(error)}")
+        session.ledger.skip(
+            f"{cls} (huggingface): no default configuration: {bringup.brief(error)}"
+        )
         return None
     return values
 
@@ -235,22 +272,32 @@ def _candidate(cls: str, trial: Trial, session: Session) -> Candidate:
     size = sum(parameter.numel() for parameter in trial.model.parameters())
     calls = trial.accepted.calls(trial.model)
     used = class_names_in(trial.model, session)
-    return Candidate(cls, trial.config, trial.values, trial.attention, trial.accepted, calls, used, size)
+    return Candidate(
+        cls, trial.config, trial.values, trial.attention, trial.accepted, calls, used, size
+    )
 
 
 def _subject(candidate: Candidate) -> Subject:
-    """Return the subject of a candidate; its `varied` yields the model with other values of its configuration."""
+    """Return the subject of a candidate; its `varied` yields the model with other values of its
+    configuration."""
     build = builder(candidate.cls, candidate.config)
 
     def varied(session: Session, words: frozenset[str]) -> Iterator[Subject]:
         return _with_second_values(candidate, session, words)
 
     return Subject(
-        candidate.cls, "huggingface", build, candidate.calls, _recipe(candidate.cls, candidate), varied=varied
+        candidate.cls,
+        "huggingface",
+        build,
+        candidate.calls,
+        _recipe(candidate.cls, candidate),
+        varied=varied,
     )
 
 
-def _with_second_values(candidate: Candidate, session: Session, words: frozenset[str]) -> Iterator[Subject]:
+def _with_second_values(
+    candidate: Candidate, session: Session, words: frozenset[str]
+) -> Iterator[Subject]:
     """Yield the model with another value of each field of its configuration that `words` name."""
     deadline = session.ledger.share(SECOND_SECONDS)
     tried_paths: set[tuple[str, ...]] = set()
@@ -266,7 +313,9 @@ def _with_second_values(candidate: Candidate, session: Session, words: frozenset
             tried_paths.add(path)
             value = ".".join(path)
             started = time.process_time()
-            yield replace(_subject(variant), name=f"{candidate.cls} with another {value}", fields=(path[-1],))
+            yield replace(
+                _subject(variant), name=f"{candidate.cls} with another {value}", fields=(path[-1],)
+            )
             deadline += time.process_time() - started  # comparing it is no search
 
 
@@ -284,7 +333,8 @@ def _recipe(cls: str, candidate: Candidate | Trial) -> dict[str, Any]:
 
 
 def _whole_model(cls: str, candidate: Candidate | Trial, spec: Spec | None) -> parts.WholeModel:
-    """Return a built model whose parts may be run, with the inputs that it takes or came furthest with."""
+    """Return a built model whose parts may be run, with the inputs that it takes or came furthest
+    with."""
     return parts.WholeModel(cls, builder(cls, candidate.config), _recipe(cls, candidate), spec)
 
 
@@ -297,10 +347,14 @@ def _whole_models(
     """
     for cls, trial in failed_trials.items():
         if trial.model is not None:
-            yield _whole_model(cls, trial, trial.furthest.spec if trial.furthest is not None else None)
+            yield _whole_model(
+                cls, trial, trial.furthest.spec if trial.furthest is not None else None
+            )
     for candidate in candidates:
         yield _whole_model(
-            candidate.cls, candidate, candidate.accepted.spec if candidate.cls in session.halting else None
+            candidate.cls,
+            candidate,
+            candidate.accepted.spec if candidate.cls in session.halting else None,
         )
 
 
@@ -313,9 +367,13 @@ def _borrowing_subjects(
     """
     for caller in candidates:
         whole_model = _whole_model(caller.cls, caller, caller.accepted.spec)
-        for part, calls in parts.borrow_calls(whole_model, failed_trials, session) if failed_trials else ():
+        for part, calls in (
+            parts.borrow_calls(whole_model, failed_trials, session) if failed_trials else ()
+        ):
             cls = type(part).__name__
-            callee = replace(caller, cls=cls, config=part.config, values=part.config.to_dict(), calls=calls)
+            callee = replace(
+                caller, cls=cls, config=part.config, values=part.config.to_dict(), calls=calls
+            )
             subject = _subject(callee)
             del failed_trials[cls]
             if reach(subject, session).news or cls in session.wanted_definitions():
@@ -329,24 +387,33 @@ def _varied_whole_models(
     deadline = session.ledger.share(SEARCH_SECONDS)
     for whole_model in whole_models:
         values, attention = whole_model.recipe["config"], whole_model.recipe["attention"]
-        for other_attention, override in _overrides(values, attention, hints) if whole_model.spec is not None else ():
+        for other_attention, override in (
+            _overrides(values, attention, hints) if whole_model.spec is not None else ()
+        ):
             if session.is_covered() or time.process_time() > deadline:
                 return
             trial = bringup.attempt(
-                f"vary {whole_model.name}: {dict(override) or other_attention}", whole_model.name,
-                _config_class(whole_model.name, session), {**values, **override}, session,
-                attention=other_attention, first_spec=whole_model.spec,
-            )  # fmt: skip
+                f"vary {whole_model.name}: {dict(override) or other_attention}",
+                whole_model.name,
+                _config_class(whole_model.name, session),
+                {**values, **override},
+                session,
+                attention=other_attention,
+                first_spec=whole_model.spec,
+            )
             if trial.model is not None:
                 yield _whole_model(whole_model.name, trial, whole_model.spec)
 
 
-def _explore(candidates: list[Candidate], session: Session, hints: vary.Hints, source: str) -> Iterator[Candidate]:
-    """Yield other configurations and calls that reach lines which have not run yet, and variations of these.
+def _explore(
+    candidates: list[Candidate], session: Session, hints: vary.Hints, source: str
+) -> Iterator[Candidate]:
+    """Yield other configurations and calls that reach lines which have not run yet, and variations
+    of these.
 
-    The models take turns. A field may have no effect without another: a variation that runs new lines of the
-    file is varied further at once, in the fields that the text mentions. Models that neither contain nor lead to
-    a missing definition wait until the other models are exhausted.
+    The models take turns. A field may have no effect without another: a variation that runs new
+    lines of the file is varied further at once, in the fields that the text mentions. Models that
+    neither contain nor lead to a missing definition wait until the other models are exhausted.
     """
     if session.is_finished():
         return
@@ -354,7 +421,10 @@ def _explore(candidates: list[Candidate], session: Session, hints: vary.Hints, s
     leading_to = functools.cache(lambda names: vary.leading_to(names, source))
 
     def missing_names() -> frozenset[str]:
-        return frozenset(change.definition for change in session.unfinished_changes()) | session.wanted_definitions()
+        return (
+            frozenset(change.definition for change in session.unfinished_changes())
+            | session.wanted_definitions()
+        )
 
     hints = replace(hints, text=hints.text + _lines_around(session.wanted_definitions(), source))
 
@@ -374,7 +444,9 @@ def _explore(candidates: list[Candidate], session: Session, hints: vary.Hints, s
         return not (model.used & names or model.cls in leading_to(names))
 
     searched = sorted(candidates, key=sort_key)[:SEARCHED]
-    reached_lines = {line for candidate in searched for line in reach(_subject(candidate), session).lines}
+    reached_lines = {
+        line for candidate in searched for line in reach(_subject(candidate), session).lines
+    }
     queue = deque((model, [(model, _variants(model, session, hints))]) for model in searched)
     postponed: deque[tuple[Candidate, list[tuple[Candidate, Iterator[Candidate]]]]] = deque()
     postponed_only = False
@@ -401,24 +473,33 @@ def _explore(candidates: list[Candidate], session: Session, hints: vary.Hints, s
             if not reached.lines - reached_lines:
                 queue.append((candidate, searches))  # the other models' turn
                 break
-            reached_lines |= reached.lines  # a step on the way, even where it reaches no changed line
+            reached_lines |= (
+                reached.lines
+            )  # a step on the way, even where it reaches no changed line
             queue.append((variant, [(variant, _variants(variant, session, hints))]))
             searches.append((variant, _mentioned_variants(variant, session, hints)))
 
 
 def _lines_around(names: frozenset[str], source: str) -> str:
-    """Return the lines of a source that contain one of some names, each with the three lines before it.
+    """Return the lines of a source that contain one of some names, each with the three lines before
+    it.
 
     The lines before may hold the condition that chooses it.
     """
     lines = source.splitlines()
-    line_numbers = [number for number, line in enumerate(lines) if any(name in line for name in names)]
-    return "\n".join(line for number in line_numbers for line in lines[max(0, number - 3) : number + 1])
+    line_numbers = [
+        number for number, line in enumerate(lines) if any(name in line for name in names)
+    ]
+    return "\n".join(
+        line for number in line_numbers for line in lines[max(0, number - 3) : number + 1]
+    )
 
 
 def _variants(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
     """Yield other configurations, other calls, and longer inputs, in turn."""
-    reconfigured = _built_variants(candidate, _overrides(candidate.values, candidate.attention, hints), session)
+    reconfigured = _built_variants(
+        candidate, _overrides(candidate.values, candidate.attention, hints), session
+    )
     calls = inputs.more_calls(_build_original(candidate, session), candidate.accepted, hints.text)
     called_otherwise = (replace(candidate, calls=variant_calls) for variant_calls in calls)
     for variants in itertools.zip_longest(
@@ -427,19 +508,30 @@ def _variants(candidate: Candidate, session: Session, hints: vary.Hints) -> Iter
         yield from (variant for variant in variants if variant is not None)
 
 
-def _with_longer_inputs(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
+def _with_longer_inputs(
+    candidate: Candidate, session: Session, hints: vary.Hints
+) -> Iterator[Candidate]:
     """Yield a candidate with longer inputs, also with its inputs divided into shorter blocks."""
-    block_overrides = ((candidate.attention, override) for override in vary.shorter_blocks(candidate.values, hints))
-    for variant in itertools.chain([candidate], _built_variants(candidate, block_overrides, session)):
+    block_overrides = (
+        (candidate.attention, override) for override in vary.shorter_blocks(candidate.values, hints)
+    )
+    for variant in itertools.chain(
+        [candidate], _built_variants(candidate, block_overrides, session)
+    ):
         yield from (
             replace(variant, calls=calls)
             for calls in inputs.longer_calls(_build_original(variant, session), variant.accepted)
         )
 
 
-def _mentioned_variants(candidate: Candidate, session: Session, hints: vary.Hints) -> Iterator[Candidate]:
+def _mentioned_variants(
+    candidate: Candidate, session: Session, hints: vary.Hints
+) -> Iterator[Candidate]:
     """Yield the variations of fields that the text mentions."""
-    overrides = ((candidate.attention, override) for override in vary.mentioned_variations(candidate.values, hints))
+    overrides = (
+        (candidate.attention, override)
+        for override in vary.mentioned_variations(candidate.values, hints)
+    )
     yield from _built_variants(candidate, overrides, session)
 
 
@@ -451,9 +543,12 @@ def _build_original(candidate: Candidate, session: Session) -> Any:
 def _overrides(
     values: Mapping[str, Any], attention: str, hints: vary.Hints
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield pairs of an attention implementation and overrides of fields, of which one differs from what is given."""
+    """Yield pairs of an attention implementation and overrides of fields, of which one differs from
+    what is given."""
     yield from (
-        (other_attention, {}) for other_attention in ATTENTIONS if other_attention != attention and hints.dispatches
+        (other_attention, {})
+        for other_attention in ATTENTIONS
+        if other_attention != attention and hints.dispatches
     )
     yield from ((attention, override) for override in vary.variations(values, hints))
 
@@ -468,8 +563,13 @@ def _built_variants(
     for attention, override in overrides:
         values = {**candidate.values, **override}
         trial = bringup.attempt(
-            f"vary {candidate.cls}: {dict(override) or attention}", candidate.cls, type(candidate.config), values,
-            session, attention=attention, first_spec=candidate.accepted.spec,
-        )  # fmt: skip
+            f"vary {candidate.cls}: {dict(override) or attention}",
+            candidate.cls,
+            type(candidate.config),
+            values,
+            session,
+            attention=attention,
+            first_spec=candidate.accepted.spec,
+        )
         if trial.error is None:
             yield _candidate(candidate.cls, trial, session)

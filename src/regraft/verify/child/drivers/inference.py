@@ -1,4 +1,5 @@
-"""Bring plain classes and functions to life by guessing constructor values and inputs from names and errors."""
+"""Bring plain classes and functions to life by guessing constructor values and inputs from names
+and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ BUILT_SECONDS = 40.0
 
 
 class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """A module whose `forward` is a function of a file, so that it can be run, recorded and compared as a model."""
+    """A module whose `forward` is a function of a file, so that it can be run, recorded and
+    compared as a model."""
 
     def __init__(self, module: ModuleType, name: str) -> None:
         super().__init__()
@@ -57,9 +59,9 @@ class FunctionModule(nn.Module):  # type: ignore[misc]  # torch is untyped here
 class _FileFacts:
     """The facts about a file that the driver knows before it builds anything.
 
-    text: the source of the file; hints: what it says about the changed definitions; configs: the configurations
-    that built models of it; noted: lists and dictionaries, by parameter, that its functions give the classes
-    that they build
+    text: the source of the file; hints: what it says about the changed definitions; configs: the
+    configurations that built models of it; noted: lists and dictionaries, by parameter, that its
+    functions give the classes that they build
     """
 
     text: str
@@ -70,11 +72,11 @@ class _FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Instance:
-    """A class, or a function that builds one, with the values that it is called with and the inputs that it
-    accepts.
+    """A class, or a function that builds one, with the values that it is called with and the inputs
+    that it accepts.
 
-    flags: attributes of its modules that are changed. function_values: values that a function gives the class by
-    itself.
+    flags: attributes of its modules that are changed. function_values: values that a function gives
+    the class by itself.
     """
 
     name: str
@@ -92,8 +94,8 @@ class _Instance:
 class _Failure:
     """The reason why values do not bring a class to life.
 
-    The class is not `built`, or takes no inputs; `spec` are then the inputs that came furthest. The `error`,
-    which a change of the values may mend, came after so many `operations` of torch.
+    The class is not `built`, or takes no inputs; `spec` are then the inputs that came furthest. The
+    `error`, which a change of the values may mend, came after so many `operations` of torch.
     """
 
     built: bool
@@ -104,16 +106,18 @@ class _Failure:
 
     @property
     def progress(self) -> tuple[bool, int]:
-        """The progress of the values: whether the class was built, then the number of operations."""
+        """The progress of the values: whether the class was built, then the number of
+        operations."""
         return self.built, self.operations
 
 
 def subjects(session: Session, text: str, source: str, configs: list[Any]) -> Iterator[Subject]:
-    """Yield a subject for every definition and relative that still needs one and for which values can be guessed.
+    """Yield a subject for every definition and relative that still needs one and for which values
+    can be guessed.
 
-    `text` is the source of the changed definitions, `source` the original's: an invented configuration has the
-    attributes that it reads from `config`. `configs` are configurations that built whole models of the file, and
-    after them those of models that cannot be built.
+    `text` is the source of the changed definitions, `source` the original's: an invented
+    configuration has the attributes that it reads from `config`. `configs` are configurations that
+    built whole models of the file, and after them those of models that cannot be built.
     """
     facts = _FileFacts(source, vary.hints(text, source), tuple(configs))
     yield from yield_until_error(
@@ -132,21 +136,30 @@ def subjects(session: Session, text: str, source: str, configs: list[Any]) -> It
         yield from yield_until_error(candidates, session.ledger, f"{name} (inference)")
         if change in session.uncovered_changes():
             yield from yield_until_error(
-                _caller_subjects(name, facts, session), session.ledger, f"callers of {name} (inference)"
+                _caller_subjects(name, facts, session),
+                session.ledger,
+                f"callers of {name} (inference)",
             )
     for relative in session.relatives_to_run():
         value = getattr(session.original, relative.name, None)
-        if relative in session.relatives_to_run() and isinstance(value, type) and issubclass(value, nn.Module):
+        if (
+            relative in session.relatives_to_run()
+            and isinstance(value, type)
+            and issubclass(value, nn.Module)
+        ):
             relatives = _relative_subjects(relative.name, value, facts, session)
             yield from yield_until_error(relatives, session.ledger, f"{relative.name} (inference)")
 
 
 def _caller_subjects(definition: str, facts: _FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield the classes of the file whose methods name a definition: they call it with arguments that it expects."""
+    """Yield the classes of the file whose methods name a definition: they call it with arguments
+    that it expects."""
     callers = [
         (name, cls)
         for name, cls in vars(session.original).items()
-        if isinstance(cls, type) and issubclass(cls, nn.Module) and cls.__module__ == session.original.__name__
+        if isinstance(cls, type)
+        and issubclass(cls, nn.Module)
+        and cls.__module__ == session.original.__name__
         if name != definition and definition in parts.global_names(cls)
     ]
     for name, cls in callers[:CALLERS]:
@@ -154,7 +167,9 @@ def _caller_subjects(definition: str, facts: _FileFacts, session: Session) -> It
             yield from _class_subjects(name, cls, facts, session)
 
 
-def _relative_subjects(name: str, cls: type, facts: _FileFacts, session: Session) -> Iterator[Subject]:
+def _relative_subjects(
+    name: str, cls: type, facts: _FileFacts, session: Session
+) -> Iterator[Subject]:
     """Yield a class that is related to a changed one as the first values that fit build it."""
     instance = _first_instance(name, cls, facts, session)
     if instance is not None:
@@ -162,7 +177,8 @@ def _relative_subjects(name: str, cls: type, facts: _FileFacts, session: Session
 
 
 def _built_subjects(facts: _FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield the models that functions of the file build, where they are of use, and parts of those that do not run."""
+    """Yield the models that functions of the file build, where they are of use, and parts of those
+    that do not run."""
     deadline = session.ledger.share(BUILT_SECONDS)
     inputless_models: list[parts.WholeModel] = []
     for builder in builders(session.original, session.ledger):
@@ -172,7 +188,9 @@ def _built_subjects(facts: _FileFacts, session: Session) -> Iterator[Subject]:
         if session.is_finished() or time.process_time() > deadline:
             break
         for subject in yield_until_error(
-            _builder_subjects(builder, facts, inputless_models, session), session.ledger, f"{builder.name} (inference)"
+            _builder_subjects(builder, facts, inputless_models, session),
+            session.ledger,
+            f"{builder.name} (inference)",
         ):
             started = time.process_time()
             yield subject
@@ -191,7 +209,8 @@ def _builder_subjects(
     instance, inputless_model = _instance_from_builder(builder, session)
     if instance is not None:
         wanted_names = (
-            class_names_in(build_seeded(0, instance.build, session.original), session) & session.wanted_definitions()
+            class_names_in(build_seeded(0, instance.build, session.original), session)
+            & session.wanted_definitions()
         )
         if wanted_names or reach(_subject(instance), session).news:
             yield _subject(instance)
@@ -200,8 +219,11 @@ def _builder_subjects(
         inputless_models.append(inputless_model)
 
 
-def _instance_from_builder(builder: Builder, session: Session) -> tuple[_Instance | None, parts.WholeModel | None]:
-    """Return a small version of the model that a function builds, or else one that is built and takes no inputs.
+def _instance_from_builder(
+    builder: Builder, session: Session
+) -> tuple[_Instance | None, parts.WholeModel | None]:
+    """Return a small version of the model that a function builds, or else one that is built and
+    takes no inputs.
 
     Both are None where nothing is built; the reason is recorded.
     """
@@ -214,14 +236,20 @@ def _instance_from_builder(builder: Builder, session: Session) -> tuple[_Instanc
             if seconds == 0.0 and values in tried_values:
                 continue
             tried_values.append(values)
-            instance = _instance_or_failure(builder.name, values, session, seconds, function_values=builder.values)
+            instance = _instance_or_failure(
+                builder.name, values, session, seconds, function_values=builder.values
+            )
             while (
                 isinstance(instance, _Failure)
                 and not instance.built
                 and (blamed_parameter := _blamed_parameter(instance.reason, values))
             ):
-                values = {key: value for key, value in values.items() if key != blamed_parameter}  # the function's own
-                instance = _instance_or_failure(builder.name, values, session, seconds, function_values=builder.values)
+                values = {
+                    key: value for key, value in values.items() if key != blamed_parameter
+                }  # the function's own
+                instance = _instance_or_failure(
+                    builder.name, values, session, seconds, function_values=builder.values
+                )
             if isinstance(instance, _Instance):
                 return instance, None
             failures.append(instance)
@@ -232,7 +260,9 @@ def _instance_from_builder(builder: Builder, session: Session) -> tuple[_Instanc
                 )
                 if seconds:
                     break
-    session.ledger.skip(f"{builder.name} (inference): {max(failures, key=lambda failure: failure.built).reason}")
+    session.ledger.skip(
+        f"{builder.name} (inference): {max(failures, key=lambda failure: failure.built).reason}"
+    )
     return None, inputless_model
 
 
@@ -252,14 +282,17 @@ def _not_built_message(values: Mapping[str, Any]) -> str:
 
 
 def _class_subjects(name: str, cls: type, facts: _FileFacts, session: Session) -> Iterator[Subject]:
-    """Yield the class as it is brought to life, then variations that reach lines which have not run yet."""
+    """Yield the class as it is brought to life, then variations that reach lines which have not run
+    yet."""
     instance = _first_instance(name, cls, facts, session)
     if instance is not None:
         yield _subject(instance)
         yield from _variation_subjects(instance, facts, session)
 
 
-def _variation_subjects(instance: _Instance, facts: _FileFacts, session: Session) -> Iterator[Subject]:
+def _variation_subjects(
+    instance: _Instance, facts: _FileFacts, session: Session
+) -> Iterator[Subject]:
     """Yield variations that reach lines which have not run yet, and variations of these in turn."""
     if session.is_covered():
         return
@@ -274,7 +307,9 @@ def _variation_subjects(instance: _Instance, facts: _FileFacts, session: Session
             reached = reach(_subject(variant), session)
             if reached.news:
                 yield replace(_subject(variant), light=True)
-            if reached.lines - reached_lines:  # a step on the way, even where others ran these lines before
+            if (
+                reached.lines - reached_lines
+            ):  # a step on the way, even where others ran these lines before
                 starts.append(variant)
                 reached_lines |= reached.lines
 
@@ -282,7 +317,8 @@ def _variation_subjects(instance: _Instance, facts: _FileFacts, session: Session
 def _first_instance(name: str, cls: type, facts: _FileFacts, session: Session) -> _Instance | None:
     """Return the class as the first values that fit build it, or None.
 
-    Where none fit at once, inputs are searched for, and the values are changed as the errors suggest.
+    Where none fit at once, inputs are searched for, and the values are changed as the errors
+    suggest.
     """
     deadline = time.process_time() + SEARCH_SECONDS
     failures: list[tuple[_Failure, Guess]] = []
@@ -296,7 +332,11 @@ def _first_instance(name: str, cls: type, facts: _FileFacts, session: Session) -
     for failure, guess in sorted(failures, key=lambda pair: pair[0].progress, reverse=True):
         if time.process_time() > deadline:
             break
-        instance = _instance_or_failure(name, guess.values, session, repair.SECONDS) if failure.built else failure
+        instance = (
+            _instance_or_failure(name, guess.values, session, repair.SECONDS)
+            if failure.built
+            else failure
+        )
         if isinstance(instance, _Failure):
             instance = _repaired_instance(name, guess, instance, facts, session, deadline)
         if isinstance(instance, _Instance):
@@ -309,7 +349,8 @@ def _first_instance(name: str, cls: type, facts: _FileFacts, session: Session) -
 def _repaired_instance(
     name: str, guess: Guess, failure: _Failure, facts: _FileFacts, session: Session, deadline: float
 ) -> _Instance | _Failure:
-    """Change the values as the error suggests, as long as each change leads further; then search for inputs again.
+    """Change the values as the error suggests, as long as each change leads further; then search
+    for inputs again.
 
     Return the failure that came furthest where nothing helps.
     """
@@ -319,7 +360,9 @@ def _repaired_instance(
     while best.error is not None:
         line = raising_statements(best.error, session.original)
         plain_values = {key: value for key, value in values.items() if not is_config(value)}
-        repairs = fit.named_repairs(guess.original, plain_values, brief(best.error, 2000), line, facts.hints.choices)
+        repairs = fit.named_repairs(
+            guess.original, plain_values, brief(best.error, 2000), line, facts.hints.choices
+        )
         for change in repairs:
             if time.process_time() > deadline:
                 return best
@@ -331,17 +374,25 @@ def _repaired_instance(
                 break
         else:
             break
-    return _instance_or_failure(name, values, session, repair.SECONDS) if best.built and best is not failure else best
+    return (
+        _instance_or_failure(name, values, session, repair.SECONDS)
+        if best.built and best is not failure
+        else best
+    )
 
 
 def _instance_or_failure(
-    name: str, values: Mapping[str, Any], session: Session, seconds: float, first_spec: Spec | None = None,
+    name: str,
+    values: Mapping[str, Any],
+    session: Session,
+    seconds: float,
+    first_spec: Spec | None = None,
     function_values: Mapping[str, Any] = MappingProxyType({}),
-) -> _Instance | _Failure:  # fmt: skip
+) -> _Instance | _Failure:
     """Build the class and look for inputs; return the reason where that fails.
 
-    `first_spec` is tried before all other inputs; `function_values` are the values that a function gives the
-    class by itself.
+    `first_spec` is tried before all other inputs; `function_values` are the values that a function
+    gives the class by itself.
     """
     all_values = {**function_values, **values}
     counter = repair.Counter()
@@ -356,9 +407,13 @@ def _instance_or_failure(
     try:
         with session.ledger.step("original", "", f"look for inputs of {name}"):
             accepted = inputs.find(
-                model, inner=True, width=inputs.width_of(model),
-                image=all_values.get("img_size", all_values.get("image_size")), seconds=seconds, first_spec=first_spec,
-            )  # fmt: skip
+                model,
+                inner=True,
+                width=inputs.width_of(model),
+                image=all_values.get("img_size", all_values.get("image_size")),
+                seconds=seconds,
+                first_spec=first_spec,
+            )
         calls = accepted.calls(model)
         calls(0)
     except inputs.NoInputs as error:
@@ -372,7 +427,8 @@ def _instance_or_failure(
 
 
 def _builder(name: str, values: Mapping[str, Any]) -> Any:
-    """Return a function that calls a class or function of either version with copies of the values."""
+    """Return a function that calls a class or function of either version with copies of the
+    values."""
     return lambda module: getattr(module, name)(
         **{key: adopt_classes(copy.deepcopy(value), module) for key, value in values.items()}
     )
@@ -387,11 +443,17 @@ def _subject(instance: _Instance) -> Subject:
     """Return the subject of an instance, named by its values and changed flags."""
     description = ", ".join(
         filter(
-            None, (_show_values(instance.values), *(f"self.{name}={value}" for name, value in instance.flags.items()))
+            None,
+            (
+                _show_values(instance.values),
+                *(f"self.{name}={value}" for name, value in instance.flags.items()),
+            ),
         )
     )
     recipe = {**_recipe(instance.name, instance.values), "flags": dict(instance.flags)}
-    return Subject(f"{instance.name}({description})", "inference", instance.build, instance.calls, recipe)
+    return Subject(
+        f"{instance.name}({description})", "inference", instance.build, instance.calls, recipe
+    )
 
 
 def _recipe(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -402,20 +464,26 @@ def _recipe(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config_recipe(config: Any) -> list[Any]:
-    """Return what a reproducer makes a configuration from: the module and name of its class, and its values."""
+    """Return what a reproducer makes a configuration from: the module and name of its class, and
+    its values."""
     if isinstance(config, SimpleNamespace):
         return ["types", "SimpleNamespace", vars(config)]
     return [type(config).__module__, type(config).__name__, config.to_dict()]
 
 
 def _variants(instance: _Instance, facts: _FileFacts, session: Session) -> Iterator[_Instance]:
-    """Yield the instance with another flag of its modules, other inputs, another argument or another configuration."""
+    """Yield the instance with another flag of its modules, other inputs, another argument or
+    another configuration."""
     model = in_mode(build_seeded(0, instance.build, session.original), False)
     for name, value in flags(model, session.original, facts.hints.text):
         if name not in instance.flags:
             yield replace(instance, flags={**instance.flags, name: value})
-    call_variants = inputs.more_calls(model, instance.accepted, facts.hints.text, inputs.width_of(model))
-    for calls in yield_until_error(call_variants, session.ledger, f"{instance.name} with other inputs"):
+    call_variants = inputs.more_calls(
+        model, instance.accepted, facts.hints.text, inputs.width_of(model)
+    )
+    for calls in yield_until_error(
+        call_variants, session.ledger, f"{instance.name} with other inputs"
+    ):
         yield replace(instance, calls=calls)
     for values in _value_variations(instance, facts):
         variant = _instance_or_failure(
@@ -428,7 +496,11 @@ def _variants(instance: _Instance, facts: _FileFacts, session: Session) -> Itera
 def _value_variations(instance: _Instance, facts: _FileFacts) -> Iterator[dict[str, Any]]:
     """Yield the values of an instance with another argument or another field of a configuration."""
     values = instance.values
-    plain = {key: value for key, value in {**instance.function_values, **values}.items() if not is_config(value)}
+    plain = {
+        key: value
+        for key, value in {**instance.function_values, **values}.items()
+        if not is_config(value)
+    }
     for override in vary.variations(plain, replace(facts.hints, optional={})):
         yield {**values, **override}
     for key, value in values.items():
@@ -439,7 +511,8 @@ def _value_variations(instance: _Instance, facts: _FileFacts) -> Iterator[dict[s
 
 
 def _with_override(config: Any, override: Mapping[str, Any]) -> Any:
-    """Return a copy of a configuration with other values of its own fields, not of nested configurations."""
+    """Return a copy of a configuration with other values of its own fields, not of nested
+    configurations."""
     changed = copy.deepcopy(config)
     for name, value in override.items():
         if isinstance(value, Mapping):
@@ -452,7 +525,8 @@ def _with_override(config: Any, override: Mapping[str, Any]) -> Any:
 
 
 def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
-    """Yield a function of the file with inputs that it accepts, then with further inputs that reach new lines."""
+    """Yield a function of the file with inputs that it accepts, then with further inputs that reach
+    new lines."""
 
     def build(module: ModuleType) -> Any:
         return FunctionModule(module, name)
@@ -464,7 +538,13 @@ def _function_subjects(name: str, session: Session) -> Iterator[Subject]:
     except (inputs.NoInputs, LookupError) as error:
         session.ledger.skip(f"{name} (inference): {error}")
         return
-    subject = Subject(f"{name}(...)", "inference", build, accepted.calls(model), {"kind": "function", "name": name})
+    subject = Subject(
+        f"{name}(...)",
+        "inference",
+        build,
+        accepted.calls(model),
+        {"kind": "function", "name": name},
+    )
     yield subject
     for calls in inputs.more_calls(model, accepted, name):
         variant = replace(subject, calls=calls, light=True)

@@ -1,4 +1,5 @@
-"""Make inputs for a model from the names in its forward signature, the sizes in its configuration and its errors."""
+"""Make inputs for a model from the names in its forward signature, the sizes in its configuration
+and its errors."""
 
 from __future__ import annotations
 
@@ -33,13 +34,23 @@ from regraft.verify.child.drivers.slots import (
 from regraft.verify.child.replay import Plan, Target, execute
 from regraft.verify.child.tree import Call
 
-# Pairs of (batch, length) that are used together; the first pair of sizes that a model accepts is used. The later ones
-# are for models whose batch statistics need two rows, and for those that take one length only.
+# Pairs of (batch, length) that are used together; the first pair of sizes that a model accepts is
+# used. The later ones are for models whose batch statistics need two rows, and for those that take
+# one length only.
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
-LONG = ((1, 48), (2, 48))  # where the length decides what runs; no more than a small model has positions
+LONG = (
+    (1, 48),
+    (2, 48),
+)  # where the length decides what runs; no more than a small model has positions
 IMAGE = 32  # the height and width of images where a model does not state them
 Calls = Callable[[int], tuple[Call, ...]]
-_TEXT = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask", "token_type_ids")
+_TEXT = (
+    "input_ids",
+    "attention_mask",
+    "decoder_input_ids",
+    "decoder_attention_mask",
+    "token_type_ids",
+)
 _SENSES = ("pixel_values", "image_grid_thw", "input_features", "input_values", "flattened_patches")
 _FUTURE = ("future_values", "future_time_features")
 _ASK = ("output_attentions", "output_hidden_states", "use_cache")
@@ -49,8 +60,8 @@ _KNOWN = (*_TEXT, *_SENSES, *_FUTURE, "bbox")
 class NoInputs(ValueError):
     """The error that a model accepted no inputs.
 
-    The message gives the error of the first attempt; `furthest` is the attempt that ran most operations before
-    its error.
+    The message gives the error of the first attempt; `furthest` is the attempt that ran most
+    operations before its error.
     """
 
     def __init__(self, first_attempt: repair.Attempt, furthest: repair.Attempt) -> None:
@@ -62,8 +73,8 @@ class NoInputs(ValueError):
 class AcceptedInputs:
     """The inputs that a model accepts.
 
-    `spec` describes them, `sizes` are the pairs of (batch, length) that they work at, `labels` the kinds of
-    labels that the model takes.
+    `spec` describes them, `sizes` are the pairs of (batch, length) that they work at, `labels` the
+    kinds of labels that the model takes.
     """
 
     spec: Spec
@@ -71,12 +82,14 @@ class AcceptedInputs:
     labels: tuple[str, ...] = ()
 
     def calls(self, model: Any) -> Calls:
-        """Return a function that makes the calls of a seed: one of each size, and one with labels of each kind."""
+        """Return a function that makes the calls of a seed: one of each size, and one with labels
+        of each kind."""
 
         def make_calls(seed: int) -> tuple[Call, ...]:
             plain_calls = tuple(make(self.spec, size, seed) for size in self.sizes)
             with_labels = (
-                labels.add_labels(plain_calls[-1], model, self.sizes[-1], kind, seed) for kind in self.labels
+                labels.add_labels(plain_calls[-1], model, self.sizes[-1], kind, seed)
+                for kind in self.labels
             )
             return (*plain_calls, *with_labels)
 
@@ -84,15 +97,20 @@ class AcceptedInputs:
 
 
 def find(
-    model: Any, *, inner: bool = False, width: int = 0, image: Any = None, seconds: float = repair.SECONDS,
+    model: Any,
+    *,
+    inner: bool = False,
+    width: int = 0,
+    image: Any = None,
+    seconds: float = repair.SECONDS,
     first_spec: Spec | None = None,
-) -> AcceptedInputs:  # fmt: skip
+) -> AcceptedInputs:
     """Return inputs that the model accepts in evaluation and, where that is possible, in training.
 
-    `inner` models are layers: their masks are added to scores; `width` is their last dimension, `image` the side
-    or sides of images where it is known. `first_spec`, such as one that another model of the class takes, is
-    tried before all others. Raises NoInputs where none is found within `seconds`, and LookupError where no value
-    for a plain parameter can be guessed.
+    `inner` models are layers: their masks are added to scores; `width` is their last dimension,
+    `image` the side or sides of images where it is known. `first_spec`, such as one that another
+    model of the class takes, is tried before all others. Raises NoInputs where none is found within
+    `seconds`, and LookupError where no value for a plain parameter can be guessed.
     """
     slots = _guess_slots(model, inner, width, image)
     failures: list[repair.Attempt] = []
@@ -109,7 +127,9 @@ def find(
             candidate = repair.complete_spec(outcome, slots, getattr(model, "config", None))
     deadline = time.process_time() + seconds
     for attempt in sorted(failures, key=lambda attempt: -attempt.progress) if seconds > 0 else ():
-        best = repair.search(model, attempt.spec, slots, min(deadline - time.process_time(), 0.6 * seconds))
+        best = repair.search(
+            model, attempt.spec, slots, min(deadline - time.process_time(), 0.6 * seconds)
+        )
         if best.error is not None:
             failures.append(best)
         for spec in (best.spec, *repair.by_batch(best.spec)) if best.error is None else ():
@@ -123,9 +143,11 @@ def find(
 
 
 def width_of(model: Any) -> int:
-    """Return the last dimension that most of a layer's matrices have: its inputs are probably as wide.
+    """Return the last dimension that most of a layer's matrices have: its inputs are probably as
+    wide.
 
-    Without a matrix it is that of the first vector that is no bias; `HIDDEN` where there is none either.
+    Without a matrix it is that of the first vector that is no bias; `HIDDEN` where there is none
+    either.
     """
     weights = [weight for name, weight in model.named_parameters() if not name.endswith("bias")]
     widths = Counter(int(weight.shape[-1]) for weight in weights if weight.dim() == 2)
@@ -134,39 +156,55 @@ def width_of(model: Any) -> int:
 
 
 def _guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict[str, Slot]:
-    """Return a guess for every parameter that holds a tensor, and for the plain ones that have no default."""
+    """Return a guess for every parameter that holds a tensor, and for the plain ones that have no
+    default."""
     sizes = Sizes(getattr(model, "config", None), width)
     names = signature_of(model).parameters
-    inner = inner or ("hidden_states" in names and "timestep" not in names)  # a whole model is asked for a time
+    inner = inner or (
+        "hidden_states" in names and "timestep" not in names
+    )  # a whole model is asked for a time
     slots = {}
     documented = described.documented_slots(model.forward, sizes)
     for parameter in parameters(signature_of(model)):
         text = annotation(parameter)
         required = parameter.default is parameter.empty
-        if required or not (is_plain(parameter.name, text) or isinstance(parameter.default, bool | int | float | str)):
+        if required or not (
+            is_plain(parameter.name, text)
+            or isinstance(parameter.default, bool | int | float | str)
+        ):
             slot = slot_for(parameter.name, text, sizes, inner)
             is_unnamed = slot.kind != "plain" and not is_named(parameter.name)
             slots[parameter.name] = documented.get(parameter.name, slot) if is_unnamed else slot
     image_dims = () if hasattr(model, "config") else _image_dims(model, image)
     for name, slot in slots.items() if image_dims else ():
-        if slot.kind == "normal" and slot.dims[:2] == (BATCH, LENGTH):  # nothing is known of it by its name
+        if slot.kind == "normal" and slot.dims[:2] == (
+            BATCH,
+            LENGTH,
+        ):  # nothing is known of it by its name
             slots[name] = replace(slot, dims=image_dims)
             break
     if any(name.endswith("grid_thw") for name in slots):
-        images = [name for name in slots if name == "hidden_states" or name.startswith("pixel_values")]
+        images = [
+            name for name in slots if name == "hidden_states" or name.startswith("pixel_values")
+        ]
         slots |= dict.fromkeys(images, packed_patches(sizes))
     return slots
 
 
 def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
-    """Return the dimensions of the images that a model takes; () for models whose first layer is no convolution.
+    """Return the dimensions of the images that a model takes; () for models whose first layer is no
+    convolution.
 
     `side` is the side or sides of the images where it is known.
     """
-    first_layer = next((part for part in model.modules() if part._parameters and not [*part.children()]), None)
+    first_layer = next(
+        (part for part in model.modules() if part._parameters and not [*part.children()]), None
+    )
     if not isinstance(first_layer, nn.Conv2d):
         return ()
-    stated_sides = (getattr(part, name, None) for part in model.modules() for name in ("img_size", "image_size"))
+    stated_sides = (
+        getattr(part, name, None) for part in model.modules() for name in ("img_size", "image_size")
+    )
     side = side or next((stated_side for stated_side in stated_sides if stated_side), IMAGE)
     sides = tuple(side) if isinstance(side, tuple | list) else (side,)
     height, width = (sides * 2)[:2] if len(sides) < 2 else sides[-2:]
@@ -176,19 +214,27 @@ def _image_dims(model: Any, side: Any) -> tuple[Dim, ...]:
 def parameters(signature: inspect.Signature) -> list[inspect.Parameter]:
     """Return the parameters of a signature without `self`, `*args` and `**kwargs`."""
     variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p for p in signature.parameters.values() if p.kind not in variadic_kinds and p.name != "self"]
+    return [
+        p
+        for p in signature.parameters.values()
+        if p.kind not in variadic_kinds and p.name != "self"
+    ]
 
 
 def annotation(parameter: inspect.Parameter) -> str:
-    """Return the annotation of a parameter as text, without `Optional`, `None` and the module of a class."""
+    """Return the annotation of a parameter as text, without `Optional`, `None` and the module of a
+    class."""
     note = parameter.annotation
     text = note if isinstance(note, str) else getattr(note, "__name__", "") or str(note)
     text = str(note) if text == "Optional" else text
-    return re.sub(r"^(typing\.)?Optional\[(.*)\]$", r"\2", text.replace(" ", "")).replace("|None", "")
+    return re.sub(r"^(typing\.)?Optional\[(.*)\]$", r"\2", text.replace(" ", "")).replace(
+        "|None", ""
+    )
 
 
 def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
-    """Yield specifications to begin with: all usual inputs, text, images and sound, the main input alone.
+    """Yield specifications to begin with: all usual inputs, text, images and sound, the main input
+    alone.
 
     For layers the only one consists of the required parameters.
     """
@@ -196,7 +242,15 @@ def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
     main = getattr(model, "main_input_name", "input_ids")
     yielded = []
     future = (_FUTURE,) if slots.keys() & set(_FUTURE) else ()
-    name_groups = (_KNOWN, *future, _TEXT, _SENSES, (main, "attention_mask"), (main, "decoder_input_ids"), (main,))
+    name_groups = (
+        _KNOWN,
+        *future,
+        _TEXT,
+        _SENSES,
+        (main, "attention_mask"),
+        (main, "decoder_input_ids"),
+        (main,),
+    )
     for names in ((),) if inner else name_groups:
         spec = {name: slot for name, slot in slots.items() if name in required or name in names}
         if spec not in yielded:
@@ -205,7 +259,8 @@ def _starts(model: Any, slots: dict[str, Slot], inner: bool) -> Iterator[Spec]:
 
 
 def _accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | repair.Attempt:
-    """Return the inputs with the sizes at which a specification works, or the first attempt that failed."""
+    """Return the inputs with the sizes at which a specification works, or the first attempt that
+    failed."""
     first_failure: repair.Attempt | None = None
     tried_shapes = []
     for sizes in SIZES:
@@ -214,11 +269,20 @@ def _accepted_or_failed(model: Any, spec: Spec) -> AcceptedInputs | repair.Attem
             continue
         tried_shapes.append(shapes)
         failure = next(
-            (attempt for attempt in (repair.attempt(model, spec, size) for size in sizes) if attempt.error), None
+            (
+                attempt
+                for attempt in (repair.attempt(model, spec, size) for size in sizes)
+                if attempt.error
+            ),
+            None,
         )
-        failure = failure or (_training_failure(model, spec, sizes[0]) if sizes[0][0] == 1 else None)
+        failure = failure or (
+            _training_failure(model, spec, sizes[0]) if sizes[0][0] == 1 else None
+        )
         if failure is None:
-            return AcceptedInputs(spec, sizes, _label_kinds(model, make(spec, sizes[-1], 0), sizes[-1]))
+            return AcceptedInputs(
+                spec, sizes, _label_kinds(model, make(spec, sizes[-1], 0), sizes[-1])
+            )
         first_failure = first_failure or failure
         if failure.progress < first_failure.progress:
             break
@@ -244,10 +308,11 @@ def _training_mode(model: Any) -> Iterator[None]:
 
 
 def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) -> Iterator[Calls]:
-    """Yield functions that make further calls: with optional inputs, requested outputs, cached keys, or no mask.
+    """Yield functions that make further calls: with optional inputs, requested outputs, cached
+    keys, or no mask.
 
-    Optional inputs that `text` mentions come first. `width` is passed for layers, with the meaning that it has
-    in `find`.
+    Optional inputs that `text` mentions come first. `width` is passed for layers, with the meaning
+    that it has in `find`.
     """
     parameter_names = set(signature_of(model).parameters)
     slots = _guess_slots(model, width > 0, width)
@@ -268,7 +333,8 @@ def more_calls(model: Any, accepted: AcceptedInputs, text: str, width: int = 0) 
 
 
 def _is_mentioned(text: str, name: str) -> bool:
-    """Return whether a text contains a parameter's name, leaving out `encoder_` or `decoder_` at its start."""
+    """Return whether a text contains a parameter's name, leaving out `encoder_` or `decoder_` at
+    its start."""
     return bool(re.search(rf"\b{re.sub(r'^(encoder|decoder)_', '', name)}\b", text))
 
 
@@ -283,15 +349,24 @@ def longer_calls(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
     """Yield calls with more tokens, where a model takes them."""
     calls = replace(accepted, sizes=LONG).calls(model)
     lengths = [dim for slot in accepted.spec.values() for dim in slot.dims if dim.of == "length"]
-    are_tokens = bool(lengths) and all(dim.factor == 1 for dim in lengths)  # samples of sound are long already
+    are_tokens = bool(lengths) and all(
+        dim.factor == 1 for dim in lengths
+    )  # samples of sound are long already
     if are_tokens and all(_is_accepted(model, call) for call in calls(0)):
         yield calls
 
 
 def _with_flags(model: Any, calls: Calls, parameter_names: set[str], text: str) -> Iterator[Calls]:
-    """Yield calls with each flag changed, and with flags that the error names where the flag fails alone."""
-    flags = [p for p in signature_of(model).parameters.values() if _is_flag(p) and p.name != "return_dict"]
-    choices = [(p.name, not p.default) for p in flags] + [(name, True) for name in _ASK if name in parameter_names]
+    """Yield calls with each flag changed, and with flags that the error names where the flag fails
+    alone."""
+    flags = [
+        p
+        for p in signature_of(model).parameters.values()
+        if _is_flag(p) and p.name != "return_dict"
+    ]
+    choices = [(p.name, not p.default) for p in flags] + [
+        (name, True) for name in _ASK if name in parameter_names
+    ]
     all_choices = (*dict.fromkeys(choices), ("use_cache", False), ("return_dict", False))
     for name, value in sorted(all_choices, key=lambda choice: not _is_mentioned(text, choice[0])):
         if name not in parameter_names:
@@ -316,15 +391,21 @@ def _with_keywords(calls: Calls, values: Mapping[str, Any]) -> Calls:
 
 
 def _is_flag(parameter: inspect.Parameter) -> bool:
-    """Return whether a parameter is a boolean by default, or a boolean left to the configuration."""
-    return isinstance(parameter.default, bool) or (parameter.default is None and annotation(parameter) == "bool")
+    """Return whether a parameter is a boolean by default, or a boolean left to the
+    configuration."""
+    return isinstance(parameter.default, bool) or (
+        parameter.default is None and annotation(parameter) == "bool"
+    )
 
 
 def _with_cache(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
-    """Yield calls that continue a call with the keys and values that this call leaves, for as many more positions."""
+    """Yield calls that continue a call with the keys and values that this call leaves, for as many
+    more positions."""
 
     def continue_calls(seed: int) -> tuple[Call, ...]:
-        return tuple(_continue_call(model, make(accepted.spec, size, seed)) for size in accepted.sizes)
+        return tuple(
+            _continue_call(model, make(accepted.spec, size, seed)) for size in accepted.sizes
+        )
 
     try:
         continue_calls(0)
@@ -338,7 +419,9 @@ def _continue_call(model: Any, call: Call) -> Call:
     kwargs = {name: value for name, value in call.kwargs.items() if "mask" not in name}
     with torch.no_grad():
         cache = model(**kwargs, use_cache=True, return_dict=True).past_key_values
-    return Call((), {**kwargs, "past_key_values": cache, "use_cache": True}, f"{call.label}, continued")
+    return Call(
+        (), {**kwargs, "past_key_values": cache, "use_cache": True}, f"{call.label}, continued"
+    )
 
 
 def _without_mask(calls: Calls) -> Calls:
@@ -358,7 +441,8 @@ def _without_mask(calls: Calls) -> Calls:
 
 
 def _label_kinds(model: Any, call: Call, size: tuple[int, int]) -> tuple[str, ...]:
-    """Return the kind of labels that the model takes, in training too, as a tuple of none or one."""
+    """Return the kind of labels that the model takes, in training too, as a tuple of none
+    or one."""
     parameter_names = set(signature_of(model).parameters)
     if not parameter_names & labels.NAMES or not hasattr(model, "config"):
         return ()  # without a configuration they are arguments like others

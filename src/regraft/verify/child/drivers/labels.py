@@ -18,7 +18,9 @@ _Maker = Callable[[Call, Any, tuple[int, int], int], dict[str, Any]]
 
 def add_labels(call: Call, model: Any, size: tuple[int, int], kind: str, seed: int) -> Call:
     """Add labels of one of `KINDS` to a call of a model with `size`, which is (batch, length)."""
-    return Call(call.args, {**call.kwargs, **KINDS[kind](call, model, size, seed)}, f"{call.label}, labels")
+    return Call(
+        call.args, {**call.kwargs, **KINDS[kind](call, model, size, seed)}, f"{call.label}, labels"
+    )
 
 
 def _random_classes(model: Any, shape: tuple[int, ...], seed: int) -> torch.Tensor:
@@ -53,8 +55,13 @@ def _span_labels(_: Call, model: Any, size: tuple[int, int], seed: int) -> dict[
 
 
 def _image_shape(call: Call) -> tuple[int, int, int]:
-    """Return the batch, height and width of the images of a call; (0, 0, 0) for a call without images."""
-    images = [value for value in call.kwargs.values() if isinstance(value, torch.Tensor) and value.dim() == 4]
+    """Return the batch, height and width of the images of a call; (0, 0, 0) for a call without
+    images."""
+    images = [
+        value
+        for value in call.kwargs.values()
+        if isinstance(value, torch.Tensor) and value.dim() == 4
+    ]
     return (images[0].shape[0], *images[0].shape[-2:]) if images else (0, 0, 0)
 
 
@@ -77,7 +84,10 @@ def _mask_labels(call: Call, model: Any, _: tuple[int, int], seed: int) -> dict[
     generator = torch.Generator().manual_seed(seed)
     batch, height, width = _image_shape(call)
     masks = torch.rand(batch, OBJECTS, height, width, generator=generator) > 0.5
-    return {"mask_labels": list(masks.float()), "class_labels": list(_random_classes(model, (batch, OBJECTS), seed))}
+    return {
+        "mask_labels": list(masks.float()),
+        "class_labels": list(_random_classes(model, (batch, OBJECTS), seed)),
+    }
 
 
 KINDS: dict[str, _Maker] = {
@@ -88,7 +98,9 @@ KINDS: dict[str, _Maker] = {
         "labels": _token_labels(call, model, size, seed),
         "next_sentence_label": _row_labels(model, size, seed),
     },
-    "pixels": lambda call, model, _, seed: {"labels": _random_classes(model, _image_shape(call), seed)},
+    "pixels": lambda call, model, _, seed: {
+        "labels": _random_classes(model, _image_shape(call), seed)
+    },
     "boxes": _box_labels,
     "masks": _mask_labels,
 }

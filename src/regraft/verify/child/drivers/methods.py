@@ -1,4 +1,5 @@
-"""Call methods that `forward` does not call: `forward_intermediates` or `get_image_features`, for example."""
+"""Call methods that `forward` does not call: `forward_intermediates` or `get_image_features`, for
+example."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ SECONDS = 5.0  # of search for the inputs of a method of one model
 
 
 class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """A module whose `forward` is a method of a model, so that the method can be compared as a model is."""
+    """A module whose `forward` is a method of a model, so that the method can be compared as a
+    model is."""
 
     def __init__(self, model: Any, name: str) -> None:
         super().__init__()
@@ -39,10 +41,13 @@ class Method(nn.Module):  # type: ignore[misc]  # torch is untyped here
         return self.signed(*args, **kwargs)
 
 
-def subjects(model: Subject, session: Session, text: str, tried: Counter[tuple[str, str]]) -> Iterator[Subject]:
+def subjects(
+    model: Subject, session: Session, text: str, tried: Counter[tuple[str, str]]
+) -> Iterator[Subject]:
     """Yield changed methods of a model that were never entered, where inputs are found for them.
 
-    `text` is the source of the changed definitions; `tried` counts the attempts for each pair of a class and a method.
+    `text` is the source of the changed definitions; `tried` counts the attempts for each pair of a
+    class and a method.
     """
     for change in session.uncovered_changes():
         cls = getattr(session.original, change.definition, None)
@@ -50,11 +55,14 @@ def subjects(model: Subject, session: Session, text: str, tried: Counter[tuple[s
             for name in _uncalled_methods(change, session):
                 if tried[change.definition, name] < MODELS and not session.ledger.is_late():
                     candidates = _method_subjects(cls, name, model, session, text, tried)
-                    yield from yield_until_error(candidates, session.ledger, f"{name} of {model.name} (methods)")
+                    yield from yield_until_error(
+                        candidates, session.ledger, f"{name} of {model.name} (methods)"
+                    )
 
 
 def _uncalled_methods(change: Change, session: Session) -> Iterator[str]:
-    """Yield the names of methods of the changed class that have lines which never ran, and that were never called."""
+    """Yield the names of methods of the changed class that have lines which never ran, and that
+    were never called."""
     gaps = {line for line, _ in session.tracer.gaps(change)}
     for name, value in tuple(vars(getattr(session.changed, change.definition)).items()):
         method = inspect.unwrap(value) if isinstance(value, FunctionType) else None
@@ -65,7 +73,12 @@ def _uncalled_methods(change: Change, session: Session) -> Iterator[str]:
 
 
 def _method_subjects(
-    cls: type, name: str, owner: Subject, session: Session, text: str, tried: Counter[tuple[str, str]]
+    cls: type,
+    name: str,
+    owner: Subject,
+    session: Session,
+    text: str,
+    tried: Counter[tuple[str, str]],
 ) -> Iterator[Subject]:
     """Yield a method of the first part of a model that is of `cls`, with inputs found for it.
 
@@ -80,7 +93,9 @@ def _method_subjects(
     method = Method(model.get_submodule(path), name)
     try:
         with session.ledger.step("original", "", f"look for inputs of {description}"):
-            accepted = inputs.find(method, inner=bool(path), width=inputs.width_of(method), seconds=SECONDS)
+            accepted = inputs.find(
+                method, inner=bool(path), width=inputs.width_of(method), seconds=SECONDS
+            )
     except (inputs.NoInputs, LookupError) as error:
         session.ledger.skip(f"{description} (methods): {error}")
         return
@@ -95,11 +110,15 @@ def _method_subjects(
             yield variant
 
 
-def _subject(owner: Subject, path: str, name: str, description: str, calls: inputs.Calls) -> Subject:
+def _subject(
+    owner: Subject, path: str, name: str, description: str, calls: inputs.Calls
+) -> Subject:
     """Return the method `name` of the submodule at `path` as a subject."""
 
     def build(module: ModuleType) -> Any:
         return Method(owner.build(module).get_submodule(path), name)
 
     place = ".".join(filter(None, (owner.recipe.get("part", ""), path)))
-    return Subject(description, "methods", build, calls, {**owner.recipe, "part": place, "method": name})
+    return Subject(
+        description, "methods", build, calls, {**owner.recipe, "part": place, "method": name}
+    )

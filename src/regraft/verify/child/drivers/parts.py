@@ -1,7 +1,8 @@
 """Bring parts of models to life where the model takes no inputs, or never calls the parts.
 
-A model that is built but fails half way, or in training only, has run some of its parts already: these are run
-again on the inputs that they got. Other parts get inputs of their own, as any layer does.
+A model that is built but fails half way, or in training only, has run some of its parts already:
+these are run again on the inputs that they got. Other parts get inputs of their own, as any layer
+does.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class WholeModel:
 
 
 def subjects(models: Iterable[WholeModel], session: Session) -> Iterator[Subject]:
-    """Yield parts that definitions still need: first those that ran, then those that inputs are found for."""
+    """Yield parts that definitions still need: first those that ran, then those that inputs are
+    found for."""
     built_models: list[_BuiltModel] = []
     for model in models:
         if session.is_finished():
@@ -54,12 +56,19 @@ def subjects(models: Iterable[WholeModel], session: Session) -> Iterator[Subject
             _completed_parts(model, built_models, session), session.ledger, f"{model.name} (parts)"
         )
     for built_model in built_models:
-        part_subjects = _useful_subjects(_parts_with_inputs(built_model.source, built_model.model, session), session)
-        yield from yield_until_error(part_subjects, session.ledger, f"{built_model.source.name} (parts)")
+        part_subjects = _useful_subjects(
+            _parts_with_inputs(built_model.source, built_model.model, session), session
+        )
+        yield from yield_until_error(
+            part_subjects, session.ledger, f"{built_model.source.name} (parts)"
+        )
 
 
-def _completed_parts(model: WholeModel, built_models: list[_BuiltModel], session: Session) -> Iterator[Subject]:
-    """Yield the useful parts of a model that ran to their end; the model is added to `built_models`."""
+def _completed_parts(
+    model: WholeModel, built_models: list[_BuiltModel], session: Session
+) -> Iterator[Subject]:
+    """Yield the useful parts of a model that ran to their end; the model is added to
+    `built_models`."""
     built_models.append(_BuiltModel(model, session))
     yield from _useful_subjects(built_models[-1].completed_parts(), session)
 
@@ -73,11 +82,14 @@ def parts_of_variations(models: Iterable[WholeModel], session: Session) -> Itera
             yield replace(subject, light=True)
 
 
-def borrow_calls(model: WholeModel, names: Collection[str], session: Session) -> Iterator[tuple[Any, inputs.Calls]]:
-    """Yield the first part of each of the named classes that a model calls, with the calls that it gets.
+def borrow_calls(
+    model: WholeModel, names: Collection[str], session: Session
+) -> Iterator[tuple[Any, inputs.Calls]]:
+    """Yield the first part of each of the named classes that a model calls, with the calls that it
+    gets.
 
-    A model that is built by its name in a registry holds the original's classes in both versions: these classes
-    take the inputs with which it calls them.
+    A model that is built by its name in a registry holds the original's classes in both versions:
+    these classes take the inputs with which it calls them.
     """
     built_model = _BuiltModel(model, session)
     for path, part in built_model.model.named_modules():
@@ -89,11 +101,15 @@ def borrow_calls(model: WholeModel, names: Collection[str], session: Session) ->
 
 
 def _useful_subjects(candidates: Iterable[_Part], session: Session) -> Iterator[Subject]:
-    """Yield the subjects of parts that contain wanted definitions or reach new lines, until nothing is missing."""
+    """Yield the subjects of parts that contain wanted definitions or reach new lines, until nothing
+    is missing."""
     for part, subject in candidates:
         if session.is_finished():
             return
-        if class_names_in(part, session) & session.wanted_definitions() or reach(subject, session).news:
+        if (
+            class_names_in(part, session) & session.wanted_definitions()
+            or reach(subject, session).news
+        ):
             yield subject
 
 
@@ -108,8 +124,8 @@ def _subject(model: WholeModel, path: str, calls: inputs.Calls) -> Subject:
 
 @dataclass(slots=True)
 class _Run:
-    """The first calls of parts in a run by path, the number of calls by class, and the paths that came to their
-    end.
+    """The first calls of parts in a run by path, the number of calls by class, and the paths that
+    came to their end.
     """
 
     calls: dict[str, Call] = field(default_factory=dict)
@@ -128,13 +144,16 @@ class _BuiltModel:
 
     def completed_parts(self) -> Iterator[_Part]:
         """Yield the outermost parts that came to their end, with the calls that they got."""
-        for path in dict.fromkeys(path for size in SIZES for path in _outermost_parts(self._run_model(size, 0))):
+        for path in dict.fromkeys(
+            path for size in SIZES for path in _outermost_parts(self._run_model(size, 0))
+        ):
             calls = self.calls_of(path)
             if calls is not None:
                 yield self.model.get_submodule(path), _subject(self.source, path, calls)
 
     def calls_of(self, path: str) -> inputs.Calls | None:
-        """Return a function that makes the calls a part gets, at sizes at which it runs alone; None for no size."""
+        """Return a function that makes the calls a part gets, at sizes at which it runs alone; None
+        for no size."""
         sizes = tuple(
             size
             for size in SIZES
@@ -150,7 +169,11 @@ class _BuiltModel:
     def _call_in_run(self, path: str, size: tuple[int, int], seed: int) -> Call | None:
         """Return the call that a part gets in a run of the model; None where it is not called."""
         call = self._run_model(size, seed).calls.get(path)
-        return replace(call, label=f"as within, batch {size[0]}, length {size[1]}") if call is not None else None
+        return (
+            replace(call, label=f"as within, batch {size[0]}, length {size[1]}")
+            if call is not None
+            else None
+        )
 
     def _run_model(self, size: tuple[int, int], seed: int) -> _Run:
         """Run the model until it fails or ends, once for each size and seed; return what ran."""
@@ -160,7 +183,9 @@ class _BuiltModel:
                 self._session.ledger.step("original", "", f"run {self.source.name} until it fails"),
                 _record_run(self.model, run, self._session),
             ):
-                execute(Target(self.model), make(self.source.spec, size, seed), Plan(gradients=False))
+                execute(
+                    Target(self.model), make(self.source.spec, size, seed), Plan(gradients=False)
+                )
         return run
 
 
@@ -182,18 +207,22 @@ def _outermost_parts(run: _Run) -> list[str]:
     return [
         path
         for path in run.calls
-        if path in run.ended and not any(path.startswith(f"{outer_path}.") for outer_path in run.ended)
+        if path in run.ended
+        and not any(path.startswith(f"{outer_path}.") for outer_path in run.ended)
     ]
 
 
 @contextmanager
 def _record_run(model: Any, run: _Run, session: Session) -> Iterator[None]:
-    """Record in `run` which parts of the file's classes are called and which end, within the context."""
+    """Record in `run` which parts of the file's classes are called and which end, within the
+    context."""
     handles = []
     for path, part in model.named_modules():
         if path and type(part).__module__ == session.original.__name__:
             handles.append(
-                part.register_forward_pre_hook(functools.partial(_record_call, run, path), with_kwargs=True)
+                part.register_forward_pre_hook(
+                    functools.partial(_record_call, run, path), with_kwargs=True
+                )
             )
             handles.append(part.register_forward_hook(functools.partial(_record_end, run, path)))
     try:
@@ -203,7 +232,9 @@ def _record_run(model: Any, run: _Run, session: Session) -> Iterator[None]:
             handle.remove()
 
 
-def _record_call(run: _Run, path: str, part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _record_call(
+    run: _Run, path: str, part: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Record a part's call unless the path or enough parts of its class are recorded."""
     count = run.counts.get(type(part), 0)
     if path not in run.calls and count < CALLS:
@@ -217,21 +248,34 @@ def _record_end(run: _Run, path: str, *_: Any) -> None:
 
 
 def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iterator[_Part]:
-    """Yield a part of each class that is still wanted, or that calls a wanted function, with inputs found for it."""
+    """Yield a part of each class that is still wanted, or that calls a wanted function, with inputs
+    found for it."""
     tried_classes = set()
     for path, part in model.named_modules():
         cls = type(part)
         has_forward = cls.forward is not nn.Module.forward
-        is_own_part = path and has_forward and cls.__module__ == session.original.__name__ and cls not in tried_classes
+        is_own_part = (
+            path
+            and has_forward
+            and cls.__module__ == session.original.__name__
+            and cls not in tried_classes
+        )
         if is_own_part and (
-            cls.__name__ in session.wanted_definitions() or global_names(cls) & session.wanted_definitions()
+            cls.__name__ in session.wanted_definitions()
+            or global_names(cls) & session.wanted_definitions()
         ):
             tried_classes.add(cls)
             try:
-                with session.ledger.step("original", "", f"look for inputs of {path} of {source.name}"):
-                    accepted = inputs.find(part, inner=True, width=inputs.width_of(part), seconds=SECONDS)
+                with session.ledger.step(
+                    "original", "", f"look for inputs of {path} of {source.name}"
+                ):
+                    accepted = inputs.find(
+                        part, inner=True, width=inputs.width_of(part), seconds=SECONDS
+                    )
             except Exception as error:  # noqa: BLE001 - arbitrary model code; recorded, the next part is tried
-                session.ledger.skip(f"{path} of {source.name} (parts): {type(error).__name__}: {error}")
+                session.ledger.skip(
+                    f"{path} of {source.name} (parts): {type(error).__name__}: {error}"
+                )
                 continue
             yield part, _subject(source, path, accepted.calls(part))
 
@@ -239,5 +283,8 @@ def _parts_with_inputs(source: WholeModel, model: Any, session: Session) -> Iter
 def global_names(cls: type) -> set[str]:
     """Return the global names that the methods of a class read."""
     return {
-        name for method in vars(cls).values() if isinstance(method, FunctionType) for name in method.__code__.co_names
+        name
+        for method in vars(cls).values()
+        if isinstance(method, FunctionType)
+        for name in method.__code__.co_names
     }

@@ -1,4 +1,5 @@
-"""Find out which classes a subject contains and which changed lines it would reach, without comparing anything yet."""
+"""Find out which classes a subject contains and which changed lines it would reach, without
+comparing anything yet."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from regraft.verify.child.session import Session, build_seeded, in_mode
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The lines of the file that ran of a subject; `news` tells that changed lines ran for the first time."""
+    """The lines of the file that ran of a subject; `news` tells that changed lines ran for the
+    first time."""
 
     news: bool = False
     lines: frozenset[int] = frozenset()
@@ -23,7 +25,8 @@ class Reach:
 def reach(subject: Subject, session: Session) -> Reach:
     """Run both versions once in each mode and return the lines that ran.
 
-    A subject of which only the changed version fails counts as news: the comparison then finds and reports the cause.
+    A subject of which only the changed version fails counts as news: the comparison then finds and
+    reports the cause.
     """
     older, newer = session.probes()
     with session.ledger.step("original", "probe", subject.name), older:
@@ -35,18 +38,25 @@ def reach(subject: Subject, session: Session) -> Reach:
 
 
 def class_names_in(model: Any, session: Session) -> frozenset[str]:
-    """Return the names of the changed classes, and of the file's other classes, that a model has instances of."""
+    """Return the names of the changed classes, and of the file's other classes, that a model has
+    instances of."""
     values = (getattr(session.original, change.definition, None) for change in session.changes)
     changed_classes = [value for value in values if isinstance(value, type)]
     parts = tuple(model.modules())
-    own_names = {type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__}
+    own_names = {
+        type(part).__name__ for part in parts if type(part).__module__ == session.original.__name__
+    }
     return (
-        frozenset(cls.__name__ for cls in changed_classes if any(isinstance(part, cls) for part in parts)) | own_names
+        frozenset(
+            cls.__name__ for cls in changed_classes if any(isinstance(part, cls) for part in parts)
+        )
+        | own_names
     )
 
 
 def _run_error(subject: Subject, module: ModuleType) -> BaseException | None:
-    """Build a subject, run its last call in evaluation and in training; return the error that ended it, or None."""
+    """Build a subject, run its last call in evaluation and in training; return the error that ended
+    it, or None."""
     try:
         model = build_seeded(0, subject.build, module)
         for training in (False, True):

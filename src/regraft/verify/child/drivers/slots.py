@@ -1,4 +1,5 @@
-"""Describe the value of each argument of a call, and how its shape follows from the batch size and the length."""
+"""Describe the value of each argument of a call, and how its shape follows from the batch size and
+the length."""
 
 from __future__ import annotations
 
@@ -40,14 +41,15 @@ GRID = 4  # rows and columns of an image's patches where they come with a grid
 class Slot:
     """One argument: a tensor of `dims`, or for the kind "plain" the `value` itself.
 
-    Kinds: normal (random numbers), ids (integers from `lowest` on, below `limit`; first those of `places`, pairs
-    of a token and the number of times it stands there, which then occur nowhere else), marks (1 at the positions
-    of the first of the `places`, 2 at those of the next, 0 elsewhere), mask (ones, with zeros at the end of the
-    second row), additive (zeros), ones, zeros, bool, every other (true, false, true, ... in the last dimension),
-    boxes (corners in the last dimension), patches (as normal, in the last dimension after a row and a column),
-    range (0, 1, 2, ... in the last dimension), pair (a tuple of two like normal: keys and values), grid (rows
-    and columns of patches, frames before them where there are three), bounds (begin and end of the only sequence
-    of a row).
+    Kinds: normal (random numbers), ids (integers from `lowest` on, below `limit`; first those of
+    `places`, pairs of a token and the number of times it stands there, which then occur nowhere
+    else), marks (1 at the positions of the first of the `places`, 2 at those of the next, 0
+    elsewhere), mask (ones, with zeros at the end of the second row), additive (zeros), ones, zeros,
+    bool, every other (true, false, true, ... in the last dimension), boxes (corners in the last
+    dimension), patches (as normal, in the last dimension after a row and a column), range (0, 1, 2,
+    ... in the last dimension), pair (a tuple of two like normal: keys and values), grid (rows and
+    columns of patches, frames before them where there are three), bounds (begin and end of the only
+    sequence of a row).
     """
 
     kind: str
@@ -62,7 +64,8 @@ Spec = Mapping[str, Slot]
 
 
 class Sizes:
-    """Looks sizes up in a configuration and those nested in it; `hidden` is the width of a layer, 0 for a model."""
+    """Looks sizes up in a configuration and those nested in it; `hidden` is the width of a layer, 0
+    for a model."""
 
     def __init__(self, config: Any, hidden: int = 0) -> None:
         self.hidden = hidden
@@ -71,8 +74,8 @@ class Sizes:
         self._places = [config, *nested]
 
     def get(self, names: tuple[str, ...], default: int) -> int:
-        """Return the first integer under one of the names, in the configuration or a nested one; the first of a
-        list.
+        """Return the first integer under one of the names, in the configuration or a nested one;
+        the first of a list.
         """
         for place in self._places:
             for name in names:
@@ -108,7 +111,9 @@ def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
     if slot.kind == "normal":
         return torch.randn(shape, generator=generator)
     if slot.kind == "ids":
-        ids = torch.randint(min(slot.lowest, slot.limit - 1), slot.limit, shape, generator=generator)
+        ids = torch.randint(
+            min(slot.lowest, slot.limit - 1), slot.limit, shape, generator=generator
+        )
         for token, _ in slot.places:
             ids = ids.masked_fill(ids == token, 0)
         return _write_runs(ids, slot.places)
@@ -121,13 +126,19 @@ def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
         return _mask(shape)
     if slot.kind == "boxes":
         corners = torch.randint(0, 30, (*shape[:-1], 2), generator=generator)
-        return torch.cat([corners, corners + torch.randint(1, 30, (*shape[:-1], 2), generator=generator)], -1)
+        return torch.cat(
+            [corners, corners + torch.randint(1, 30, (*shape[:-1], 2), generator=generator)], -1
+        )
     if slot.kind == "bool":
         return torch.rand(shape, generator=generator) < 0.5
     if slot.kind == "patches":
         positions = torch.arange(shape[1]).expand(shape[:2])
         return torch.cat(
-            [torch.stack([positions // 4, positions % 4], -1).float(), torch.randn(shape, generator=generator)], -1
+            [
+                torch.stack([positions // 4, positions % 4], -1).float(),
+                torch.randn(shape, generator=generator),
+            ],
+            -1,
         )
     if slot.kind == "every other":
         return (torch.arange(shape[-1]) % 2 == 0).expand(shape).clone()
@@ -143,7 +154,8 @@ def _make_value(slot: Slot, size: tuple[int, int], generator: Any) -> Any:
 
 
 def _write_runs(tensor: Any, runs: Sequence[tuple[int, int]]) -> Any:
-    """Write values from the start of the last dimension on, each as often as its count; return the tensor."""
+    """Write values from the start of the last dimension on, each as often as its count; return the
+    tensor."""
     start = 0
     for value, count in runs:
         tensor[..., start : start + count] = value
@@ -160,7 +172,10 @@ def with_places(spec: Spec, token: int, count: int) -> Spec:
     places, added = tuple({**counts, token: count}.items()), count - counts.get(token, 0)
 
     def lengthen(slot: Slot) -> Slot:
-        dims = (dim._replace(extra=dim.extra + added) if dim.of == "length" else dim for dim in slot.dims)
+        dims = (
+            dim._replace(extra=dim.extra + added) if dim.of == "length" else dim
+            for dim in slot.dims
+        )
         return replace(slot, dims=tuple(dims), places=places if slot.places else ())
 
     lengthened = {name: lengthen(slot) for name, slot in spec.items()}
@@ -176,7 +191,8 @@ def _mask(shape: tuple[int, ...]) -> Any:
 
 
 def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> Slot:
-    """Return the first guess for a parameter; `inner` for those of a layer, whose masks are added to scores.
+    """Return the first guess for a parameter; `inner` for those of a layer, whose masks are added
+    to scores.
 
     Raises LookupError where no plain value can be guessed.
     """
@@ -188,12 +204,19 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
                 return Slot("additive", (BATCH, Dim(1), LENGTH, LENGTH))
             all_dims = (BATCH, Dim(frames), *dims[1:]) if is_video else dims
             lowest = 0 if "type" in name else _SPECIAL
-            return Slot(kind, tuple(dimension_of(dim, sizes) for dim in all_dims), _limit(name, sizes), lowest=lowest)
+            return Slot(
+                kind,
+                tuple(dimension_of(dim, sizes) for dim in all_dims),
+                _limit(name, sizes),
+                lowest=lowest,
+            )
     if "LongTensor" in annotation:
         return Slot("ids", (BATCH, LENGTH), 2)
     if "BoolTensor" in annotation:
         return Slot("bool", (BATCH, LENGTH))
-    if annotation.rpartition(".")[2] == "Module":  # a function reads its attributes; errors name missing ones
+    if (
+        annotation.rpartition(".")[2] == "Module"
+    ):  # a function reads its attributes; errors name missing ones
         return Slot("plain", value=SimpleNamespace(training=False))
     if _type_name(annotation) in _BY_ANNOTATION:
         return Slot("plain", value=_BY_ANNOTATION[_type_name(annotation)])
@@ -203,7 +226,8 @@ def slot_for(name: str, annotation: str, sizes: Sizes, inner: bool = False) -> S
 
 
 def packed_patches(sizes: Sizes) -> Slot:
-    """Return the slot of the patches of all images in one row, each flat, for models that also take a grid."""
+    """Return the slot of the patches of all images in one row, each flat, for models that also take
+    a grid."""
     channels = sizes.get(("in_channels", "num_channels", "in_chans"), 3)
     frames, side = sizes.get(("temporal_patch_size",), 1), sizes.get(("patch_size",), 1)
     return Slot("normal", (Dim(GRID * GRID, "batch"), Dim(channels * frames * side * side)))
@@ -258,34 +282,48 @@ _TABLE: tuple[tuple[str, str, tuple[str | Dim, ...]], ...] = (
 )
 
 
-_CONTEXT = ("cross_attention_dim", "joint_attention_dim", "text_embed_dim", "text_dim", "caption_channels")
+_CONTEXT = (
+    "cross_attention_dim",
+    "joint_attention_dim",
+    "text_embed_dim",
+    "text_dim",
+    "caption_channels",
+)
 _HEADS = ("num_attention_heads", "num_heads", "n_head", "n_heads")
 
 
 def _hidden(sizes: Sizes) -> int:
     """Return the width of the model's hidden states."""
-    return sizes.hidden or sizes.get(("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim"), HIDDEN)
+    return sizes.hidden or sizes.get(
+        ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim"), HIDDEN
+    )
 
 
 def dimension_of(dim: str | Dim, sizes: Sizes) -> Dim:
     """Return the dimension that has a name of the table, with its size from the configuration."""
     if isinstance(dim, Dim):
         return dim
-    if dim == "samples":  # of sound: a few steps for each unit of length after the strides of the convolutions
+    if (
+        dim == "samples"
+    ):  # of sound: a few steps for each unit of length after the strides of the convolutions
         return Dim(4 * math.prod(sizes.all("conv_stride") or (200,)), "length")
     return Dim(
         {
             "hidden": lambda: _hidden(sizes),
             "context": lambda: sizes.get(_CONTEXT, _hidden(sizes)),
             "pooled": lambda: sizes.get(("pooled_projection_dim",), _hidden(sizes)),
-            "layers": lambda: sizes.get(("num_hidden_layers", "num_layers", "encoder_layers", "n_layer"), 2),
+            "layers": lambda: sizes.get(
+                ("num_hidden_layers", "num_layers", "encoder_layers", "n_layer"), 2
+            ),
             "heads": lambda: sizes.get(_HEADS, HEADS),
             "head": lambda: sizes.get(("head_dim",), _hidden(sizes) // sizes.get(_HEADS, HEADS)),
             "image": lambda: sizes.get(("image_size", "img_size", "input_size"), 32),
             "channels": lambda: sizes.get(("num_channels", "in_channels", "in_chans"), 3),
             "mels": lambda: sizes.get(("num_mel_bins", "feature_size", "n_mels"), 80),
             "patch": lambda: sizes.get(("patch_embed_hidden_size",), HIDDEN),
-            "past": lambda: sizes.get(("context_length",), 8) + max(sizes.all("lags_sequence"), default=0),
+            "past": lambda: (
+                sizes.get(("context_length",), 8) + max(sizes.all("lags_sequence"), default=0)
+            ),
             "future": lambda: sizes.get(("prediction_length",), 4),
             "times": lambda: sizes.get(("num_time_features",), 0),
             "frames": lambda: 2 * sizes.get(("max_source_positions",), 32),
@@ -294,7 +332,8 @@ def dimension_of(dim: str | Dim, sizes: Sizes) -> Dim:
 
 
 def _limit(name: str, sizes: Sizes) -> int:
-    """Return the upper bound of token ids, without the last twelve of a vocabulary; for type ids their number."""
+    """Return the upper bound of token ids, without the last twelve of a vocabulary; for type ids
+    their number."""
     if "type" in name:
         return max(1, sizes.get(("type_vocab_size",), 1))
     vocabulary = sizes.get(("vocab_size",), 99)

@@ -1,4 +1,5 @@
-"""Shrink a configuration by the names of its fields, so that equal and proportional sizes stay so."""
+"""Shrink a configuration by the names of its fields, so that equal and proportional sizes
+stay so."""
 
 from __future__ import annotations
 
@@ -12,15 +13,26 @@ from typing import Any
 VOCABULARY = 99
 POSITIONS = 64
 LAYERS = 2
-KINDS = 4  # the most kinds of layers, where a configuration names them, of which a model keeps a layer each
+# the most kinds of layers, where a configuration names them, of which a model keeps a layer each
+KINDS = 4
 FRAMES = 4
 QUERIES = 8  # the queries of a detector: no more than a small image has positions
 WINDOW = 4  # the window of attention: shorter than the inputs, so that it has an effect
-BLOCK = 16  # positions that are processed together, and that inputs are padded to; longer than the inputs
+# positions that are processed together, and that inputs are padded to; longer than the inputs
+BLOCK = 16
 LONGEST = 1024  # the longest such block: longer ones are of sound
 NARROWEST, WIDEST = 8, 4096
 SIZED = 48  # smaller numbers are kept, whatever the name of their field
-_HIDDEN_NAMES = ("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "hidden_dim", "emb_dim", "model_dim")
+_HIDDEN_NAMES = (
+    "hidden_size",
+    "d_model",
+    "n_embd",
+    "embed_dim",
+    "dim",
+    "hidden_dim",
+    "emb_dim",
+    "model_dim",
+)
 _SIZE = re.compile(
     r"(size|dim|dims|rank|width|channels|planes|features|n_embd|n_inner|d_model|d_ff|d_inner|d_head|state|filters)s?$"
     r"|^(d|dim|n)_|hidden"
@@ -33,11 +45,14 @@ DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_feature
 # Fields with the name of a model of timm, and the model with stages that timm has for tests.
 _NAMED = frozenset({"backbone", "architecture"})
 _TESTED = "test_resnet"
-_PRETRAINED = re.compile(r"^(use_)?pretrained(_backbone)?$")  # flags for weights that would be downloaded
+_PRETRAINED = re.compile(
+    r"^(use_)?pretrained(_backbone)?$"
+)  # flags for weights that would be downloaded
 _KEPT = re.compile(
     r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group_|conv_(?!dim|.*channels)|dilation|interval|crop"
 )
-# Fields with the period of layers of another kind, the number of first layers of one kind, and positions of layers.
+# Fields with the period of layers of another kind, the number of first layers of one kind, and
+# positions of layers.
 _EVERY = re.compile(
     r"(sparse|layer|attention|attn|expert|moe)_(\w+_)?(step|interval|frequency|freq|period)$|window_pattern$"
 )
@@ -49,7 +64,8 @@ _POSITIONS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The hidden size, head count and image side to shrink to; `mild` leaves the sizes of layers alone."""
+    """The hidden size, head count and image side to shrink to; `mild` leaves the sizes of layers
+    alone."""
 
     hidden: int
     heads: int
@@ -59,32 +75,54 @@ class Scale:
 
 # The last but two has heads of 128, for which some rotary embeddings are written.
 SCALES = (
-    Scale(32, 4), Scale(64, 4), Scale(64, 2), Scale(256, 2), Scale(0, 0, 64, mild=True), Scale(0, 0, WIDEST, mild=True)
-)  # fmt: skip
+    Scale(32, 4),
+    Scale(64, 4),
+    Scale(64, 2),
+    Scale(256, 2),
+    Scale(0, 0, 64, mild=True),
+    Scale(0, 0, WIDEST, mild=True),
+)
 
 
 def shrink(config: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
-    """Return a small version of a configuration given as a dictionary, nested configurations included."""
+    """Return a small version of a configuration given as a dictionary, nested configurations
+    included."""
     hidden = next((config[name] for name in _HIDDEN_NAMES if isinstance(config.get(name), int)), 0)
     ratio = max(1, hidden // scale.hidden) if hidden and scale.hidden else 16
     layers = _layer_counts(config)
     has_fewer_layers = max(layers.counts, default=0) > layers.kept_count  # and so fewer stages
     dropped_names = {
-        name for name in DERIVED & config.keys() if has_fewer_layers and not _is_list_of_widths(name, config[name])
+        name
+        for name in DERIVED & config.keys()
+        if has_fewer_layers and not _is_list_of_widths(name, config[name])
     }
     kept_fields = {
-        name: value for name, value in config.items() if name not in dropped_names and not _is_mapping_by_layer(value)
+        name: value
+        for name, value in config.items()
+        if name not in dropped_names and not _is_mapping_by_layer(value)
     }
-    small = {name: _shrink_value(name, value, scale, ratio, layers) for name, value in kept_fields.items()}
+    small = {
+        name: _shrink_value(name, value, scale, ratio, layers)
+        for name, value in kept_fields.items()
+    }
     if any(
         small[name] != config[name] for name in _NAMED & small.keys()
     ):  # the replaced model does not take these keywords
         small |= {
-            name: {} for name, value in kept_fields.items() if name.endswith("args") and isinstance(value, Mapping)
+            name: {}
+            for name, value in kept_fields.items()
+            if name.endswith("args") and isinstance(value, Mapping)
         }
     heads = config.get("num_attention_heads")
-    ungrouped = [n for n, v in kept_fields.items() if n.startswith("num_") and _KV_HEADS.search(n) and v == heads]
-    return {**small, **{name: small["num_attention_heads"] for name in ungrouped if heads is not None}}
+    ungrouped = [
+        n
+        for n, v in kept_fields.items()
+        if n.startswith("num_") and _KV_HEADS.search(n) and v == heads
+    ]
+    return {
+        **small,
+        **{name: small["num_attention_heads"] for name in ungrouped if heads is not None},
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +134,30 @@ class _LayerCounts:
 
 
 def _layer_counts(config: Mapping[str, Any]) -> _LayerCounts:
-    """Count the layers to keep: one of each kind that is listed by layer, and all of a short repeated pattern."""
+    """Count the layers to keep: one of each kind that is listed by layer, and all of a short
+    repeated pattern."""
     counts = tuple(v for k, v in config.items() if is_layers(k) and isinstance(v, int))
     string_lists = [
-        v for v in config.values() if isinstance(v, list | tuple) and v and all(isinstance(k, str) for k in v)
+        v
+        for v in config.values()
+        if isinstance(v, list | tuple) and v and all(isinstance(k, str) for k in v)
     ]
     kinds = [len(set(value)) for value in string_lists if len(value) in counts]
     kinds += [
-        len(v) for k, v in config.items() if v in string_lists and "block" in k and len(v) < min(counts, default=0)
+        len(v)
+        for k, v in config.items()
+        if v in string_lists and "block" in k and len(v) < min(counts, default=0)
     ]
     return _LayerCounts(counts, max((LAYERS, *(kind for kind in kinds if kind <= KINDS))))
 
 
 def _is_list_of_widths(name: str, value: Any) -> bool:
     """Return whether a field that has the name of a list of stages lists widths of features."""
-    return "features" in name and isinstance(value, list | tuple) and all(type(element) is int for element in value)
+    return (
+        "features" in name
+        and isinstance(value, list | tuple)
+        and all(type(element) is int for element in value)
+    )
 
 
 def _is_mapping_by_layer(value: Any) -> bool:
@@ -131,7 +178,9 @@ def is_config(name: str, value: Any) -> bool:
 
 def is_size(name: str) -> bool:
     """Return whether a field is the size of a layer, or lists sizes of layers."""
-    return bool(_SIZE.search(name) or _SIZE.search(f"{_singular(name)}s")) and not _KEPT.search(name)
+    return bool(_SIZE.search(name) or _SIZE.search(f"{_singular(name)}s")) and not _KEPT.search(
+        name
+    )
 
 
 def _singular(name: str) -> str:
@@ -149,7 +198,9 @@ def _shrink_value(name: str, value: Any, scale: Scale, ratio: int, layers: _Laye
     if name in _NEEDED and value is None:
         return _NEEDED[name]
     if isinstance(value, Mapping):
-        return shrink(value, scale) if is_config(name, value) else _shrink_mapping(name, value, scale)
+        return (
+            shrink(value, scale) if is_config(name, value) else _shrink_mapping(name, value, scale)
+        )
     if isinstance(value, list | tuple) and value:
         return _shrink_list(name, list(value), scale, ratio, layers)
     if isinstance(value, str) and name in _NAMED and not scale.mild:
@@ -163,7 +214,8 @@ def _shrink_value(name: str, value: Any, scale: Scale, ratio: int, layers: _Laye
 
 @functools.cache
 def _named(model: str) -> str:
-    """Return the model that timm has for tests, of the same family or else one with stages, for a model of timm."""
+    """Return the model that timm has for tests, of the same family or else one with stages, for a
+    model of timm."""
     if importlib.util.find_spec("timm") is None:
         return model
     import timm
@@ -175,41 +227,63 @@ def _named(model: str) -> str:
 
 
 def _shrink_mapping(name: str, value: Mapping[str, Any], scale: Scale) -> dict[str, Any]:
-    """Return a copy of a mapping; sections of rotary embeddings in it are made to fit the small heads."""
+    """Return a copy of a mapping; sections of rotary embeddings in it are made to fit the small
+    heads."""
     if name.startswith("rope") and not scale.mild:
-        return {k: _shrink_sections(v, scale) if k == "mrope_section" else v for k, v in value.items()}
+        return {
+            k: _shrink_sections(v, scale) if k == "mrope_section" else v for k, v in value.items()
+        }
     return dict(value)
 
 
 def _shrink_sections(value: Any, scale: Scale) -> Any:
-    """Return three sections of half a head's width where the value is a list of three; other values unchanged."""
+    """Return three sections of half a head's width where the value is a list of three; other values
+    unchanged."""
     half = scale.hidden // scale.heads // 2
-    return [half - 2 * (half // 4), half // 4, half // 4] if isinstance(value, list) and len(value) == 3 else value
+    return (
+        [half - 2 * (half // 4), half // 4, half // 4]
+        if isinstance(value, list) and len(value) == 3
+        else value
+    )
 
 
-def _shrink_list(name: str, value: list[Any], scale: Scale, ratio: int, layers: _LayerCounts) -> list[Any]:
-    """Return a small list: the elements for layers that are kept, one of each kind, or small integers."""
+def _shrink_list(
+    name: str, value: list[Any], scale: Scale, ratio: int, layers: _LayerCounts
+) -> list[Any]:
+    """Return a small list: the elements for layers that are kept, one of each kind, or small
+    integers."""
     if len(value) in layers.counts and len(value) > layers.kept_count:
         kinds = list(dict.fromkeys(map(repr, value)))
-        first_of_kinds = [next(v for v in value if repr(v) == kind) for kind in kinds][: layers.kept_count]
+        first_of_kinds = [next(v for v in value if repr(v) == kind) for kind in kinds][
+            : layers.kept_count
+        ]
         value = (first_of_kinds + value)[: layers.kept_count]
     elif _is_list_of_positions(name, value, layers):
-        return [element for element in value if element < layers.kept_count][: layers.kept_count - 1] or [
-            layers.kept_count - 1
-        ]
+        return [element for element in value if element < layers.kept_count][
+            : layers.kept_count - 1
+        ] or [layers.kept_count - 1]
     if all(isinstance(element, int) and not isinstance(element, bool) for element in value):
-        return [_shrink_integer(_singular(name), element, scale, ratio, layers) for element in value]
+        return [
+            _shrink_integer(_singular(name), element, scale, ratio, layers) for element in value
+        ]
     return value
 
 
 def _is_list_of_positions(name: str, value: list[Any], layers: _LayerCounts) -> bool:
     """Return whether a field lists positions of layers."""
-    are_distinct_integers = len(set(map(repr, value))) == len(value) and all(type(element) is int for element in value)
-    return bool(_POSITIONS.search(name)) and are_distinct_integers and max(value) < max(layers.counts, default=0)
+    are_distinct_integers = len(set(map(repr, value))) == len(value) and all(
+        type(element) is int for element in value
+    )
+    return (
+        bool(_POSITIONS.search(name))
+        and are_distinct_integers
+        and max(value) < max(layers.counts, default=0)
+    )
 
 
 def _shrink_integer(name: str, value: int, scale: Scale, ratio: int, layers: _LayerCounts) -> int:
-    """Return a small number for a field of token ids, vocabulary, layers, image or layer sizes, by its name."""
+    """Return a small number for a field of token ids, vocabulary, layers, image or layer sizes, by
+    its name."""
     if name.endswith(("token_id", "token_index")) or (name.endswith("_id") and value >= VOCABULARY):
         return value if value < VOCABULARY else VOCABULARY - 1 - sum(map(ord, name)) % 8
     if "vocab" in name and "type" not in name:
@@ -224,7 +298,8 @@ def _shrink_integer(name: str, value: int, scale: Scale, ratio: int, layers: _La
 
 
 def _shrink_size(name: str, value: int, scale: Scale, ratio: int) -> int:
-    """Return a small number for a field by its name; sizes of layers without a rule are divided by `ratio`."""
+    """Return a small number for a field by its name; sizes of layers without a rule are divided by
+    `ratio`."""
     if not value:  # 0 means that a component is left out
         return value
     if re.search(r"position|n_ctx|max_seq|max_length|context_length", name) and value > POSITIONS:
@@ -279,4 +354,7 @@ def is_key_value_heads(name: str) -> bool:
 
 def is_layers(name: str) -> bool:
     """Return whether a field is a number of layers."""
-    return bool(re.search(r"layers?$|^depth$|^n_layer|num_blocks$|^blocks?$", name)) and "norm" not in name
+    return (
+        bool(re.search(r"layers?$|^depth$|^n_layer|num_blocks$|^blocks?$", name))
+        and "norm" not in name
+    )

@@ -11,10 +11,11 @@ from regraft.verify.child.replay import frames_of
 
 
 def statements(error: BaseException, conditions: bool = False) -> Iterator[tuple[str, str]]:
-    """Yield pairs of a file name and the statement that an error came through there, innermost first.
+    """Yield pairs of a file name and the statement that an error came through there, innermost
+    first.
 
-    Of a compound statement only the lines before its body are given. With `conditions`, a `raise` that begins the body
-    of an `if` comes with that `if`.
+    Of a compound statement only the lines before its body are given. With `conditions`, a `raise`
+    that begins the body of an `if` comes with that `if`.
     """
     for frame in reversed(frames_of(error)):
         lines = linecache.getlines(frame.filename)
@@ -37,7 +38,11 @@ def _parse_file(filename: str) -> ast.Module:
 def _condition_lines(filename: str) -> dict[int, int]:
     """Return the first line of an `if`, by the line of the `raise` that begins its body."""
     conditions = (node for node in ast.walk(_parse_file(filename)) if isinstance(node, ast.If))
-    return {node.body[0].lineno: node.lineno for node in conditions if isinstance(node.body[0], ast.Raise)}
+    return {
+        node.body[0].lineno: node.lineno
+        for node in conditions
+        if isinstance(node.body[0], ast.Raise)
+    }
 
 
 @functools.cache
