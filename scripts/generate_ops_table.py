@@ -207,9 +207,8 @@ def _signatures(name: str, value: object, space: str) -> list[list[list[Any]]]:
         if one not in found:
             found.append(one)
     if not found and space == "torch.Tensor":
-        found = [
-            [["input", "p"], ["*", "v"]]
-        ]  # a method whose arguments are not described: never matched by argument
+        # a method whose arguments are not described: never matched by argument
+        found = [[["input", "p"], ["*", "v"]]]
     return found
 
 

@@ -76,9 +76,8 @@ def as_calls(rule: RuleSyntax) -> RuleSyntax:
         if "self." in str(rule.forward)
         else ()
     )
-    return replace(
-        rule, safety="numeric", forward=forward, where=(*rule.where, *where)
-    )  # the patch alone is exact
+    # the patch alone is exact
+    return replace(rule, safety="numeric", forward=forward, where=(*rule.where, *where))
 
 
 def _as_call(one: Transformation) -> Transformation:

@@ -68,18 +68,20 @@ BY_NAME: Mapping[str, tuple[Any, ...]] = {
 }
 TRIES, WANTED = 3000, 4
 DRAWS, SIGMAS = 300, 8.0
+# about the place of a match, not about values; `OwnNorm` is an RMSNorm
 STRUCTURAL = frozenset(
     {"used_once", "called_once", "distinct", "feeds", "attends", "rms_norm", "comparable_widths"}
-)  # about the place of a match, not about values; `OwnNorm` is an RMSNorm
+)
 TOLERANCES = {torch.bfloat16: (2e-2, 2e-2), torch.float16: (3e-3, 3e-3)}
 DTYPES = (torch.float32, torch.bfloat16)
+# arguments that do not fit together
 REFUSALS = (
     RuntimeError,
     TypeError,
     ValueError,
     IndexError,
     AttributeError,
-)  # arguments that do not fit together
+)
 
 
 class OwnNorm(nn.Module):

@@ -106,9 +106,8 @@ def test_the_command_on_a_package(
     (tmp_path / "sites.json").write_text(json.dumps(sites))
     package = benchmark.packages.select("small==1", directory)
     monkeypatch.setattr(benchmark.run, "fetch", lambda requirement: package)
-    monkeypatch.setattr(
-        benchmark.measure, "parse_seconds", lambda files: 1.0
-    )  # one of the files does not parse
+    # one of the files does not parse
+    monkeypatch.setattr(benchmark.measure, "parse_seconds", lambda files: 1.0)
     arguments = ["--sites", str(tmp_path / "sites.json"), "--misses", "--extras", "--skipped"]
 
     assert benchmark.run.main([*arguments, "--json", str(tmp_path / "findings.json")]) == 0

@@ -405,9 +405,8 @@ def test_an_interrupt_ends_all_processes(write: Write, tmp_path: Path) -> None:
     for number in range(200):
         write(f"m{number:03}.py", code)
     command = [sys.executable, "-m", "regraft", "check", "--jobs", "2", "--no-cache", str(tmp_path)]
-    outer = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # what is ignored here is ignored by children
+    # what is ignored here is ignored by children
+    outer = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True

@@ -33,9 +33,8 @@ def test_findings_in_real_files(transformers: Path) -> None:
         assert report.errors == ()
         if not report.findings:
             continue
-        changed, applied = rewrite_file(
-            report, rules
-        )  # to the end: it parses and a further round finds nothing
+        # to the end: it parses and a further round finds nothing
+        changed, applied = rewrite_file(report, rules)
         ast.parse(changed)
         assert len(applied) >= len(choose(report.findings))  # what overlaps with these may be gone
         counts = collections.Counter(

@@ -61,9 +61,8 @@ def python(requirement: str) -> str:
         print(f"making {folder} ({', '.join((TORCH, *needs))})", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
         pip = [str(found), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run(
-            [*pip, TORCH], check=True
-        )  # first and pinned, so that nothing else chooses a build of it
+        # first and pinned, so that nothing else chooses a build of it
+        subprocess.run([*pip, TORCH], check=True)
         subprocess.run([*pip, *needs], check=True)
         _name_operators(packages(str(found)) / "torchvision" / "__init__.py")
         installed.write_text(wanted)

@@ -71,9 +71,8 @@ def test_no_gradient_is_overwritten(launches: list[str]) -> None:
     x, weight = inputs()
 
     def block(op: Any) -> Any:
-        return x * 2 + op(
-            x, weight=weight
-        )  # the addition hands one gradient to both of its operands
+        # the addition hands one gradient to both of its operands
+        return x * 2 + op(x, weight=weight)
 
     ours, theirs = both(block, [x, weight])
     assert launches

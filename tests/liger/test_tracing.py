@@ -18,9 +18,8 @@ from regraft.verify.child.trace import leave_kernels_out  # noqa: E402
 @pytest.fixture
 def interpreter(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = pytest.importorskip("triton.runtime.interpreter")
-    monkeypatch.setattr(
-        module.GridExecutor, "__call__", module.GridExecutor.__call__
-    )  # put back at the end
+    # put back at the end
+    monkeypatch.setattr(module.GridExecutor, "__call__", module.GridExecutor.__call__)
     return module
 
 

@@ -242,10 +242,11 @@ def test_small_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     _, linear, norm = linear_case()
     for rows, expected in ((2**20 // 5 + 1, "folded"), (2**20 // 5, "reference")):
         assert implementation("linear_batch_norm", torch.zeros(rows, 8), linear, norm) == expected
+    # 64 results for each of 2**20 weights
     wide, normed = (
         nn.Linear(2**14, 64).eval(),
         nn.BatchNorm1d(64).eval(),
-    )  # 64 results for each of 2**20 weights
+    )
     for rows, expected in ((2**20, "folded"), (2**20 - 1, "reference")):
         meta = torch.empty(1, 2**14).expand(rows, -1)
         assert implementation("linear_batch_norm", meta, wide, normed) == expected
@@ -259,16 +260,16 @@ def test_small_results_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
 @torch.no_grad()
 def test_shapes_that_mean_something_else() -> None:
     _, linear, _ = linear_case()
+    # normalises the second axis, not the features
     x, norm = (
         torch.randn(9, 12, 8),
         warm(nn.BatchNorm1d(12)).eval(),
-    )  # normalises the second axis, not the features
+    )
     assert implementation("linear_batch_norm", x, linear, norm) == "reference"
     assert torch.equal(linear_batch_norm(x, linear, norm), norm(linear(x)))
     x, conv, norm = case("1d")
-    same = warm(
-        nn.BatchNorm1d(38)
-    ).eval()  # without a batch dimension the positions look like channels
+    # without a batch dimension the positions look like channels
+    same = warm(nn.BatchNorm1d(38)).eval()
     assert torch.equal(conv_batch_norm(x[0], conv, same), same(conv(x[0])))
     x, conv, norm = case("2d")
     with pytest.raises(ValueError, match="expected 4D input"):

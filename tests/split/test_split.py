@@ -298,6 +298,7 @@ def test_a_variable_that_this_path_does_not_assign_raises_as_in_the_original():
             network(call)
 
 
+# sizes that regions take as they come
 OPEN = (
     sizes.Filters,
     sizes.Grows,
@@ -306,7 +307,7 @@ OPEN = (
     sizes.Greedy,
     sizes.Cuts,
     sizes.Repeats,
-)  # sizes that regions take as they come
+)
 
 
 @pytest.mark.parametrize("kind", classes(sizes))

@@ -149,7 +149,6 @@ def gone(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    status = Path(
-        f"/proc/{pid}/stat"
-    )  # where no process collects orphans, a dead one stays as a zombie
+    # where no process collects orphans, a dead one stays as a zombie
+    status = Path(f"/proc/{pid}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] == "Z"

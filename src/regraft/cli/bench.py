@@ -147,9 +147,8 @@ def bench_command(
         raise click.UsageError("--time-limit goes with --select smallest")
     if importlib.util.find_spec("torch") is None:
         stop("bench needs torch, which is not installed in this environment")
-    os.environ.setdefault(
-        "KINETO_LOG_LEVEL", "6"
-    )  # the profiler would speak whenever it starts and stops
+    # the profiler would speak whenever it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
     bench_module = importlib.import_module("regraft.bench")
     if rounds < bench_module.FEWEST:
         raise click.UsageError(f"--rounds: an interval needs at least {bench_module.FEWEST} pairs")

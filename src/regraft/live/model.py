@@ -241,9 +241,8 @@ def _load_rules(
     compiled, compile_problems = compile_rules(rules)
     for problem in (*problems, *compile_problems):
         raise ValueError(f"{problem.path}:{problem.line}: {problem.message}")
-    return tuple(
-        rule for rule in compiled if not rule.decorates
-    )  # an existing model can no longer be decorated
+    # an existing model can no longer be decorated
+    return tuple(rule for rule in compiled if not rule.decorates)
 
 
 def _source_files(model: Any) -> dict[str, tuple[types.ModuleType, set[str]]]:
@@ -456,9 +455,8 @@ def _install(model: Any, files: Sequence[_SourceFile], result: Optimization) -> 
             )
         if not methods:
             continue
-        parametrized = is_parametrized(
-            cls
-        )  # PyTorch takes this class off by its base, so it stays the outermost
+        # PyTorch takes this class off by its base, so it stays the outermost
+        parametrized = is_parametrized(cls)
         rewritten_cls = cls.__bases__[0] if parametrized else cls
         key = (rewritten_cls, frozenset(methods))
         if key not in classes:

@@ -584,9 +584,8 @@ def is_same_value(left: Value, right: Value) -> bool:
         return True
     if left.const is not MISSING and right.const is not MISSING:
         return type(left.const) is type(right.const) and left.const == right.const
-    fixed_path = (
-        left.origin == "path" and left.is_layer
-    )  # other attributes may change between two reads
+    # other attributes may change between two reads
+    fixed_path = left.origin == "path" and left.is_layer
     return (
         left.origin == right.origin
         and (fixed_path or left.origin == "global")

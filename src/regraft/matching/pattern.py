@@ -556,9 +556,8 @@ class _Compiler:
             layer_type = table().layer(layer.type)
             op = layer_type.op if layer_type and layer_type.op else "call"
             inputs = layer_inputs(layer_type) if layer_type and layer_type.op else ("input",)
-            inputs = (
-                ("0",) if layer.type == OWN_CLASS else inputs
-            )  # nothing is known of its parameters
+            # nothing is known of its parameters
+            inputs = ("0",) if layer.type == OWN_CLASS else inputs
             if len(args) != len(inputs) or keywords:
                 _raise_problem(f"the call of a {layer.type} layer takes {', '.join(inputs)}", at)
             operands = tuple(zip(inputs, args, strict=True))

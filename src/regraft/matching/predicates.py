@@ -22,9 +22,8 @@ from regraft.structure.rank import rank
 
 Arguments = tuple[Operand, ...]
 
-_VOCABULARY = re.compile(
-    "vocab|classes|labels|num_tokens|n_token"
-)  # parts of names for the width of a model's head
+# parts of names for the width of a model's head
+_VOCABULARY = re.compile("vocab|classes|labels|num_tokens|n_token")
 _MAX_WIDTH_RATIO = 16  # as for the query of 16 heads beside a key of one
 
 ONE_ROUNDING = 2.0**-23  # of float32, relative
@@ -105,9 +104,8 @@ def number_of(value: Value) -> float | None:
     numbers = [
         number_of(argument) for name, argument in node.args.items() if name not in node.defaults
     ]
-    operands = [
-        float(number) for number in numbers if number is not None
-    ]  # powers of integers can be endless
+    # powers of integers can be endless
+    operands = [float(number) for number in numbers if number is not None]
     if len(operands) < len(numbers):
         return None
     try:

@@ -40,9 +40,8 @@ def uses(value: Value) -> Iterator[tuple[Guard, Node]]:
                 continue
             visited.add(phi)
             if not is_branching(phi):
-                yield from (
-                    (guards.TRUE, use) for use in phi.every_use()
-                )  # in another step of a loop
+                # in another step of a loop
+                yield from ((guards.TRUE, use) for use in phi.every_use())
                 continue
             for condition in [
                 condition for condition, option in phi.options if option is current

@@ -21,11 +21,12 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 _MAX_KINDS = 128  # kinds of calls whose compiled functions stay in memory
+# by version of torch
 _LIMIT_ERRORS = (
     "FailOnRecompileLimitHit",
     "FailOnCacheLimitHit",
     "CacheLimitExceeded",
-)  # by version of torch
+)
 
 _Tensors = tuple[torch.Tensor | None, ...]
 
@@ -123,11 +124,12 @@ def _run_compiled(
     compiled = _compiled_function(
         _CallKind(function, constants, tuple(map(_tensor_kind, tensors)), modes)
     )
+    # raised if the user configured an error at the limit
     errors = tuple(
         getattr(torch._dynamo.exc, name)
         for name in _LIMIT_ERRORS
         if hasattr(torch._dynamo.exc, name)
-    )  # raised if the user configured an error at the limit
+    )
     try:
         with _without_donation():
             return compiled(None, *tensors, *constants)
@@ -213,9 +215,8 @@ class _DifferentiableRegion(torch.autograd.Function):  # type: ignore[misc]
     ) -> torch.Tensor:
         ctx.call = call
         ctx.save_for_backward(draws, *tensors)
-        return (
-            results.pop()
-        )  # the result comes in a list, because autograd would take a tensor for an input
+        # the result comes in a list, because autograd would take a tensor for an input
+        return results.pop()
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
@@ -245,9 +246,8 @@ def _compiled_gradients(
     """
     gradients = node.apply(gradient) if draws is None else node.apply(gradient, None)
     gradients = (gradients,) if isinstance(gradients, torch.Tensor) else gradients
-    present = [
-        grad for grad in gradients if grad is not None
-    ]  # inputs that are sizes have no gradient
+    # inputs that are sizes have no gradient
+    present = [grad for grad in gradients if grad is not None]
     edges = [edge for edge in node.next_functions if edge[0] is not None]
     if len(present) != len(edges):
         return None

@@ -61,9 +61,8 @@ class _LigerFunction(torch.autograd.Function):  # type: ignore[misc]
                 raise RuntimeError("derivative for liger_backward is not implemented")
             return None, *_reference_gradients(ctx.kernel.reference, inputs, gradient, needed)
         with torch.cuda.device_of(gradient):
-            gradients = ctx.kernel.backward(
-                inputs, computed, gradient.contiguous()
-            )  # kernels do not read strides
+            # kernels do not read strides
+            gradients = ctx.kernel.backward(inputs, computed, gradient.contiguous())
         return None, *(
             input_gradient if is_needed else None
             for input_gradient, is_needed in zip(gradients, needed, strict=True)

@@ -58,9 +58,8 @@ def attend_with_masked_rows(
     lost = largest_bias <= _ABSORBING
     if differentiated and fill_mask is not None and adds_mask:
         return _composition(query, key, value, bias, fill_mask, scale, rate)
-    bias = torch.where(
-        lost, bias - largest_bias, bias
-    )  # a row of -inf becomes NaN, as softmax gives it
+    # a row of -inf becomes NaN, as softmax gives it
+    bias = torch.where(lost, bias - largest_bias, bias)
     if differentiated and fill_mask is None:
         return _attend_doubled(kernel, query, key, value, bias, lost)
     return kernel(query.masked_fill(lost, 0), key, value, bias)

@@ -142,9 +142,8 @@ def creation_modes(
     `cast` is the dtype of `torch.autocast` on the device of `x`, None for no autocast.
     """
     mode = torch.autocast(x.device.type, dtype=cast, enabled=cast is not None)
-    outside_transforms = (
-        temporarily_clear_interpreter_stack()
-    )  # `torch.func` must not trace what outlives it
+    # `torch.func` must not trace what outlives it
+    outside_transforms = temporarily_clear_interpreter_stack()
     with (
         outside_transforms,
         torch.inference_mode(inference),

@@ -503,9 +503,8 @@ def _loss_and_gradients(
             gradients[1] += logits_gradient.t() @ chunk
         if gradients[2] is not None:
             gradients[2] += logits_gradient.sum(0)
-    return (total / (count > 0)).to(
-        options.dtype
-    ), gradients  # the mean is NaN if all rows are ignored
+    # the mean is NaN if all rows are ignored
+    return (total / (count > 0)).to(options.dtype), gradients
 
 
 def _chunk_loss_and_gradient(

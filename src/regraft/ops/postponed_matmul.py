@@ -14,10 +14,11 @@ from regraft.ops.postponed_scores import postponed_scores
 _MAX_FEATURES_PER_ROW = (
     4  # with more features for each row of scores, a copy of the key costs more than the scores
 )
+# with fewer scores, following the steps costs more than taking them
 _LEAST_SCORES = {
     "cpu": 1 << 19,
     "cuda": 1 << 23,
-}  # with fewer scores, following the steps costs more than taking them
+}
 
 
 def postponed_matmul(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
+# in float16, 1.702 times a large number is infinite
 _WIDE = (
     torch.float32,
     torch.float64,
     torch.bfloat16,
-)  # in float16, 1.702 times a large number is infinite
+)
 
 
 def quick_gelu(x: torch.Tensor) -> torch.Tensor:

@@ -182,10 +182,11 @@ class _AddRmsNorm(torch.autograd.Function):  # type: ignore[misc]
         total, weight, scale = ctx.saved_tensors
         if torch.is_grad_enabled():  # the gradient will be differentiated again
             options = {"eps": ctx.eps, "offset": ctx.offset, "casting": ctx.casting}
+            # in the graph, the sum leads to the weight, too
             aliases = (
                 total.view_as(total),
                 weight.view_as(weight),
-            )  # in the graph, the sum leads to the weight, too
+            )
             normed = rms_norm_reference(aliases[0], weight=aliases[1], **options)
             differentiated = [alias for alias in aliases if alias.requires_grad]
             gradients = torch.autograd.grad(normed, differentiated, gradient, create_graph=True)

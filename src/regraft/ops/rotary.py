@@ -10,9 +10,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from regraft.ops.liger import can_run_liger, liger_module
 
-_MIRRORED: Any = (
-    WeakIdKeyDictionary()
-)  # tensor → its compared version and layout, and whether its halves are equal
+# tensor → its compared version and layout, and whether its halves are equal
+_MIRRORED: Any = WeakIdKeyDictionary()
 
 
 def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -10,9 +10,8 @@ from collections.abc import Hashable, Sequence
 
 import torch
 
-_FIRST_DRAWS: dict[
-    Hashable, int
-] = {}  # mode, dtypes and shapes → the number that their first call drew
+# mode, dtypes and shapes → the number that their first call drew
+_FIRST_DRAWS: dict[Hashable, int] = {}
 
 
 def is_interpreting() -> bool:

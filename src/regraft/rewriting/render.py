@@ -67,9 +67,8 @@ class Renderer:
     root: Node | None = None  # the node whose place the call takes; None: the match's root
     time: int = 0  # the time at which the call runs; 0: the time of the replaced node
     can_run: Callable[[Node], bool] = lambda _: True  # whether a node can run where the call does
-    attribute_reads: list[tuple[int, Value]] = field(
-        default_factory=list
-    )  # (expressions spliced before, attribute)
+    # (expressions spliced before, attribute)
+    attribute_reads: list[tuple[int, Value]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.time = self.time or self._replaced_node().time

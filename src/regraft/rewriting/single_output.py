@@ -69,9 +69,8 @@ class _Plan:
     """The statements to delete, and those to reduce to an inner expression; all others stay."""
 
     deleted: tuple[Statement, ...]
-    reduced: Mapping[
-        Statement, Value
-    ]  # statement → the value of the inner expression that remains of it
+    # statement → the value of the inner expression that remains of it
+    reduced: Mapping[Statement, Value]
 
 
 class Rewriter:

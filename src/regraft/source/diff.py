@@ -46,10 +46,11 @@ def new_versions(diff: Path, root: Path) -> dict[Path, bytes]:
             target.parent.mkdir(parents=True, exist_ok=True)
             if (root / name).is_file():  # else it is a new file
                 shutil.copyfile(root / name, target)
+        # no repository around it counts
         environment = {
             **os.environ,
             "GIT_CEILING_DIRECTORIES": str(Path(folder).parent),
-        }  # no repository around it counts
+        }
         command = [git, "apply", "--whitespace=nowarn", str(diff.resolve())]
         result = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False

@@ -156,9 +156,8 @@ def build(
     """
     compiler, parameter_texts = options.compiler, texts_of_parameters(model, path)
     assigned = check_calls(model, path, calls)
-    importlib.import_module(
-        "torch._dynamo"
-    )  # torch loads it at the first use of a mode, outside the analysis
+    # torch loads it at the first use of a mode, outside the analysis
+    importlib.import_module("torch._dynamo")
     analysis_started = time.monotonic()
     specialiser, steps = run_without(
         model, assigned, lambda scratch: specialise(model, calls, options, scratch)

@@ -478,9 +478,8 @@ class Calls(Builtins):
                     node, base, lambda tensor: getattr(tensor, method_name)()
                 )
                 self.note_ragged(example, [second_example])
-                among = (
-                    TRUTHS if type(example) is bool else None
-                )  # the tensor's type decides that, not its value
+                # the tensor's type decides that, not its value
+                among = TRUTHS if type(example) is bool else None
                 return Value(
                     "host",
                     example,

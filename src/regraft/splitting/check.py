@@ -22,6 +22,7 @@ MAX_PERTURBED = 2 * CHECKED  # perturbed inputs
 EXTREMES = (math.nan, math.inf, -math.inf)  # for decisions that compare with infinity
 MAX_ROUNDED = 10  # inputs whose results may differ by as much as rounding changes the original's
 BATCH = 8  # samples in a batch that is checked
+# factors of perturbed inputs that shall reach other sides
 SCALES = (
     0.0,
     0.1,
@@ -30,7 +31,7 @@ SCALES = (
     3.0,
     -0.1,
     -10.0,
-)  # factors of perturbed inputs that shall reach other sides
+)
 
 
 @dataclass
@@ -380,9 +381,8 @@ def perturb(value: Any, generator: torch.Generator, scale: float | None) -> Any:
     if not value.is_floating_point():
         low, high = int(value.min()), int(value.max())
         return torch.randint(low, high + 1, value.shape, generator=generator, dtype=value.dtype)
-    spread = (
-        float(value.std(unbiased=False)) or float(value.abs().mean()) or 1.0
-    )  # one element has no deviation
+    # one element has no deviation
+    spread = float(value.std(unbiased=False)) or float(value.abs().mean()) or 1.0
     noise = spread * torch.randn(value.shape, generator=generator, dtype=value.dtype)
     if scale is None:
         return value * (0.3 + 1.4 * torch.rand(1, generator=generator).item()) + 0.3 * noise

@@ -77,10 +77,11 @@ class Decisions(Indexing):
             ):
                 return first_truth if bool(second.example) == is_and else self.static(not is_and)
             self.steps.extend(steps)
+            # the first operand narrows names in the second only
             self.names = {
                 **names,
                 **self.names,
-            }  # the first operand narrows names in the second only
+            }
             example = (
                 (first_truth.example and second.example)
                 if is_and
@@ -297,9 +298,8 @@ class Decisions(Indexing):
             if not isinstance(value.example, torch.Tensor) or value.example.numel() != 1:
                 raise self.refuse(value.code, "the truth of several values is ambiguous")
             if self.is_constant_tensor(value):
-                return self.static(
-                    bool(value.example)
-                )  # weights and what is made of them stay what they are
+                # weights and what is made of them stay what they are
+                return self.static(bool(value.example))
             among = TRUTHS if value.example.dtype is torch.bool else None
             code = method_call(self.bind_result(value), "item")
             return Value("host", bool(value.example), code, bool(value.second_example), among=among)

@@ -94,11 +94,12 @@ class Explorer:
         self, path: str, regions: list[Region], modules: list[RegionModule], classes: Classes
     ) -> None:
         self.path, self.regions, self.modules = path, regions, modules
+        # of the host's statements
         self.scope = {
             "math": math,
             "numpy": numpy,
             **make_classes(classes),
-        }  # of the host's statements
+        }
         self.tried_bodies: set[int] = set()
         self.code_by_id: dict[int, Any] = {}
 

@@ -100,9 +100,8 @@ class Expressions(Either):
                     self.assert_assigned(node, key)
                     value = self.names[key]
                 if value.kind == "host" and value.constant and literal(value.example) is not None:
-                    return self.static(
-                        value.example
-                    )  # what an iteration assigns before it reads it
+                    # what an iteration assigns before it reads it
+                    return self.static(value.example)
                 return value
             if node.id in frame.own_names:  # a global of this name is another variable
                 raise self.refuse(
@@ -260,9 +259,8 @@ class Expressions(Either):
             and isinstance(values.example, torch.Tensor)
             and 0 not in open_dimensions(values)
         ):
-            rows = (
-                self.fresh_name()
-            )  # the source may assign to the tensor's name before the loop ends
+            # the source may assign to the tensor's name before the loop ends
+            rows = self.fresh_name()
             self.steps.append(TensorStep(assign(rows, values.code), self.location))
             self.bind_name(rows, values)
             places = map(ast.Constant, range(len(values.example)))

@@ -80,23 +80,19 @@ class Interpreter(Lists):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.scratch: Collection[
-            Attribute
-        ] = ()  # attributes of modules that are variables of a call
-        self.stored_attributes: list[
-            Attribute
-        ] = []  # attributes assigned by code that was run, not followed
+        # attributes of modules that are variables of a call
+        self.scratch: Collection[Attribute] = ()
+        # attributes assigned by code that was run, not followed
+        self.stored_attributes: list[Attribute] = []
         self.allows_partial = (
             True  # whether a variable may be read that only some of the paths assign
         )
         self.loop_depth = 0  # enclosing loops with an unknown number of iterations
-        self.guarded_names: set[str] = (
-            set()
-        )  # partial names that are read only where they were assigned
+        # partial names that are read only where they were assigned
+        self.guarded_names: set[str] = set()
         self.deleted_names: set[str] = set()  # names that a `del` took away on some path
-        self.local_functions: dict[
-            Any, LocalFunction
-        ] = {}  # functions that the network makes, by their stand-ins
+        # functions that the network makes, by their stand-ins
+        self.local_functions: dict[Any, LocalFunction] = {}
         self.paths = {
             id(module): path for path, module in model.named_modules(remove_duplicate=False)
         }
@@ -108,31 +104,25 @@ class Interpreter(Lists):
         self.inputs: list[torch.Tensor] = []
         self.variables: set[str] = set()  # the variables of forward itself
         self.size_names: set[str] = set()  # names of sizes that regions compute
-        self.chosen_indices: dict[
-            int, Value
-        ] = {}  # the indices of modules that a side of a choice stands for
+        # the indices of modules that a side of a choice stands for
+        self.chosen_indices: dict[int, Value] = {}
         self.varying_names: set[str] = set()  # names that a loop assigns whose length is not known
-        self.reserved_names: set[str] = (
-            set()
-        )  # names that the source uses itself, with the prefixes of its functions
-        self.taken_numbers: set[int] = (
-            set()
-        )  # numbers of source names that look like names made here
-        self.open_by_name: dict[
-            str, set[int]
-        ] = {}  # open dimensions of all tensors that a name ever holds
+        # names that the source uses itself, with the prefixes of its functions
+        self.reserved_names: set[str] = set()
+        # numbers of source names that look like names made here
+        self.taken_numbers: set[int] = set()
+        # open dimensions of all tensors that a name ever holds
+        self.open_by_name: dict[str, set[int]] = {}
         self.pending: list[list[Value] | None] = []  # by enclosing expression: values not used yet
-        self.implied_tests: dict[
-            tuple[str, bool], ast.expr
-        ] = {}  # by name and truth: a test that then has it, too
+        # by name and truth: a test that then has it, too
+        self.implied_tests: dict[tuple[str, bool], ast.expr] = {}
         self.copied_from: dict[str, str] = {}  # the names whose "either" values names got
         self.first_operands: list[Value] = []  # of `and` and `or`: tested before the others run
         self.changed_names: set[str] = set()  # names that changed without an assignment to them
         self.fallible_operations = 0  # operations so far that may raise for other inputs
         self.in_place_changes = 0  # tensors changed in place so far
-        self.alias_groups: list[
-            list[torch.Tensor]
-        ] = []  # tensors of which a name holds one, by the path
+        # tensors of which a name holds one, by the path
+        self.alias_groups: list[list[torch.Tensor]] = []
 
     def refuse(
         self, node: ast.AST, reason: str, kind: type[Unsplittable] = Unsplittable
@@ -220,9 +210,8 @@ class Interpreter(Lists):
         """Bind a name to a value, and return the value under this name."""
         if isinstance(value.example, torch.Tensor) and value.twin is not SAME:
             self.open_by_name.setdefault(key, set()).update(open_dimensions(value))
-        is_computed = not (
-            isinstance(value.code, ast.Name) and value.code.id == key
-        )  # else from outside
+        # else from outside
+        is_computed = not (isinstance(value.code, ast.Name) and value.code.id == key)
         can_be_constant = is_computed and value.kind == "tensor" and key not in self.varying_names
         constant = can_be_constant and (
             value.constant or all(map(self.is_constant, reads(value.code)))

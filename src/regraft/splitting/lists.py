@@ -12,9 +12,8 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.residual import reads
 from regraft.splitting.values import Names, Value, fork, list_lengths, lists_in
 
-NUMBER_FUNCTIONS = frozenset(
-    {"int", "round", "abs", "bool", "sum", "max", "min"}
-)  # functions that may give a number
+# functions that may give a number
+NUMBER_FUNCTIONS = frozenset({"int", "round", "abs", "bool", "sum", "max", "min"})
 
 
 class Lists(ABC):
@@ -23,15 +22,12 @@ class Lists(ABC):
 
     def __init__(self) -> None:
         self.names: Names = {}
-        self.ragged: dict[
-            int, list[Any]
-        ] = {}  # lists, by their ids, whose lengths differ between the paths here
-        self.partly_aliased: dict[
-            int, list[Any]
-        ] = {}  # lists, by their ids, that two names hold on some paths only
-        self.caller_containers: dict[
-            int, Any
-        ] = {}  # lists and dictionaries of the arguments, by their ids
+        # lists, by their ids, whose lengths differ between the paths here
+        self.ragged: dict[int, list[Any]] = {}
+        # lists, by their ids, that two names hold on some paths only
+        self.partly_aliased: dict[int, list[Any]] = {}
+        # lists and dictionaries of the arguments, by their ids
+        self.caller_containers: dict[int, Any] = {}
 
     @abstractmethod
     def refuse(

@@ -48,9 +48,8 @@ class Loops(Statements):
         super().__init__(model)
         self.loops: list[FollowedLoop] = []
         self.not_entered = 0  # loops so far over lists that are empty where they are followed
-        self.not_entered_errors: list[
-            Step
-        ] = []  # the steps that raise an error where one of these is entered
+        # the steps that raise an error where one of these is entered
+        self.not_entered_errors: list[Step] = []
 
     def do_For(self, node: ast.For) -> None:
         iterable = self.evaluate(node.iter)
@@ -63,9 +62,8 @@ class Loops(Statements):
         body = first_body(node)
         if len(elements) > MAX_UNROLLED:
             raise self.refuse(node, f"more than {MAX_UNROLLED} iterations to unroll")
-        assigned = self.assigned_names(
-            node
-        )  # the loop changes these after it has evaluated its iterable
+        # the loop changes these after it has evaluated its iterable
+        assigned = self.assigned_names(node)
         elements = [
             (
                 self.bind_fresh(element)

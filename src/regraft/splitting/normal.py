@@ -324,6 +324,7 @@ def is_inside(node: ast.AST, tree: ast.AST) -> bool:
     return any(descendant is node for descendant in ast.walk(tree))
 
 
+# functions that read all of a view of a dictionary during the call
 AT_ONCE = frozenset(
     {
         "list",
@@ -340,7 +341,7 @@ AT_ONCE = frozenset(
         "extend",
         "join",
     }
-)  # functions that read all of a view of a dictionary during the call
+)
 LAZY = frozenset({"zip", "enumerate", "reversed"})  # functions that pass a view on
 
 

@@ -34,12 +34,13 @@ from regraft.splitting.scratch import NewAttribute, is_plain, is_reassigned, rem
 from regraft.splitting.values import Names, Value, lists_in, literal
 
 Place = tuple[str, Any]  # "attribute" or "item", and its name or key
+# types whose instances have a `__self__`
 BOUND_TYPES: Any = (
     MethodType,
     BuiltinMethodType,
     MethodWrapperType,
     super,
-)  # types whose instances have a `__self__`
+)
 METHOD_TYPES = (
     FunctionType,
     classmethod,
@@ -55,15 +56,13 @@ class Objects(Interpreter):
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
-        self.mutable: Collection[
-            type
-        ] = ()  # dataclasses whose objects are followed attribute by attribute
+        # dataclasses whose objects are followed attribute by attribute
+        self.mutable: Collection[type] = ()
         self.stand_ins: dict[int, tuple[int, Any]] = {}  # number and stand-in, by the stand-in's id
         self.under_construction: list[Value] = []  # the objects whose constructors run
         self.results: dict[str, type] = {}  # classes of the objects that forward returns
-        self.scratch_numbers: dict[
-            int, int
-        ] = {}  # numbers of modules that attributes are assigned to
+        # numbers of modules that attributes are assigned to
+        self.scratch_numbers: dict[int, int] = {}
 
     def is_stand_in(self, example: Any) -> bool:
         """Return whether `example` is the stand-in of an object that forward makes."""
@@ -212,9 +211,8 @@ class Objects(Interpreter):
         """Set a place of an object, which is added if the object has no such place."""
         self.check_change(node, stand_in)
         places = self.places(node, stand_in)
-        place = next(
-            (candidate for candidate in places if candidate == place), place
-        )  # 1 and True are one key
+        # 1 and True are one key
+        place = next((candidate for candidate in places if candidate == place), place)
         if place not in places:
             if literal(place[1]) is None:
                 raise self.refuse(node, f"a {type(place[1]).__name__} as a key is not supported")
@@ -473,9 +471,8 @@ class Objects(Interpreter):
         its fields."""
         object_class = type(value.example)
         has_identifiers = all(isinstance(key, str) and key.isidentifier() for key in field_values)
-        is_made_of_fields = (
-            form_of(object_class) != "mapping" or value.kind == "record"
-        )  # a mapping holds items, too
+        # a mapping holds items, too
+        is_made_of_fields = form_of(object_class) != "mapping" or value.kind == "record"
         if (
             form_of(object_class) is None
             or not has_identifiers

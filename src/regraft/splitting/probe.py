@@ -16,10 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from regraft.splitting.failing import fails_by_sizes, fails_by_values
 from regraft.splitting.worlds import first_shape, sized_by_data
 
+# a tensor that Python made in the call
 _LIFTS = (
     torch.ops.aten.lift_fresh.default,
     torch.ops.aten.lift.default,
-)  # a tensor that Python made in the call
+)
 LIKE = frozenset(
     {
         "zeros_like",

@@ -98,12 +98,10 @@ class _Partitioner:
     outside: frozenset[str]
     candidates: list[Region] = field(default_factory=list)  # all runs of tensor statements
     regions: list[Region] = field(default_factory=list)  # the candidates with outputs
-    new_numbers: dict[int, int] = field(
-        default_factory=dict
-    )  # the regions' numbers by those of the candidates
-    needed_statements: dict[int, list[ast.stmt]] = field(
-        default_factory=dict
-    )  # by the candidates' numbers
+    # the regions' numbers by those of the candidates
+    new_numbers: dict[int, int] = field(default_factory=dict)
+    # by the candidates' numbers
+    needed_statements: dict[int, list[ast.stmt]] = field(default_factory=dict)
 
     def group(self, steps: list[Step]) -> list[Step]:
         """Return the steps with each run of tensor statements as a call of a new candidate region.
@@ -170,9 +168,8 @@ class _Partitioner:
                     if test is not None
                     for key in self.variables_read(test)
                 }
-                without_arm = (
-                    live if step.arms[-1][0] is not None else set()
-                )  # live where no arm is taken
+                # live where no arm is taken
+                without_arm = live if step.arms[-1][0] is not None else set()
                 arms = (
                     self.live_before(body, live, on_break, on_continue) for _, body in step.arms
                 )

@@ -12,9 +12,8 @@ import torch
 
 from regraft.splitting.records import fields_of, is_namedtuple
 
-Classes = dict[
-    str, list[str]
-]  # the host's classes by name: the form, and the fields of a namedtuple
+# the host's classes by name: the form, and the fields of a namedtuple
+Classes = dict[str, list[str]]
 
 TEXTS = {
     "namedtuple": '{name} = collections.namedtuple("{name}", {fields}, rename=True)\n',

@@ -42,9 +42,8 @@ class Specialiser(Loops):
         self.scratch, self.allows_partial = scratch, partial
         call = calls[0]
         definition = self.enter_function(type(self.model).forward, "")
-        self.variables = (
-            self.frame.own_names
-        )  # they may hide what Python has built in, such as `input`
+        # they may hide what Python has built in, such as `input`
+        self.variables = self.frame.own_names
         if "numpy" in self.variables:
             raise self.refuse(definition, "a variable of the name numpy is not supported")
         self.bind_owner(definition, self.model)

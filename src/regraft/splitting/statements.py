@@ -28,12 +28,10 @@ class Statements(Changes):
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__(model)
         self.call_depth = 0
-        self.cases: set[tuple[int, str]] = (
-            set()
-        )  # the statements that are specialised by cases now, with the names
-        self.joined_values: dict[
-            tuple[int, ...], Value
-        ] = {}  # joined tensors, by the ids of the tensors on each path
+        # the statements that are specialised by cases now, with the names
+        self.cases: set[tuple[int, str]] = set()
+        # joined tensors, by the ids of the tensors on each path
+        self.joined_values: dict[tuple[int, ...], Value] = {}
 
     def block(self, statements: list[ast.stmt]) -> None:
         """Specialise statements, up to the first that leaves."""

@@ -18,9 +18,8 @@ from regraft.splitting.errors import Unsplittable
 from regraft.splitting.network import text_of_parameter
 from regraft.splitting.values import literal
 
-Template = dict[
-    str, Any
-]  # {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
+# {"leaf": name}, {"value": text}, {"list": [...]}, {"tuple": [...]} or {"dict": {key: ...}}
+Template = dict[str, Any]
 
 
 def unpack_arguments(
@@ -181,9 +180,8 @@ def check_unchanged(
     see it."""
     line = inspect.unwrap(type(model).forward).__code__.co_firstlineno
     for number, call in enumerate(calls):
-        before = {
-            key: snapshot(call[key]) for key in packed.templates
-        }  # snapshots keep their objects alive
+        # snapshots keep their objects alive
+        before = {key: snapshot(call[key]) for key in packed.templates}
         with torch.no_grad():
             try:
                 model(**call)

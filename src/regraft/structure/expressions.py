@@ -153,9 +153,8 @@ def _name(frame: Frame, expr: ast.expr) -> Value:
             return frame.value("unknown")  # a variable of another file
         qualified = f"{frame.scope.home}.{expr.id}"
     if expr.id in names.rebound:
-        return frame.node(
-            "call", {}, expr, effect=True, spelling=expr.id
-        ).output  # any call may change it
+        # any call may change it
+        return frame.node("call", {}, expr, effect=True, spelling=expr.id).output
     return frame.global_(qualified, "dtype" if is_dtype(qualified) else "unknown")
 
 

@@ -94,34 +94,29 @@ class Frame:
         self.constants: dict[tuple[type, object], Value] = {}
         self.globals: dict[str, Value] = {}
         self.layer_paths: dict[str, Value] = {}  # values of attributes that hold layers
-        self.mutable_paths: dict[
-            str, Value
-        ] = {}  # values of other attributes, read since `forgotten_at`
+        # values of other attributes, read since `forgotten_at`
+        self.mutable_paths: dict[str, Value] = {}
         self.forgotten_at = 0  # time of the last effect that may change attributes
         self.attributes: dict[tuple[int, str], Value] = {}
         self.stores: list[tuple[str, Guard, Value, ast.stmt]] = []
         self.stored: set[str] = set()
         self.entered: dict[ast.stmt, Guard] = {}
         self.opaque: list[Opaque] = []
-        self.captured: frozenset[str] = (
-            frozenset()
-        )  # names that nested functions read when they run
+        # names that nested functions read when they run
+        self.captured: frozenset[str] = frozenset()
         self.volatile: frozenset[str] = frozenset()  # names that nested functions bind
         self.loop_marks: list[int] = []
-        self.shared: set[str] = (
-            set()
-        )  # names declared global or nonlocal: other functions see their bindings
+        # names declared global or nonlocal: other functions see their bindings
+        self.shared: set[str] = set()
         self.compound: dict[ast.AST, Value] = {}
         self.inlined: dict[ast.AST, str] = {}
         self.site: ast.AST | None = None  # the call that is being inlined
         self.active: tuple[ast.AST, ...] = ()  # functions that are being inlined
         self.returns: list[tuple[Guard, Value]] = []  # of the innermost of these functions
-        self.dicts: dict[
-            Value, dict[str, Value]
-        ] = {}  # entries of dictionary displays whose keys are strings
-        self.defaults: dict[
-            Value, ast.expr
-        ] = {}  # default values of parameters, if they are names or attributes
+        # entries of dictionary displays whose keys are strings
+        self.dicts: dict[Value, dict[str, Value]] = {}
+        # default values of parameters, if they are names or attributes
+        self.defaults: dict[Value, ast.expr] = {}
         self.local_functions: dict[Value, Function] = {}  # functions defined inside this function
         self.active_at_definition: dict[ast.AST, tuple[ast.AST, ...]] = {}  # by local function
         self.lower_block: Callable[[Frame, Sequence[ast.stmt]], Guard] | None = None

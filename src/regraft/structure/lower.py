@@ -327,9 +327,8 @@ def _delete(frame: Frame, statement: ast.stmt) -> Guard:
     assert isinstance(statement, ast.Delete)
     for target in statement.targets:
         if isinstance(target, ast.Name):
-            calls.glue(
-                frame, "py.use", (lower(frame, target),), statement
-            )  # `del x` fails where x is not bound
+            # `del x` fails where x is not bound
+            calls.glue(frame, "py.use", (lower(frame, target),), statement)
             frame.bind(target.id, frame.value("unknown"))
         else:
             bind_target(frame, target, frame.value("unknown"))

@@ -220,9 +220,8 @@ class _Namer:
         if node is not None and node.op == "py.attr":
             base = self.operand(node.args["base"])
             if isinstance(base, Ref) and base.path == node.args["base"].name:
-                return Ref(
-                    f"{base.path}.{node.spelling}"
-                )  # of a parameter or an import, as in the source
+                # of a parameter or an import, as in the source
+                return Ref(f"{base.path}.{node.spelling}")
             return base if isinstance(base, Wildcard) else Attr(base, node.spelling)
         if node is not None and node.op == "py.tuple" and value.items is not None:
             return Group(tuple(self.operand(element) for element in value.items))

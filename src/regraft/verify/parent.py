@@ -36,10 +36,11 @@ _RETRIES = 3
 _CLOCK = 4.0  # seconds on the clock for each second of work: others use the machine, too
 _FINISH = 0.9  # part of the time on the clock after which the child saves its results
 _DEPTH = 3
+# sides of a run whose crash says nothing about the changed version
 _NOT_CHANGED = (
     "original",
     "mutant",
-)  # sides of a run whose crash says nothing about the changed version
+)
 _FEWEST_MUTANTS = 4  # from this number on, half of the mutants have to be killed
 MEMORY_LIMIT = 8 * 1024**3
 HALVES = ("bfloat16", "float16")
@@ -225,9 +226,8 @@ class _Job:
     ) -> None:
         """Write the request of one child, and the changed version, below `folder`; `seconds` are on
         the clock."""
-        source = folder.resolve().joinpath(
-            *self.original.parts[1:][-_DEPTH:]
-        )  # without the root, which would win
+        # without the root, which would win
+        source = folder.resolve().joinpath(*self.original.parts[1:][-_DEPTH:])
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_bytes(self.changed)
         request = {

@@ -209,9 +209,8 @@ def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
     """End the child's whole process group, and the descendants that left it."""
     if child.returncode is None and hasattr(signal, "SIGSTOP"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(
-                child.pid, signal.SIGSTOP
-            )  # a stopped child starts no process, and stays the parent of orphans
+            # a stopped child starts no process, and stays the parent of orphans
+            os.kill(child.pid, signal.SIGSTOP)
         end_descendants(child.pid, mark)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):

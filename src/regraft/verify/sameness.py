@@ -52,9 +52,10 @@ _SOURCES = frozenset(
     | {"__file__", "__debug__", "linecache", "dis"}
     | {"triton", "numba", "njit", "numexpr", "pandas", "tilelang", "cutlass", "taichi", "helion"}
 )
+# of `inspect`
 _SIGNATURES = frozenset(
     {"signature", "Parameter", "Signature", "isclass", "isfunction", "ismethod"}
-)  # of `inspect`
+)
 # Names through which code gets hold of errors without `except ... as`: there the text of an error
 # is a result.
 _ERRORS = frozenset(
@@ -87,9 +88,8 @@ _STRUCTURED_ERRORS = (
     ImportError,
     SyntaxError,
 )
-_FINALISING = frozenset(
-    {"Try", "TryStar", "With", "AsyncWith"}
-)  # statements that can run code after a `return`
+# statements that can run code after a `return`
+_FINALISING = frozenset({"Try", "TryStar", "With", "AsyncWith"})
 _JUMPS = ast.Return | ast.Raise | ast.Continue | ast.Break
 
 
@@ -300,9 +300,8 @@ class _Normaliser(ast.NodeTransformer):
 
     def __init__(self) -> None:
         self._functions: list[ast.AST] = []
-        self._dropped: set[str] = (
-            set()
-        )  # variables of the innermost function that only named a result
+        # variables of the innermost function that only named a result
+        self._dropped: set[str] = set()
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Give a function its normal form; raises ValueError where a dropped variable is still

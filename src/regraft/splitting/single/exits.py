@@ -11,11 +11,12 @@ from regraft.splitting.single.liveness import Needs
 from regraft.splitting.single.values import UNDEFINED, Const, Names
 
 EXIT_CODES = {"fall": 0, "break": 1, "continue": 2, "return": 3}  # the ways to leave a block
+# not names of the host, as they have blanks
 EXIT_CODE, RESULT, ITERATED = (
     "the end",
     "the result",
     "the items",
-)  # not names of the host, as they have blanks
+)
 
 Outcome = Names | None  # None for a block that only raises
 

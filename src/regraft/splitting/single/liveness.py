@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 from regraft.splitting.residual import Branch, HostStep, Loop, RegionStep, Step, reads, writes
 
-Needs = Mapping[
-    str, frozenset[str]
-]  # names by the way to leave: "fall", "break", "continue", "return"
+# names by the way to leave: "fall", "break", "continue", "return"
+Needs = Mapping[str, frozenset[str]]
 
 
 def live_names(steps: list[Step], needs: Needs) -> frozenset[str]:

@@ -133,9 +133,8 @@ def float_arithmetic(graph: Graph, op: ast.operator, onnx_op: str, left: str, ri
         raise Inexpressible("// of floats")
     if not isinstance(op, ast.Mod):
         return Number(graph.add(onnx_op, left, right), "float")
-    remainder = graph.add(
-        "Mod", left, right, fmod=1
-    )  # it has the sign of the dividend, Python's that of the divisor
+    # it has the sign of the dividend, Python's that of the divisor
+    remainder = graph.add("Mod", left, right, fmod=1)
     zero = graph.number(0.0, "float")
     signs_differ = graph.add(
         "Xor", graph.add("Less", remainder, zero), graph.add("Less", right, zero)

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+# the dtypes of Python's numbers as elements of tensors
 KINDS = {
     "int": "int64",
     "float": "float64",
     "bool": "bool",
-}  # the dtypes of Python's numbers as elements of tensors
+}
 SAFE_BOUND = 2**62  # a larger whole number might not fit into 64 bits after the next operation
 
 

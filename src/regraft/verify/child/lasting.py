@@ -234,9 +234,10 @@ def _copy_difference(
         return None
     if copy_outcome.error is not None:
         return Difference("", f"it raises {_brief(copy_outcome.error)}")
+    # a clock, say
     noise = unsteady_paths(
         model_outcome, execute(Target(in_mode(model, False), scope=scope), call, plan)
-    )  # a clock, say
+    )
     return compare(
         without_paths(model_outcome, noise).outputs,
         without_paths(copy_outcome, noise).outputs,

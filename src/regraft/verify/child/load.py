@@ -80,9 +80,8 @@ def define_again(name: str, original: ModuleType, changed: ModuleType) -> Any:
     if len(definitions) != 1:
         return getattr(original, name)
     for missing_name, value in vars(original).items():
-        vars(changed).setdefault(
-            missing_name, value
-        )  # imports that the changed version no longer has
+        # imports that the changed version no longer has
+        vars(changed).setdefault(missing_name, value)
     changed_value = getattr(changed, name, None)
     try:
         exec(

@@ -178,9 +178,8 @@ def _sample(target: Target, call: Call, seeds: range, noise: frozenset[str]) -> 
     shape."""
     rows: dict[str, list[Any]] = {}
     for seed in seeds:
-        outcome = execute(
-            target, call, Plan(seed=2 * seed, gradients=False, repeat=True)
-        )  # the repetition takes the next seed
+        # the repetition takes the next seed
+        outcome = execute(target, call, Plan(seed=2 * seed, gradients=False, repeat=True))
         results = {
             **outcome.outputs,
             **{f"{AGAIN}{path}": value for path, value in outcome.again.items()},

@@ -32,9 +32,8 @@ class Tracer:
         self.arms: set[Arm] = set()
         self.kernels: set[str] = set()
         self._kernels = str(Path(__file__).resolve().parents[2] / "ops") + os.sep
-        self._foreign: set[str] = (
-            set()
-        )  # files that are neither the traced one nor in `regraft.ops`
+        # files that are neither the traced one nor in `regraft.ops`
+        self._foreign: set[str] = set()
         self.entered: set[int] = set()
         self.arcs: set[tuple[int, int]] = set()
         self.changes = changes

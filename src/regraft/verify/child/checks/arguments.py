@@ -14,9 +14,8 @@ from regraft.verify.child.tree import Call
 _LIMIT = 10  # the most calls, or rates, that are made of one call
 _AXES = 4  # the longest tuple that is taken for sizes by axis: windows, strides, padding
 _RATE = re.compile(r"drop|^p$")
-CHANCE = re.compile(
-    r"drop|prob|^p$"
-)  # arguments that make code draw random numbers are compared elsewhere
+# arguments that make code draw random numbers are compared elsewhere
+CHANCE = re.compile(r"drop|prob|^p$")
 
 
 def rearranged_calls(

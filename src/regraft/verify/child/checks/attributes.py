@@ -13,9 +13,8 @@ from typing import Any
 from regraft.verify.child.tree import Call
 
 ATTRIBUTES = "attributes"
-_SET_OTHERWISE = re.compile(
-    r"^_|training|drop|^p$"
-)  # attributes that modes, rates or the module itself set
+# attributes that modes, rates or the module itself set
+_SET_OTHERWISE = re.compile(r"^_|training|drop|^p$")
 _LABEL = re.compile(r"self\.(\w+) = (.*)")
 
 

@@ -30,11 +30,12 @@ from regraft.verify.child.tree import Call
 from regraft.verify.syntax import name_of
 
 _FLAGS = ("output_attentions", "output_hidden_states")
+# the length of a long cache, tokens beyond a constant, and the most such constants
 _CACHED, _MORE, _LONGER = (
     61,
     2,
     2,
-)  # the length of a long cache, tokens beyond a constant, and the most such constants
+)
 _SHORTEST = 5  # the fewest tokens, of which the last three are decoded from the cache
 
 

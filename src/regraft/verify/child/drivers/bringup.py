@@ -26,12 +26,13 @@ REPAIR_SECONDS = 12.0
 LARGEST = 26_000_000
 EAGER = "eager"
 _SET = re.compile(r"\s*self\.(\w+) = ")
+# stages of a trial; 0 is the construction of the configuration
 BUILDING, TOO_LARGE, RUNNING, DONE = (
     1,
     2,
     3,
     4,
-)  # stages of a trial; 0 is the construction of the configuration
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -473,9 +473,8 @@ def _explore(
             if not reached.lines - reached_lines:
                 queue.append((candidate, searches))  # the other models' turn
                 break
-            reached_lines |= (
-                reached.lines
-            )  # a step on the way, even where it reaches no changed line
+            # a step on the way, even where it reaches no changed line
+            reached_lines |= reached.lines
             queue.append((variant, [(variant, _variants(variant, session, hints))]))
             searches.append((variant, _mentioned_variants(variant, session, hints)))
 

@@ -244,9 +244,8 @@ def _instance_from_builder(
                 and not instance.built
                 and (blamed_parameter := _blamed_parameter(instance.reason, values))
             ):
-                values = {
-                    key: value for key, value in values.items() if key != blamed_parameter
-                }  # the function's own
+                # the function's own
+                values = {key: value for key, value in values.items() if key != blamed_parameter}
                 instance = _instance_or_failure(
                     builder.name, values, session, seconds, function_values=builder.values
                 )

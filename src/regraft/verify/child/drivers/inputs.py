@@ -38,10 +38,11 @@ from regraft.verify.child.tree import Call
 # used. The later ones are for models whose batch statistics need two rows, and for those that take
 # one length only.
 SIZES = (((1, 5), (3, 8)), ((2, 5), (3, 8)), ((1, 7), (3, 7)), ((2, 7), (3, 7)))
+# where the length decides what runs; no more than a small model has positions
 LONG = (
     (1, 48),
     (2, 48),
-)  # where the length decides what runs; no more than a small model has positions
+)
 IMAGE = 32  # the height and width of images where a model does not state them
 Calls = Callable[[int], tuple[Call, ...]]
 _TEXT = (
@@ -160,9 +161,8 @@ def _guess_slots(model: Any, inner: bool, width: int, image: Any = None) -> dict
     default."""
     sizes = Sizes(getattr(model, "config", None), width)
     names = signature_of(model).parameters
-    inner = inner or (
-        "hidden_states" in names and "timestep" not in names
-    )  # a whole model is asked for a time
+    # a whole model is asked for a time
+    inner = inner or ("hidden_states" in names and "timestep" not in names)
     slots = {}
     documented = described.documented_slots(model.forward, sizes)
     for parameter in parameters(signature_of(model)):
@@ -349,9 +349,8 @@ def longer_calls(model: Any, accepted: AcceptedInputs) -> Iterator[Calls]:
     """Yield calls with more tokens, where a model takes them."""
     calls = replace(accepted, sizes=LONG).calls(model)
     lengths = [dim for slot in accepted.spec.values() for dim in slot.dims if dim.of == "length"]
-    are_tokens = bool(lengths) and all(
-        dim.factor == 1 for dim in lengths
-    )  # samples of sound are long already
+    # samples of sound are long already
+    are_tokens = bool(lengths) and all(dim.factor == 1 for dim in lengths)
     if are_tokens and all(_is_accepted(model, call) for call in calls(0)):
         yield calls
 

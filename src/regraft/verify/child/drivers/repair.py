@@ -25,17 +25,17 @@ from regraft.verify.child.drivers.slots import BATCH, LENGTH, Dim, Slot, Spec, m
 from regraft.verify.child.drivers.where import statements
 from regraft.verify.child.replay import Plan, Target, execute
 
+# (batch, length), which differ from each other and from common sizes in an error message
 SIZE = (
     3,
     7,
-)  # (batch, length), which differ from each other and from common sizes in an error message
+)
 RUNS = 120
 SECONDS = 6.0
 _LARGEST = 4096  # the largest dimension of an input
 _LONGEST = 256  # the longest fixed length that a model may demand
-_ELEMENTS = (
-    1 << 24
-)  # the most elements of all inputs together; larger inputs would exhaust the memory
+# the most elements of all inputs together; larger inputs would exhaust the memory
+_ELEMENTS = 1 << 24
 _RANK = re.compile(
     r"[Dd]imension|unpack(?! non-iterable NoneType)|\dD|\d-D|dims|too many indices|index \d+ is out"
     r" of bounds|permute|"
@@ -99,9 +99,8 @@ def attempt(model: Any, spec: Spec, size: tuple[int, int] = SIZE) -> Attempt:
     """Run the model once on what a specification gives at one size."""
     start = time.process_time()
     with Counter() as counter:
-        handle = model.register_forward_pre_hook(
-            counter.reset
-        )  # what copies the arguments is no progress
+        # what copies the arguments is no progress
+        handle = model.register_forward_pre_hook(counter.reset)
         try:
             error = execute(Target(model), make(spec, size, 0), Plan(gradients=False)).error
         finally:
@@ -143,9 +142,8 @@ def search(model: Any, start: Spec, optional: Spec, seconds: float = SECONDS) ->
             best = max(best, outcome, key=lambda candidate: candidate.rank)
             heapq.heappush(heap, (_heap_key(outcome), next(order), outcome))
             if outcome.rank > node.rank:
-                heapq.heappush(
-                    heap, (_heap_key(node), next(order), node)
-                )  # the rest of its suggestions, later
+                # the rest of its suggestions, later
+                heapq.heappush(heap, (_heap_key(node), next(order), node))
                 break
     return best
 
@@ -531,10 +529,11 @@ def _common_shapes(slot: Slot) -> Iterator[tuple[Dim, ...]]:
     if len(dims) > 3:
         yield (dims[0], *dims[2:])
     if len(dims) > 4 and dims[0].of and not dims[1].of:
+        # the frames of a batch, one by one
         yield (
             Dim(dims[0].factor * dims[1].factor, dims[0].of),
             *dims[2:],
-        )  # the frames of a batch, one by one
+        )
     width = dims[-1] if not dims[-1].of else Dim(32)
     yield from (
         (BATCH, LENGTH, width),

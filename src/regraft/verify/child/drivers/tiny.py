@@ -45,9 +45,8 @@ DERIVED = frozenset({"stage_names", "out_features", "out_indices", "_out_feature
 # Fields with the name of a model of timm, and the model with stages that timm has for tests.
 _NAMED = frozenset({"backbone", "architecture"})
 _TESTED = "test_resnet"
-_PRETRAINED = re.compile(
-    r"^(use_)?pretrained(_backbone)?$"
-)  # flags for weights that would be downloaded
+# flags for weights that would be downloaded
+_PRETRAINED = re.compile(r"^(use_)?pretrained(_backbone)?$")
 _KEPT = re.compile(
     r"kernel|stride|window|chunk|block|num_channels|type_vocab|buckets|group_|conv_(?!dim|.*channels)|dilation|interval|crop"
 )
