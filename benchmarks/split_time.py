@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from regraft.splitting import build
+from regraft.splitting import pipeline as build
 
 SIZES = (200, 400, 800)
 REPEATS = 3

@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
 from regraft.splitting import Unsplittable  # noqa: E402
-from regraft.splitting.check import difference  # noqa: E402
+from regraft.splitting.checking.check import difference  # noqa: E402
 from split import batches, illformed, language, networks, single  # noqa: E402
 
 
@@ -168,7 +168,7 @@ def test_aotinductor_takes_batches():
 
 
 def test_the_check_finds_samples_that_mix(monkeypatch):
-    monkeypatch.setattr(regraft.splitting.batch, "mixes", lambda *_: False)
+    monkeypatch.setattr(regraft.splitting.compiling.batch, "mixes", lambda *_: False)
     with pytest.raises(Unsplittable, match="a sample in a batch differs from the original alone"):
         batched(batches.Centres)
 

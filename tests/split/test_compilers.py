@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
-from regraft.splitting.check import difference  # noqa: E402
+from regraft.splitting.checking.check import difference  # noqa: E402
 from split import language, networks, sizes  # noqa: E402
 
 
@@ -172,6 +172,8 @@ def test_a_compiler_that_is_not_there_is_an_error(monkeypatch):
     with pytest.raises(ValueError, match="single files are for ONNX Runtime"):
         regraft.split(model, calls, compiler="aotinductor", single_file=True)
     monkeypatch.setitem(sys.modules, "openvino", None)
-    monkeypatch.delitem(sys.modules, "regraft.splitting.compilers.with_openvino", raising=False)
+    monkeypatch.delitem(
+        sys.modules, "regraft.splitting.compiling.compilers.with_openvino", raising=False
+    )
     with pytest.raises(ImportError):
         regraft.split(model, calls, compiler="openvino")

@@ -16,9 +16,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("onnxruntime")
 
 import regraft  # noqa: E402
-from regraft.splitting import Unsplittable, rounding  # noqa: E402
-from regraft.splitting.check import difference  # noqa: E402
-from regraft.splitting.rounding import is_rounding  # noqa: E402
+from regraft.splitting import Unsplittable  # noqa: E402
+from regraft.splitting.checking import rounding  # noqa: E402
+from regraft.splitting.checking.check import difference  # noqa: E402
+from regraft.splitting.checking.rounding import is_rounding  # noqa: E402
 from split import (  # noqa: E402
     attributes,
     beyond,
@@ -662,14 +663,14 @@ def test_an_input_of_one_element_is_perturbed_to_every_side():
 
 
 def changed_host(monkeypatch, old, new):
-    original = regraft.splitting.build.host_source
+    original = regraft.splitting.pipeline.host_source
 
     def changed(*args):
         source = original(*args)
         assert old in source
         return source.replace(old, new)
 
-    monkeypatch.setattr(regraft.splitting.build, "host_source", changed)
+    monkeypatch.setattr(regraft.splitting.pipeline, "host_source", changed)
 
 
 def test_another_decision_is_found_where_the_results_are_equal(monkeypatch):

@@ -15,7 +15,8 @@ from regraft.cli.shared import stop
 from regraft.source.object_reference import find_function
 
 # by the names of the files: importing the package would load torch
-_COMPILER_FILES = (Path(__file__).parent.parent / "splitting" / "compilers").glob("with_*.py")
+_COMPILERS = Path(__file__).parent.parent / "splitting" / "compiling" / "compilers"
+_COMPILER_FILES = _COMPILERS.glob("with_*.py")
 
 
 @click.command("split")

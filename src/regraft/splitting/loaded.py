@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from regraft.splitting.artifacts import digest
-from regraft.splitting.record import to_numpy, to_torch
-from regraft.splitting.single import SingleFile
-from regraft.splitting.unpacked import Packed
+from regraft.splitting.arguments import Packed
+from regraft.splitting.compiling.artifacts import digest
+from regraft.splitting.emitting.single import SingleFile
+from regraft.splitting.sampling.record import to_numpy, to_torch
 
 
 @dataclass(frozen=True)

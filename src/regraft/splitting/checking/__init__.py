@@ -1,0 +1,1 @@
+"""Comparison of the split network with the original."""

@@ -1,0 +1,35 @@
+"""The protocol of the compilers of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regraft.splitting.compiling.artifacts import Artifacts
+from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.explore import RegionModule
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler of regions, and the methods by which the host runs its files.
+
+    module   what the host imports, beside NumPy compile  writes the region's files, and returns its
+    entry in the manifest: `used`, the places of the inputs that it
+             reads, and what `host` needs; raises Uncompilable host     the methods
+             `prepare(manifest)` and `compiled(entry)` of the host, as text; `compiled` returns a
+             function
+             of (None, arrays by name `i0`, `i1`...) that gives a list of arrays prepare  called
+             first with all regions, their modules and the directory, for compilers that can take
+             several at
+             once
+    """
+
+    name: str
+    module: str
+    version: str
+    compile: Callable[[Region, RegionModule, Artifacts], dict[str, Any]]
+    host: str
+    prepare: Callable[[list[Region], list[RegionModule], Path], None] | None = None

@@ -1,0 +1,114 @@
+"""AOTInductor: each region is a library of torch's compiler with its own weights; the host needs
+torch."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regraft.splitting.compiling.artifacts import Artifacts, digest
+from regraft.splitting.compiling.compilers.package import EXPORTED, PACKAGED, package
+from regraft.splitting.compiling.compilers.protocol import Compiler
+from regraft.splitting.compiling.samples import (
+    Sample,
+    Uncompilable,
+    compare,
+    first_line,
+    trace_program,
+)
+from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.explore import RegionModule
+
+HOST = """    def prepare(self, manifest):
+        pass
+
+    def compiled(self, entry):
+        self.read(entry)
+        network = torch._inductor.aoti_load_package(str(self.directory / entry["file"]))
+
+        @torch.no_grad()
+        def run(_, values):
+            made = network(*(torch.from_numpy(numpy.array(one, order="C")) for one in values.values()))
+            return [one.numpy() for one in (made if isinstance(made, (tuple, list)) else [made])]
+
+        return run
+
+"""  # noqa: E501
+
+
+def prepare(regions: list[Region], modules: list[RegionModule], directory: Path) -> None:
+    """Compile regions in as many processes as there are processors.
+
+    A region that fails here is left to `compile_region`.
+    """
+    archives: list[Path] = []
+    if shutil.which("g++") is None:
+        return
+    for region, module in zip(regions, modules, strict=True):
+        file = directory / f"{EXPORTED}_{region.number}.pt2"
+        try:
+            torch.export.save(trace_program(region, module), file)
+        except Exception:  # noqa: BLE001  (`compile_region` reports it)
+            file.unlink(missing_ok=True)
+            continue
+        archives.append(file)
+    workers = min(os.cpu_count() or 1, len(archives))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    shares = [archives[start::workers] for start in range(workers)] if workers > 1 else []
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", package.__module__, *map(str, share)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for share in shares
+    ]
+    try:
+        for process in processes:
+            process.wait()
+    finally:
+        for process in processes:
+            process.kill()
+        for archive in archives:
+            archive.unlink()
+
+
+def compile_region(region: Region, module: RegionModule, artifacts: Artifacts) -> dict[str, Any]:
+    """Compile a region and compare it with torch on its samples; raise Uncompilable where it fails
+    or differs."""
+    file = artifacts.directory / f"{PACKAGED}_{region.number}.pt2"
+    if shutil.which("g++") is None:
+        raise Uncompilable("AOTInductor needs g++, which is not installed")
+    try:
+        if not file.exists():
+            package(trace_program(region, module), file)
+        network = torch._inductor.aoti_load_package(str(file))
+    except Exception as problem:
+        raise Uncompilable(f"AOTInductor cannot take it: {first_line(problem)}") from problem
+
+    def run(sample: Sample) -> list[Any]:
+        with torch.no_grad():
+            outputs = network(*(array.contiguous() for array in sample))
+        return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+
+    try:
+        compare(region, module, run, "AOTInductor")
+    except Uncompilable:
+        file.unlink()
+        raise
+    used = list(range(len(region.inputs)))
+    return {"file": file.name, "sha256": digest(file.read_bytes()), "used": used}
+
+
+COMPILER = Compiler("aotinductor", "torch", torch.__version__, compile_region, HOST, prepare)

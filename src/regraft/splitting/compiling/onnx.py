@@ -1,0 +1,243 @@
+"""Regions as ONNX models, each of which ONNX Runtime has run with the results of torch."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import onnx
+import onnxruntime
+import torch
+
+from regraft.splitting.compiling import means
+from regraft.splitting.compiling.artifacts import rename
+from regraft.splitting.compiling.samples import (
+    Sample,
+    Slower,
+    Uncompilable,
+    compare,
+    first_line,
+    largest_sample,
+    open_shapes,
+    varying_axes,
+)
+from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.record import to_numpy
+
+try:
+    from torch.onnx._internal.torchscript_exporter import symbolic_helper
+except ImportError:  # before torch 2.9
+    from torch.onnx import symbolic_helper
+
+OPSET = 18  # both exporters write it
+# Off in every session: the fused products of ONNX Runtime 1.31 end the process where there are no
+# rows.
+FUSIONS = ["MatMulScaleFusion", "MatmulTransposeFusion"]
+_RESHAPED = symbolic_helper._reshape_helper
+_UNFLATTENED = torch.Tensor.unflatten
+
+
+def to_onnx(region: Region, module: RegionModule) -> onnx.ModelProto:
+    """Return the region's model, which was run on all samples and gave the results of torch.
+
+    The tracing exporter takes a fiftieth of the time; the one of torch.export follows what depends
+    on sizes. Raises Uncompilable where neither model is right, and Slower where torch is faster.
+    """
+    try:
+        return verify(region, module, means.divide(trace_region(region, module)))
+    except Slower:
+        raise
+    except Uncompilable as problem:
+        try:
+            return verify(region, module, means.divide(export_region(region, module)))
+        except Uncompilable:
+            raise problem from None
+
+
+def verify(region: Region, module: RegionModule, model_bytes: bytes) -> onnx.ModelProto:
+    """Return the model with results of torch's types; raise Uncompilable unless ONNX Runtime gives
+    torch's results."""
+    model_bytes = cast_results(model_bytes, region, module)
+    try:
+        session = session_of(model_bytes)
+    except Exception as problem:
+        raise Uncompilable(f"ONNX Runtime cannot run it: {first_line(problem)}") from problem
+    read_inputs = {argument.name for argument in session.get_inputs()}
+
+    def run(sample: Sample) -> list[Any]:
+        inputs = zip(region.inputs, sample, strict=True)
+        return list(
+            session.run(
+                None, {key: to_numpy(tensor) for key, tensor in inputs if key in read_inputs}
+            )
+        )
+
+    compare(region, module, run, "ONNX Runtime")
+    return onnx.load_from_string(model_bytes)
+
+
+def cast_results(model_bytes: bytes, region: Region, module: RegionModule) -> bytes:
+    """Return the model with results of torch's types: `any` of uint8, for one, gives truth values
+    in ONNX."""
+    model = onnx.load_from_string(model_bytes)
+    with torch.no_grad():
+        results = module(*region.samples[0])
+    element_types = [
+        onnx.helper.np_dtype_to_tensor_dtype(to_numpy(torch.as_tensor(result)).dtype)
+        for result in results
+    ]
+    for output, element_type in zip(model.graph.output, element_types, strict=True):
+        output_type = output.type.tensor_type
+        if output_type.elem_type not in (element_type, onnx.TensorProto.UNDEFINED):
+            uncast = f"{output.name}_uncast"
+            for node in model.graph.node:
+                node.input[:] = [uncast if name == output.name else name for name in node.input]
+                node.output[:] = [uncast if name == output.name else name for name in node.output]
+            model.graph.node.append(
+                onnx.helper.make_node("Cast", [uncast], [output.name], to=element_type)
+            )
+            output_type.elem_type = element_type
+            model_bytes = bytes(model.SerializeToString())
+    return model_bytes
+
+
+def session_of(model: bytes | str) -> onnxruntime.InferenceSession:
+    """Return a session for the model (bytes, or a file), quiet and with one thread, as the host
+    opens its own."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    return onnxruntime.InferenceSession(
+        model, options, providers=["CPUExecutionProvider"], disabled_optimizers=FUSIONS
+    )
+
+
+def trace_region(region: Region, module: RegionModule) -> bytes:
+    """Return the model that the tracing exporter makes of the largest sample.
+
+    Where Python decides by sizes, the models of all samples have to be equal; else Uncompilable is
+    raised.
+    """
+    axes = varying_axes(region)
+    model_bytes, fixed = trace_sample(region, module, largest_sample(region), axes)
+    if axes and fixed:
+        canonical_model = canonical_bytes(model_bytes, region)
+        for sample in region.samples:
+            if (
+                canonical_bytes(trace_sample(region, module, sample, axes)[0], region)
+                != canonical_model
+            ):
+                raise Uncompilable(f"it differs with the sizes of its inputs: {fixed}")
+    return model_bytes
+
+
+def trace_sample(
+    region: Region, module: RegionModule, sample: Sample, axes: dict[str, dict[int, str]]
+) -> tuple[bytes, str]:
+    """Return the model traced on a sample, and the source line of what became fixed in the trace
+    ("" for nothing).
+
+    axes: the open dimensions of the inputs and their names, by input.
+    """
+    buffer = io.BytesIO()
+    try:
+        with warnings.catch_warnings(record=True) as reported, exporter_settings():
+            warnings.simplefilter("always")
+            torch.onnx.export(
+                module,
+                sample,
+                buffer,
+                dynamo=False,
+                input_names=list(region.inputs),
+                output_names=[f"{key}_out" for key in region.outputs],
+                opset_version=OPSET,
+                dynamic_axes=axes,
+            )
+    except Exception as problem:
+        raise Uncompilable(f"ONNX cannot express it: {first_line(problem)}") from problem
+    fixed = [
+        warning for warning in reported if issubclass(warning.category, torch.jit.TracerWarning)
+    ]
+    return buffer.getvalue(), f"{fixed[0].filename}:{fixed[0].lineno}" if fixed else ""
+
+
+def export_region(region: Region, module: RegionModule) -> bytes:
+    """Return the model that torch.export's exporter makes; raise Uncompilable where ONNX cannot
+    express it."""
+    try:
+        with warnings.catch_warnings(), exporter_settings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                module,
+                largest_sample(region),
+                dynamo=True,
+                input_names=list(region.inputs),
+                verbose=False,
+                output_names=[f"{key}_out" for key in region.outputs],
+                dynamic_shapes=(open_shapes(region),),
+                opset_version=OPSET,
+            )
+        return bytes(program.model_proto.SerializeToString())
+    except Exception as problem:
+        raise Uncompilable(f"ONNX cannot express it: {first_line(problem)}") from problem
+
+
+def canonical_bytes(model_bytes: bytes, region: Region) -> bytes:
+    """Return the model with names by position, so that models of equal structure are equal
+    bytes."""
+    model = onnx.load_from_string(model_bytes)
+    rename(model.graph, {key: f"i{number}" for number, key in enumerate(region.inputs)})
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def reshape(g: Any, operand: Any, shape: Any, allowzero: int = 0) -> Any:
+    """Reshape as the tracing exporter does, except for tensors without rows.
+
+    Raises RuntimeError for a tensor that the exporter knows to be empty, for which it would end the
+    process (a division by zero). In a computed shape, zero is a size.
+    """
+    constant_shape = symbolic_helper._maybe_get_const(shape, "is")
+    computed = not isinstance(constant_shape, list | tuple)
+    sizes = [
+        *(symbolic_helper._get_tensor_sizes(operand) or ()),
+        *(() if computed else constant_shape),
+    ]
+    if 0 in sizes:
+        raise RuntimeError("an empty tensor is reshaped")
+    return _RESHAPED(g, operand, shape, int(computed) or allowzero)
+
+
+def unflatten(tensor: torch.Tensor, dim: Any, sizes: Any) -> torch.Tensor:
+    """Unflatten as torch does, but to sizes that the tracing exporter sees: torch's own are those
+    of the sample."""
+    if not isinstance(dim, int) or tensor.dim() == 0:
+        return _UNFLATTENED(tensor, dim, sizes)
+    dim %= tensor.dim()
+    return tensor.reshape(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])
+
+
+@contextlib.contextmanager
+def exporter_settings() -> Iterator[None]:
+    """Turn off gradients, the exporters' own output and the fast path of Transformer layers.
+
+    Without the fast path the layers compute with operations that ONNX has.
+    """
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    logging.disable(logging.WARNING)
+    try:  # where the tracing exporter fails it prints its graph, whatever the options say
+        with (
+            torch.no_grad(),
+            mock.patch.object(torch._C, "_jit_onnx_log"),
+            mock.patch.object(symbolic_helper, "_reshape_helper", reshape),
+            mock.patch.object(torch.Tensor, "unflatten", unflatten),
+        ):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        torch.backends.mha.set_fastpath_enabled(fast_path)

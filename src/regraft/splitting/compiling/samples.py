@@ -1,0 +1,274 @@
+"""The samples of a region: inputs that a compiled region is compared on, and the sizes that they
+leave open."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from regraft.splitting.checking.check import difference
+from regraft.splitting.observing.probe import observe
+from regraft.splitting.program.residual import Region
+from regraft.splitting.sampling.explore import RegionModule
+from regraft.splitting.sampling.record import to_numpy, to_torch
+
+Sample = tuple[torch.Tensor, ...]
+
+
+SLOWER = 1.2  # a region that takes more than this multiple of torch's time stays eager
+MIN_SAVING = 50e-6  # seconds; smaller differences do not matter
+TIMING_SECONDS = 0.02  # seconds for the timing of a region; three rounds in any case
+
+
+class Uncompilable(Exception):
+    """Signals that the compiler cannot take the region."""
+
+
+class Slower(Uncompilable):
+    """Signals that the compiler can take the region, but torch is faster."""
+
+
+def compare(
+    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+) -> None:
+    """Compare a compiled region with torch: its results, and its speed where `region.measured` is
+    True.
+
+    run: runs the compiled region. name: the compiler's name for messages. Raises Uncompilable
+    unless `run` gives the results of torch, and Slower where torch is faster.
+    """
+    compare_values(region, module, run, name)
+    if region.measured:
+        check_speed(region, module, run, name)
+
+
+def compare_values(
+    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+) -> None:
+    """Compare a compiled region's results with torch's on all samples, and on samples with other
+    numbers.
+
+    A tracer may take a number for a constant, and a size that the data decided for one that is
+    always the same. Raises Uncompilable unless `run` gives the results of torch.
+    """
+    for sample in region.samples:
+        with torch.no_grad():
+            expected = as_tensors(module(*sample))
+        check_result(expected, run, sample, name, difference)
+        for changed in change_numbers(sample):
+            compare_changed(module, run, changed, name, difference)
+    first = region.samples[0]
+    with torch.no_grad():
+        sized_by_data = any(tensor.dim() for tensor in first) and bool(
+            observe(lambda: module(*first)).shapes
+        )
+    for factor, describe in DIFFERENCE_BY_FACTOR.items() if sized_by_data else ():
+        compare_changed(module, run, change_values(first, factor), name, describe)
+
+
+def compare_changed(
+    module: RegionModule,
+    run: Callable[[Sample], list[Any]],
+    sample: Sample,
+    name: str,
+    describe: Callable[[Any, Any], str],
+) -> None:
+    """Compare a compiled region with torch on a changed sample, unless torch raises for it.
+
+    describe: describes how two results differ; "" where they do not.
+    """
+    try:
+        with torch.no_grad():
+            expected = as_tensors(module(*sample))
+    except Exception:  # noqa: BLE001  (whatever torch raises for values that the region does not take)
+        return
+    check_result(expected, run, sample, name, describe)
+
+
+def check_result(
+    expected: tuple[torch.Tensor, ...],
+    run: Callable[[Sample], list[Any]],
+    sample: Sample,
+    name: str,
+    describe: Callable[[Any, Any], str],
+) -> None:
+    """Run the compiled region on a sample; raise Uncompilable where `describe` finds a difference
+    from `expected`."""
+    try:
+        got = to_torch(tuple(run(sample)))
+    except Exception as problem:
+        raise Uncompilable(f"{name} cannot run it: {first_line(problem)}") from problem
+    mismatch = describe(got, expected)
+    if mismatch:
+        raise Uncompilable(f"{name} gives other values: {mismatch}")
+
+
+def as_tensors(results: Any) -> tuple[torch.Tensor, ...]:
+    """Return the region's results as tensors without gradients."""
+    return tuple(torch.as_tensor(result).detach() for result in results)
+
+
+def no_difference(_: Any, __: Any) -> str:
+    """Return "": values that are equal, or all too large, may let two implementations choose
+    different rows."""
+    return ""
+
+
+def difference_in_size(got: Any, expected: Any) -> str:
+    """Describe how sizes differ, or where one result is NaN and the other is not; "" where neither
+    is so.
+
+    A mean over no rows is NaN.
+    """
+    sizes = [[tuple(tensor.shape) for tensor in results] for results in (got, expected)]
+    if sizes[0] != sizes[1]:
+        return f"sizes {sizes[0]} instead of {sizes[1]}"
+    equal_nans = all(
+        torch.equal(result.isnan(), reference.isnan())
+        for result, reference in zip(got, expected, strict=True)
+    )
+    return "" if equal_nans else "numbers instead of NaN, or NaN instead of numbers"
+
+
+def change_numbers(sample: Sample) -> Iterator[Sample]:
+    """Yield the sample with its single numbers a little larger, and a little smaller; nothing where
+    it has none."""
+    for step in (1, -1) if any(tensor.dim() == 0 for tensor in sample) else ():
+        yield tuple(
+            change_number(tensor, step) if tensor.dim() == 0 else tensor for tensor in sample
+        )
+
+
+def change_number(number: torch.Tensor, step: int) -> torch.Tensor:
+    """Return a number a little larger (step 1) or smaller (step -1), and the opposite of a truth
+    value."""
+    if number.dtype == torch.bool:
+        return ~number
+    return number + step if not number.is_floating_point() else number * (1 + step / 4) + step / 2
+
+
+def change_values(sample: Sample, factor: float) -> Sample:
+    """Return the sample with values that may choose other rows.
+
+    Floats are multiplied by the factor; masks are full where it is positive, and empty otherwise.
+    """
+    return tuple(
+        torch.full_like(tensor, factor > 0)
+        if tensor.dtype == torch.bool
+        else tensor * factor
+        if tensor.is_floating_point()
+        else tensor
+        for tensor in sample
+    )
+
+
+# Factors of values that choose other rows, and the function that describes what may not differ
+# there.
+DIFFERENCE_BY_FACTOR = dict.fromkeys((-1.0, 3.0, -3.0, 0.2), difference_in_size) | dict.fromkeys(
+    (0.0, 1e8), no_difference
+)
+
+
+def check_speed(
+    region: Region, module: RegionModule, run: Callable[[Sample], list[Any]], name: str
+) -> None:
+    """Time the compiled region and torch on the largest sample with one thread, as sub-networks
+    run.
+
+    Raises Slower where torch is faster.
+    """
+    sample = largest_sample(region)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.no_grad():
+            compiled, eager = fastest(lambda: run(sample), lambda: module(*sample))
+            if is_slower(compiled, eager):  # an island takes longer than the module
+                island, arrays = as_island(region, module), [to_numpy(tensor) for tensor in sample]
+                compiled, eager = (
+                    fastest(lambda: run(sample), lambda: island(*arrays)) if island else (0.0, 0.0)
+                )
+    finally:
+        torch.set_num_threads(threads)
+    if is_slower(compiled, eager):
+        raise Slower(f"{name} takes {compiled * 1e6:.0f} us, torch {eager * 1e6:.0f} us")
+
+
+def is_slower(compiled: float, eager: float) -> bool:
+    """Return whether the compiled region is slower than torch by more than SLOWER and MIN_SAVING;
+    times in seconds."""
+    return compiled > SLOWER * eager and compiled - eager > MIN_SAVING
+
+
+def as_island(region: Region, module: RegionModule) -> Callable[..., Any] | None:
+    """Return the function that the host would run for an eager island, of arrays.
+
+    Returns None where torch.export cannot take the region.
+    """
+    try:
+        network = trace_program(region, module).module()
+    except Exception:  # noqa: BLE001  (whatever the exporter raises)
+        return None
+    return lambda *arrays: [result.numpy() for result in network(*map(torch.from_numpy, arrays))]
+
+
+def fastest(*calls: Callable[[], Any]) -> list[float]:
+    """Return the least time of each call in seconds; the calls are run in turns."""
+    times = [math.inf] * len(calls)
+    rounds, started = 0, time.perf_counter()
+    while rounds < 3 or time.perf_counter() - started < TIMING_SECONDS:
+        for number, call in enumerate(calls):
+            before = time.perf_counter()
+            call()
+            times[number] = min(times[number], time.perf_counter() - before)
+        rounds += 1
+    return times
+
+
+def common_sizes(shapes: list[torch.Size]) -> list[int | None]:
+    """Return for each dimension the size that all shapes share; None where they differ."""
+    return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
+
+
+def largest_sample(region: Region) -> Sample:
+    """Return the region's sample with the most elements."""
+    return max(region.samples, key=lambda sample: sum(tensor.numel() for tensor in sample))
+
+
+def trace_program(region: Region, module: RegionModule) -> Any:
+    """Return the region as an exported program of torch.export, traced on its largest sample."""
+    shapes = (open_shapes(region),) if region.inputs else None
+    with torch.no_grad():
+        return torch.export.export(module, largest_sample(region), dynamic_shapes=shapes)
+
+
+def open_shapes(region: Region) -> tuple[dict[int, Any], ...]:
+    """Return the dynamic shapes of the inputs for torch.export: the dimensions that differ between
+    the samples."""
+    axes = varying_axes(region)
+    return tuple(dict.fromkeys(axes.get(key, ()), torch.export.Dim.AUTO) for key in region.inputs)
+
+
+def varying_axes(region: Region) -> dict[str, dict[int, str]]:
+    """Return the dimensions of the inputs that differ between the samples, each with a name, by
+    input."""
+    axes: dict[str, dict[int, str]] = {}
+    for key, *tensors in zip(region.inputs, *region.samples, strict=True):
+        dims = [
+            dim
+            for dim, size in enumerate(common_sizes([tensor.shape for tensor in tensors]))
+            if size is None
+        ]
+        if dims:
+            axes[key] = {dim: f"{key}_{dim}" for dim in dims}
+    return axes
+
+
+def first_line(problem: Exception) -> str:
+    """Return the first line of an exception's text, or the name of its type where the text is
+    empty."""
+    return (str(problem).strip() or type(problem).__name__).splitlines()[0]

@@ -1,0 +1,1 @@
+"""What a split leaves: the text of the host, that for batches, and the single ONNX file."""

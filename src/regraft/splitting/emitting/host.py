@@ -1,0 +1,177 @@
+"""The text of the host: readable Python for the control flow, which needs only NumPy and the
+compiler's runtime."""
+
+from __future__ import annotations
+
+import ast
+
+from regraft.splitting.compiling.compilers import Compiler
+from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
+from regraft.splitting.program.results import Classes, source
+
+HEAD = '''"""The control flow of {name}; its sub-networks are the files beside it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy
+{imports}{classes}
+
+class Host:
+    """Call it with NumPy arrays; it returns what the network returned, with arrays for tensors."""
+
+    def __init__(self, directory=None):
+        self.directory = Path(directory or Path(__file__).parent)
+        manifest = json.loads((self.directory / "manifest.json").read_text("utf-8"))
+        self.inputs = manifest["inputs"]
+        self.prepare(manifest)
+{load}        self.trace = []  # the sides that the last call took, in order
+
+    def read(self, entry):
+        data = (self.directory / entry["file"]).read_bytes()
+        if hashlib.sha256(data).hexdigest() != entry["sha256"]:
+            raise ValueError(f"{{entry['file']}} is not the file that the manifest describes")
+        return data
+
+    def region(self, entry):
+        inputs = [(f"i{{place}}", place) for place in entry["used"]]
+        return {compiled}, inputs
+
+    def check(self, **given):
+        for name, value in given.items():
+            known = self.inputs[name]
+            if "value" in known:
+                if repr(value) != known["value"]:
+                    raise ValueError(f"{{name}} is {{value!r}}; the network was split for {{known['value']}}")
+                continue
+            array = numpy.asarray(value)
+            sizes = zip(array.shape, known["shape"])
+            fits = array.ndim == len(known["shape"]) and all(size in (one, None) for one, size in sizes)
+            if not fits or array.dtype != known["dtype"]:
+                shape = ", ".join("any" if size is None else str(size) for size in known["shape"])
+                wanted = f"{{known['dtype']}} ({{shape}})"
+                raise ValueError(f"{{name}} is {{array.dtype}} {{array.shape}}; the network was split for {{wanted}}")
+
+    def run(self, number, *values):
+        run, inputs = self.regions[number]
+        return run(None, {{key: numpy.asarray(values[place]) for key, place in inputs}})
+
+'''  # noqa: E501
+
+ISLAND = """    def island(self, entry):
+        self.read(entry)
+        network = torch.export.load(self.directory / entry["file"]).module()
+
+        @torch.no_grad()
+        def run(_, values):
+            given = (torch.from_numpy(numpy.array(one, order="C")) for one in values.values())
+            return [one.numpy() for one in network(*given)]
+
+        return run
+
+"""
+
+
+LOAD = """        self.regions = [self.region(entry) for entry in manifest["regions"]]
+"""
+
+
+def host_source(
+    name: str,
+    parameters: list[str],
+    names: list[str],
+    steps: list[Step],
+    islands: bool,
+    compiler: Compiler,
+    classes: Classes,
+) -> str:
+    """Return the text of host.py, which needs torch, too, where there are islands.
+
+    name: the network's class. parameters: the parameters of its forward as text. names: the
+    parameters' names.
+    """
+    header = ", ".join(["self", *parameters])
+    arguments = ", ".join(f"{parameter}={parameter}" for parameter in names)
+    forward = (
+        f"    def forward({header}):\n        self.check({arguments})\n        self.trace = []\n"
+    )
+    return host_module(
+        host_head(name, LOAD, islands, compiler, classes),
+        forward + "\n".join(Writer().write_steps(steps, 2)) + "\n",
+    )
+
+
+def host_module(head: str, body: str) -> str:
+    """Return the text of the module, which imports `math` where the body calls functions of it."""
+    return (
+        head.replace("import json\n", "import json\nimport math\n", 1) if "math." in body else head
+    ) + body
+
+
+def host_head(name: str, load: str, islands: bool, compiler: Compiler, classes: Classes) -> str:
+    """Return the text before `forward`: imports, loading and the sub-networks' methods.
+
+    load: the lines that load what `forward` needs.
+    """
+    modules = sorted({compiler.module, *(["torch"] if islands else [])})
+    imports = "".join(f"import {module}\n" for module in modules)
+    compiled = "self.compiled(entry)"
+    if islands:
+        compiled = f'self.island(entry) if "reason" in entry else {compiled}'
+    text = HEAD.format(
+        name=name, imports=imports, classes=source(classes), compiled=compiled, load=load
+    )
+    return text + compiler.host + (ISLAND if islands else "")
+
+
+class Writer:
+    """Writes residual steps as lines of text.
+
+    trace: the text of the list of the sides taken. call: the text of a region's call, with `{}` for
+    its number and inputs.
+    """
+
+    def __init__(self, trace: str = "self.trace", call: str = "self.run({})") -> None:
+        self.trace, self.call = trace, call
+
+    def write_steps(self, steps: list[Step], depth: int) -> list[str]:
+        """Return the lines of a block at this depth of indentation; `pass` for an empty one."""
+        lines = [line for step in steps for line in self.write_step(step, depth)]
+        return lines or ["    " * depth + "pass"]
+
+    def write_step(self, step: Step, depth: int) -> list[str]:
+        """Return the lines of one step; raises TypeError for a tensor step, which belongs into a
+        region."""
+        pad = "    " * depth
+        if isinstance(step, RegionStep):
+            outputs = ", ".join(step.outputs) + ("," if len(step.outputs) == 1 else "")
+            return [
+                f"{pad}{outputs} = {self.call.format(', '.join([str(step.number), *step.inputs]))}"
+            ]
+        if isinstance(step, HostStep):
+            return [pad + ast.unparse(ast.fix_missing_locations(step.statement))]
+        if isinstance(step, Loop):
+            head = "while True:"
+            if step.header is not None:
+                head = f"for {ast.unparse(step.header[0])} in {ast.unparse(step.header[1])}:"
+            return [pad + head, *self.write_steps(step.body, depth + 1)]
+        if isinstance(step, Branch):
+            return self.write_branch(step, depth)
+        raise TypeError(f"{type(step).__name__} outside a region")
+
+    def write_branch(self, step: Branch, depth: int) -> list[str]:
+        """Return the lines of an `if`, in which each arm with a number adds that number to the
+        trace."""
+        lines = []
+        for number, (test, body) in enumerate(step.arms):
+            keyword = "if" if number == 0 else "elif"
+            lines.append(
+                "    " * depth
+                + (f"{keyword} {ast.unparse(test)}:" if test is not None else "else:")
+            )
+            if step.numbers[number] >= 0:
+                lines.append("    " * (depth + 1) + f"{self.trace}.append({step.numbers[number]})")
+            if body or step.numbers[number] < 0:
+                lines.extend(self.write_steps(body, depth + 1))
+        return lines

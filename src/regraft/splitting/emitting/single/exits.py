@@ -1,0 +1,58 @@
+"""The exits of a block of statements: the ways in which it may be left, and the names that its
+paths give then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.liveness import Needs
+from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names
+
+EXIT_CODES = {"fall": 0, "break": 1, "continue": 2, "return": 3}  # the ways to leave a block
+# not names of the host, as they have blanks
+EXIT_CODE, RESULT, ITERATED = (
+    "the end",
+    "the result",
+    "the items",
+)
+
+Outcome = Names | None  # None for a block that only raises
+
+
+@dataclass(frozen=True)
+class Exit:
+    """The end of the paths that leave a block.
+
+    needs   the names that are needed after each way to leave
+    finish  takes the way, the names and the graph of a path; returns the names that the path gives
+    """
+
+    needs: Needs
+    finish: Callable[[str, Names, Graph], Names]
+
+
+def restrict(names: Names, needed: frozenset[str]) -> Names:
+    """Return the values of the needed names; UNDEFINED for names that hold nothing."""
+    return {key: names.get(key, UNDEFINED) for key in sorted(needed)}
+
+
+def fallthrough_exit(needed: frozenset[str]) -> Exit:
+    """Return the exit of a block that is never left early."""
+    return Exit(dict.fromkeys(EXIT_CODES, needed), lambda _, names, __: restrict(names, needed))
+
+
+def coded_exit(needs: Needs, synonyms: dict[str, str] | None = None) -> Exit:
+    """Return an exit that gives the code of the way under EXIT_CODE, and the names that are needed
+    after that way.
+
+    synonyms: ways and the ways that they mean, such as a `break` that ends the block normally.
+    """
+
+    def finish(way: str, names: Names, _: Graph) -> Names:
+        way = (synonyms or {}).get(way, way)
+        result = {RESULT: names[RESULT]} if way == "return" else {}
+        return {**restrict(names, needs[way]), **result, EXIT_CODE: Const(EXIT_CODES[way])}
+
+    return Exit(needs, finish)

@@ -1,0 +1,230 @@
+"""The single file: made from the host's steps, and called like the network."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy
+import onnx
+import onnxruntime
+from onnx import helper
+
+from regraft.splitting.arguments import Packed
+from regraft.splitting.compiling.onnx import session_of
+from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.inline import Regions
+from regraft.splitting.emitting.single.join import name_of
+from regraft.splitting.emitting.single.lower import Lowering
+from regraft.splitting.emitting.single.values import (
+    Const,
+    Items,
+    Names,
+    NestedList,
+    Number,
+    Sequence,
+    Tensor,
+    Value,
+    describe_value,
+)
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.program.residual import Region, Step
+from regraft.splitting.program.results import Classes, make_classes
+from regraft.splitting.sampling.record import to_numpy, to_torch
+
+MAX_FILE_BYTES = 2**31 - 2**20  # the limit of Protocol Buffers
+MAX_NESTING = 30  # graphs within graphs that Protocol Buffers read
+FILE = "network.onnx"
+METADATA_KEY = "regraft"  # the key in the file's metadata
+
+
+def single_file(
+    path: str,
+    steps: list[Step],
+    regions: list[Region],
+    directory: Path,
+    manifest: dict[str, Any],
+    classes: Classes,
+) -> onnx.ModelProto:
+    """Return the host's program around the regions of `directory` as one model.
+
+    Raises Unsplittable with file, line and reason where ONNX cannot express it.
+    """
+    compiled = Regions(directory, manifest, regions)
+    graph = Graph(itertools.count())
+    names: Names = {}
+    for key, entry in manifest["inputs"].items():
+        if "value" in entry:
+            continue  # the host's program holds it as a constant
+        shape = [
+            f"{key}_{dim}" if size is None else size for dim, size in enumerate(entry["shape"])
+        ]
+        graph.inputs.append((key, (entry["dtype"], shape)))
+        names[key] = Tensor(key, entry["dtype"], len(shape))
+    lowering = Lowering(path, compiled)
+    result = lowering.lower_program(steps, names, graph)
+    result_tree = add_results(graph, result, "result_" if "result" in names else "result", classes)
+    if not graph.outputs:
+        raise lowering.refuse("a result that no input decides")
+    if max_depth(graph) > MAX_NESTING:
+        raise Unsplittable(
+            path,
+            0,
+            f"decisions within decisions, {max_depth(graph)} deep, cannot be part of an ONNX file",
+        )
+    graph.place_weights()
+    if sum(array.nbytes for array in graph.all_weights().values()) > MAX_FILE_BYTES:
+        raise Unsplittable(
+            path, 0, "more than 2 GB of weights cannot be part of a single ONNX file"
+        )
+    opsets = [helper.make_opsetid(domain, version) for domain, version in compiled.opsets.items()]
+    model = helper.make_model(
+        graph.proto("network"), producer_name="regraft", opset_imports=opsets, ir_version=9
+    )
+    note(model, versions=manifest["versions"], inputs=manifest["inputs"], result=result_tree)
+    return model
+
+
+def note(model: onnx.ModelProto, **facts: Any) -> None:
+    """Add facts to those that the file holds about itself in its metadata."""
+    recorded = json.loads(model.metadata_props[0].value) if model.metadata_props else {}
+    helper.set_model_props(model, {METADATA_KEY: json.dumps({**recorded, **facts})})
+
+
+def max_depth(graph: Graph) -> int:
+    """Return the largest depth of a graph and the graphs within it."""
+    return max([graph.depth, *map(max_depth, graph.children())])
+
+
+def add_results(graph: Graph, value: Value, name: str, classes: Classes) -> Any:
+    """Let each leaf of a result be an output of the graph; return a tree that says how the result
+    is built from them.
+
+    The tree is a dictionary with one key: "value", "tuple", "list", "dict", "object", "tensor",
+    "numbers" or "sequence".
+    """
+    if isinstance(value, Const):
+        if value.value is None or isinstance(value.value, (bool, int, float, str)):
+            return {"value": value.value}
+    elif isinstance(value, Items):
+        keys = value.keys or range(len(value.values))
+        parts = [
+            add_results(graph, element, f"{name}_{key}", classes)
+            for key, element in zip(keys, value.values, strict=True)
+        ]
+        if value.kind in ("tuple", "list"):
+            return {value.kind: parts}
+        fields = dict(zip(value.keys, parts, strict=True))
+        class_entry = {value.kind: classes[value.kind]} if value.kind != "dict" else {}
+        return {"object": [class_entry, fields]} if class_entry else {"dict": fields}
+    elif isinstance(value, (Number, Tensor, Sequence, NestedList)):
+        graph.add_alias(name_of(graph, value), name)
+        graph.outputs.append((name, value))
+        holds_numbers = isinstance(value, (Number, NestedList)) or (
+            isinstance(value, Sequence) and isinstance(value.element, Number)
+        )
+        return {
+            "numbers"
+            if holds_numbers
+            else "sequence"
+            if isinstance(value, Sequence)
+            else "tensor": name
+        }
+    raise Unsplittable(
+        "", 0, f"{describe_value(value)} as a result cannot be part of a single ONNX file"
+    )
+
+
+def rebuild_result(tree: dict[str, Any], outputs: dict[str, Any]) -> Any:
+    """Return the result as the network gives it, from its tree and the outputs by name."""
+    ((kind, part),) = tree.items()
+    if kind == "value":
+        return part
+    if kind in ("tuple", "list"):
+        return {"tuple": tuple, "list": list}[kind](
+            rebuild_result(element, outputs) for element in part
+        )
+    if kind == "object":
+        (result_class,) = make_classes(part[0]).values()
+        return result_class(
+            **{key: rebuild_result(field, outputs) for key, field in part[1].items()}
+        )
+    if kind == "dict":
+        return {key: rebuild_result(element, outputs) for key, element in part.items()}
+    if kind == "numbers":
+        return to_python(outputs[part])
+    return (
+        [numpy.asarray(array) for array in outputs[part]]
+        if kind == "sequence"
+        else numpy.asarray(outputs[part])
+    )
+
+
+def to_python(value: Any) -> Any:
+    """Return a tensor or list of tensors as Python's numbers."""
+    return (
+        [to_python(element) for element in value]
+        if isinstance(value, list)
+        else numpy.asarray(value).tolist()
+    )
+
+
+def read_metadata(session: onnxruntime.InferenceSession, path: Path) -> dict[str, Any]:
+    """Return the facts that the file holds about itself; raise ValueError for a file that Regraft
+    did not write."""
+    recorded = session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+    if recorded is None:
+        raise ValueError(f"{path} is no network that was split")
+    facts: dict[str, Any] = json.loads(recorded)
+    return facts
+
+
+class SingleFile:
+    """A network in one ONNX file, called like the original: torch tensors in and out.
+
+    ONNX Runtime refuses inputs of types and sizes that the network was not split for.
+    """
+
+    def __init__(self, path: Path, report: Any = None, scratch: Any = None) -> None:
+        self.path, self.directory, self.report, self._scratch = path, path.parent, report, scratch
+        self.packed: Packed | None = None
+        try:
+            self.session = session_of(str(path))
+        except Exception as problem:
+            raise ValueError(f"ONNX Runtime cannot load {path}: {problem}") from problem
+        facts = read_metadata(self.session, path)
+        self.inputs, self.result, self.facts = facts["inputs"], facts["result"], facts
+        self.input_names = [value.name for value in self.session.get_inputs()]
+        self.output_names = [value.name for value in self.session.get_outputs()]
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """Return the network's result for arguments by position or by name.
+
+        Raises TypeError for missing or unknown arguments, ValueError for another value of a
+        constant.
+        """
+        if self.packed is not None:
+            args, keywords = (), self.packed.parts(args, keywords)
+        arguments = {**dict(zip(self.inputs, args, strict=False)), **keywords}
+        if len(args) > len(self.inputs) or not set(self.input_names) <= set(arguments) <= set(
+            self.inputs
+        ):
+            raise TypeError(f"the network takes {', '.join(self.inputs)}")
+        for key, entry in self.inputs.items():
+            if "value" in entry and key in arguments and repr(arguments[key]) != entry["value"]:
+                raise ValueError(
+                    f"{key} is {arguments[key]!r}; the network was split for {entry['value']}"
+                )
+        outputs = self.session.run(
+            None, {key: to_numpy(arguments[key]) for key in self.input_names}
+        )
+        return to_torch(
+            rebuild_result(self.result, dict(zip(self.output_names, outputs, strict=True)))
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Copy the file, which any ONNX Runtime can load."""
+        shutil.copyfile(self.path, path)

@@ -1,0 +1,234 @@
+"""ONNX graphs under construction: nodes, constants and weights.
+
+Each weight goes to the innermost graph around all its uses.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+import onnx
+from onnx import helper, numpy_helper
+
+from regraft.splitting.emitting.single.values import KINDS, NestedList, Number, Sequence, Tensor
+
+Array = Any
+
+
+@dataclass
+class Node:
+    """An operation; attributes that are graphs become protos last."""
+
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Any]
+    name: str = ""
+    proto: onnx.NodeProto | None = None  # the finished proto of a node of a region
+
+
+@dataclass
+class Graph:
+    """A graph, or the body of an `If` or `Loop` within another graph.
+
+    counter       the numbers of the names of values, shared by all graphs of a file
+    inputs        names with types: values of values.py, or dtype and sizes
+    outputs       names with types
+    weights       arrays by their number in the manifest
+    constants     names and arrays by dtype, shape and bytes
+    node_outputs  the names that the graph's own nodes give
+    condition     the name of a bool that is known at run time only
+    depth         the number of graphs around this one
+    raise_text    the place and the statement of what the program raises in this graph, if it does
+    may_fail      whether an operation in it may fail at run time
+    """
+
+    counter: itertools.count[int]
+    nodes: list[Node] = field(default_factory=list)
+    inputs: list[tuple[str, Any]] = field(default_factory=list)
+    outputs: list[tuple[str, Any]] = field(default_factory=list)
+    weights: dict[int, Array] = field(default_factory=dict)
+    constants: dict[tuple[str, tuple[int, ...], bytes], tuple[str, Array]] = field(
+        default_factory=dict
+    )
+    node_outputs: set[str] = field(default_factory=set)
+    condition: str = ""
+    depth: int = 0
+    raise_text: str = ""
+    may_fail: bool = False
+
+    def new_child(self) -> Graph:
+        """Return an empty graph within this one."""
+        return Graph(self.counter, depth=self.depth + 1, condition=self.condition)
+
+    def new_name(self) -> str:
+        """Return a name that no other value has."""
+        return f"v.{next(self.counter)}"  # no parameter of Python has this name
+
+    def add(self, op: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """Add a node with one output; return the output's name."""
+        return self.add_node(op, list(inputs), 1, name=name, **attributes)[0]
+
+    def add_alias(self, name: str, alias: str) -> None:
+        """Let `alias` be another name of the value `name`."""
+        self.nodes.append(Node("Identity", [name], [alias], {}))
+
+    def add_node(
+        self, op: str, inputs: list[str], count: int, name: str = "", **attributes: Any
+    ) -> list[str]:
+        """Add a node with `count` outputs; return their names."""
+        outputs = [self.new_name() for _ in range(count)]
+        self.nodes.append(Node(op, inputs, list(outputs), attributes, name))
+        self.node_outputs.update(outputs)
+        return outputs
+
+    def constant(self, value: Any, dtype: str) -> str:
+        """Return the name of a constant of this graph, which is added once for equal values."""
+        array = numpy.asarray(value, dtype)
+        key = (dtype, array.shape, array.tobytes())
+        if key not in self.constants:
+            self.constants[key] = (self.new_name(), array)
+        return self.constants[key][0]
+
+    def constant_of(self, tensor: onnx.TensorProto) -> str:
+        """Return the name of a constant with the values of a tensor."""
+        array = numpy_helper.to_array(tensor)
+        return self.constant(array, array.dtype.name)
+
+    def number(self, value: Any, kind: str) -> str:
+        """Return the name of a constant for a Python number; kind: "int", "float" or "bool"."""
+        return self.constant(value, KINDS[kind])
+
+    def add_output(self, name: str, kind: Any) -> None:
+        """Let the value `name` be the next output.
+
+        An output needs a node of this graph and a name of its own: values from outside and repeated
+        outputs are copied.
+        """
+        output_names = {output_name for output_name, _ in self.outputs}
+        if name not in self.node_outputs or name in output_names:
+            name = self.add("Identity", name)
+        self.outputs.append((name, kind))
+
+    def add_failure(self) -> str:
+        """Add a zero (int64) that fails whenever this graph runs; return its name."""
+        self.may_fail = True
+        index = self.add(
+            "Add",
+            self.add("Cast", self.condition, to=onnx.TensorProto.INT64),
+            self.number(1, "int"),
+        )
+        return self._zero_or_failure(index, self.raise_text)
+
+    def add_check(self, condition: str, message: str) -> str:
+        """Add a zero (int64) that fails with `message` unless `condition` (bool) holds; return its
+        name."""
+        self.may_fail = True
+        index = self.add("Cast", self.add("Not", condition), to=onnx.TensorProto.INT64)
+        return self._zero_or_failure(index, message)
+
+    def _zero_or_failure(self, index: str, message: str) -> str:
+        """Add element `index` of [0], which fails with `message` for any other index than 0; return
+        its name.
+
+        ONNX has no operation that raises, but an element has to exist.
+        """
+        return self.add(
+            "Gather", self.constant([0], "int64"), index, name=f"{message} [{self.new_name()}]"
+        )
+
+    def children(self) -> list[Graph]:
+        """Return the graphs directly within this one."""
+        return [
+            attribute
+            for node in self.nodes
+            for attribute in node.attributes.values()
+            if isinstance(attribute, Graph)
+        ]
+
+    def all_weights(self) -> dict[int, Array]:
+        """Return the weights of this graph and of those within it, by number."""
+        weights = dict(self.weights)
+        for child in self.children():
+            weights.update(child.all_weights())
+        return weights
+
+    def place_weights(self) -> None:
+        """Move each weight to the innermost graph around all its uses."""
+        children = [(child, child.all_weights()) for child in self.children()]
+        for child, child_weights in children:
+            for number, array in child_weights.items():
+                if (
+                    number in self.weights
+                    or sum(number in sibling_weights for _, sibling_weights in children) > 1
+                ):
+                    self.weights[number] = array
+                    child.drop_weight(number)
+        for child, _ in children:
+            child.place_weights()
+
+    def drop_weight(self, number: int) -> None:
+        """Remove a weight from this graph and those within it."""
+        self.weights.pop(number, None)
+        for child in self.children():
+            child.drop_weight(number)
+
+    def proto(self, name: str) -> onnx.GraphProto:
+        """Return the graph as ONNX, under a name."""
+        nodes = [
+            node.proto if node.proto is not None else self._node_proto(node) for node in self.nodes
+        ]
+        arrays = [
+            *self.constants.values(),
+            *((f"w.{number}", array) for number, array in self.weights.items()),
+        ]
+        initializers = [numpy_helper.from_array(array, array_name) for array_name, array in arrays]
+        inputs, outputs = (
+            [value_info(*entry, self.depth) for entry in side]
+            for side in (self.inputs, self.outputs)
+        )
+        return helper.make_graph(nodes, name, inputs, outputs, initializers)
+
+    def _node_proto(self, node: Node) -> onnx.NodeProto:
+        """Return a node as ONNX, with the graphs in its attributes."""
+        attributes = {
+            key: attribute.proto(f"{node.outputs[0]}_{key}")
+            if isinstance(attribute, Graph)
+            else attribute
+            for key, attribute in node.attributes.items()
+        }
+        return helper.make_node(node.op, node.inputs, node.outputs, name=node.name, **attributes)
+
+
+def element_type(dtype: str) -> int:
+    """Return ONNX's number of a NumPy dtype."""
+    return int(helper.np_dtype_to_tensor_dtype(numpy.dtype(dtype)))
+
+
+def dtype_of(value: Number | Tensor | NestedList) -> str:
+    """Return the dtype of a number, a tensor or the numbers of nested lists."""
+    return KINDS[value.kind] if isinstance(value, Number) else value.dtype
+
+
+def value_info(name: str, kind: Any, depth: int) -> onnx.ValueInfoProto:
+    """Return the name and type of an input or output as ONNX.
+
+    kind: a value of values.py, or dtype and sizes of an input. Within other graphs shapes are left
+    open.
+    """
+    if isinstance(kind, Sequence):
+        element = helper.make_tensor_type_proto(element_type(dtype_of(kind.element)), None)
+        return helper.make_value_info(name, helper.make_sequence_type_proto(element))
+    if isinstance(kind, tuple):
+        return helper.make_tensor_value_info(name, element_type(kind[0]), kind[1])
+    ranks = {
+        Number: 0,
+        Tensor: getattr(kind, "rank", None),
+        NestedList: getattr(kind, "depth", None),
+    }
+    rank = ranks[type(kind)]
+    shape = [None] * rank if rank is not None and (depth == 0 or rank == 0) else None
+    return helper.make_tensor_value_info(name, element_type(dtype_of(kind)), shape)

@@ -1,0 +1,282 @@
+"""Types of the values where paths meet, and the expression of each path's value in the type.
+
+A type is a template: a value whose leaves without a name get their names when the paths have met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from regraft.splitting.emitting.single.graph import Graph, dtype_of, element_type
+from regraft.splitting.emitting.single.values import (
+    MUTABLE,
+    UNDEFINED,
+    Const,
+    Items,
+    Names,
+    NestedList,
+    Number,
+    Sequence,
+    Tensor,
+    Value,
+    bound,
+    count_occurrences,
+    describe_value,
+    leaves,
+    number_kind,
+)
+
+
+class Inexpressible(Exception):
+    """The error for a value or an operation that ONNX cannot express; the text names it."""
+
+
+def unify(values: list[Value], outer: Value = UNDEFINED) -> Value:
+    """Return the type, a template, of what may be any of `values`.
+
+    outer: the value before the paths parted; where all paths still have it, it is returned as it
+    is. Raises Inexpressible where the values have no type in common.
+    """
+    present = [value for value in values if value is not UNDEFINED]
+    if not present:
+        return UNDEFINED
+    first = present[0]
+    if all(value is outer for value in values) or all(
+        is_same_constant(value, first) for value in present
+    ):
+        return first
+    kinds = {number_kind(value) for value in present}
+    if None not in kinds and len(kinds) == 1:
+        kind = kinds.pop() or ""
+        return Number("", kind, max(map(bound, present)) if kind == "int" else 0)
+    if all(isinstance(value, Tensor) for value in present):
+        return unify_tensors([value for value in present if isinstance(value, Tensor)])
+    if all(isinstance(value, Items) for value in present):
+        return unify_items([value for value in present if isinstance(value, Items)], outer)
+    if all(is_list(value) for value in present):
+        return sequence_type(present)
+    if isinstance(first, NestedList) and all(
+        isinstance(value, NestedList) and (value.dtype, value.depth) == (first.dtype, first.depth)
+        for value in present
+    ):
+        return replace(first, name="")
+    raise disagreement(present)
+
+
+def disagreement(values: list[Value]) -> Inexpressible:
+    """Return the error for values that have no type in common."""
+    descriptions = sorted({describe_value(value) for value in values})
+    return Inexpressible(
+        " and ".join(descriptions)
+        if len(descriptions) > 1
+        else f"several values of {descriptions[0]}"
+    )
+
+
+def is_same_constant(left: Value, right: Value) -> bool:
+    """Return whether two values are constants of the same type and value."""
+    if not (isinstance(left, Const) and isinstance(right, Const)):
+        return False
+    return type(left.value) is type(right.value) and repr(left.value) == repr(right.value)
+
+
+def is_list(value: Value) -> bool:
+    """Return whether a value is a list, except one that `tolist()` gave."""
+    return isinstance(value, Sequence) or (isinstance(value, Items) and value.kind == "list")
+
+
+def unify_tensors(values: list[Tensor]) -> Tensor:
+    """Return the type of tensors of one dtype; its rank is None where the ranks differ."""
+    if len({tensor.dtype for tensor in values}) > 1:
+        raise disagreement(list(values))
+    ranks = {tensor.rank for tensor in values}
+    return Tensor("", values[0].dtype, ranks.pop() if len(ranks) == 1 else None)
+
+
+def unify_items(values: list[Items], outer: Value) -> Value:
+    """Return the type of lists, tuples or dicts, element by element; lists of several lengths
+    become a sequence."""
+    first = values[0]
+    have_equal_structure = (
+        len({(value.kind, len(value.values), value.keys) for value in values}) == 1
+    )
+    outer_values = (
+        outer.values
+        if isinstance(outer, Items) and len(outer.values) == len(first.values)
+        else None
+    )
+    try:
+        if have_equal_structure:
+            columns = zip(*(value.values for value in values), strict=True)
+            outer_columns = outer_values or [UNDEFINED] * len(first.values)
+            parts = tuple(
+                unify(list(column), outer_value)
+                for column, outer_value in zip(columns, outer_columns, strict=True)
+            )
+            return Items(first.kind, parts, first.keys)
+    except Inexpressible:
+        if first.kind != "list":
+            raise
+    if not all(value.kind == "list" for value in values):
+        raise disagreement(list(values))
+    return sequence_type(list(values))
+
+
+def sequence_type(values: list[Value]) -> Value:
+    """Return the type of a list whose length the paths decide.
+
+    Raises Inexpressible unless its elements are numbers of one kind or tensors of one dtype.
+    """
+    elements: list[Value] = []
+    for value in values:
+        elements.extend(
+            value.values
+            if isinstance(value, Items)
+            else [value.element]
+            if isinstance(value, Sequence)
+            else []
+        )
+    kinds = {number_kind(element) for element in elements}
+    if elements and None not in kinds and len(kinds) == 1:
+        return Sequence("", Number("", kinds.pop() or ""))
+    tensors = [element for element in elements if isinstance(element, Tensor)]
+    if elements and len(tensors) == len(elements):
+        return Sequence("", unify_tensors(tensors))
+    raise disagreement(elements or values)
+
+
+def express(graph: Graph, value: Value | None, template: Value) -> list[str]:
+    """Return the names in `graph` of the parts of `value`, one for each leaf of the template
+    without a name.
+
+    value: None on a path that raises, where placeholders are named whose computation fails.
+    """
+    if isinstance(template, Items) and isinstance(value, Items):
+        pairs = zip(value.values, template.values, strict=True)
+        return [name for pair in pairs for name in express(graph, *pair)]
+    unnamed_leaves = [leaf for leaf in leaves(template) if not leaf.name]
+    if value is None or value is UNDEFINED:
+        return [
+            placeholder(graph, leaf, graph.add_failure() if value is None else None)
+            for leaf in unnamed_leaves
+        ]
+    if not unnamed_leaves:
+        return []
+    return [
+        add_sequence(graph, value, template)
+        if isinstance(template, Sequence)
+        else name_of(graph, value)
+    ]
+
+
+def placeholder(graph: Graph, leaf: Value, zero: str | None) -> str:
+    """Add a value of the leaf's type that is never read; return its name.
+
+    zero: the name of a zero that the value has to depend on, if any.
+    """
+    if isinstance(leaf, Sequence):
+        if zero is None:
+            return graph.add("SequenceEmpty", dtype=element_type(dtype_of(leaf.element)))
+        return graph.add("SequenceConstruct", placeholder(graph, leaf.element, zero))
+    assert isinstance(leaf, (Number, Tensor, NestedList))
+    dtype = dtype_of(leaf)
+    return (
+        graph.constant(0, dtype)
+        if zero is None
+        else graph.add("Cast", zero, to=element_type(dtype))
+    )
+
+
+def add_sequence(graph: Graph, value: Value, template: Sequence) -> str:
+    """Return the name of a list as an ONNX sequence, which is added where the elements are known
+    one by one."""
+    if isinstance(value, Sequence):
+        return value.name
+    assert isinstance(value, Items)
+    if not value.values:
+        return graph.add("SequenceEmpty", dtype=element_type(dtype_of(template.element)))
+    return graph.add("SequenceConstruct", *(name_of(graph, element) for element in value.values))
+
+
+def name_of(graph: Graph, value: Value) -> str:
+    """Return the name of the ONNX value of a number, a tensor or a list; a constant is added to the
+    graph."""
+    if isinstance(value, Const):
+        kind = number_kind(value)
+        if kind is None:
+            raise Inexpressible(f"{describe_value(value)}, which is no number,")
+        if kind == "int" and abs(value.value) >= 2**63:
+            raise Inexpressible(f"the whole number {value.value}, which has more than 64 bits,")
+        return graph.number(value.value, kind)
+    assert isinstance(value, (Number, Tensor, Sequence, NestedList))
+    return value.name
+
+
+def fill_template(template: Value, names: list[str]) -> Value:
+    """Return the template with the next of `names` in every leaf without a name; these are taken
+    out of `names`."""
+    if isinstance(template, Items):
+        return Items(
+            template.kind,
+            tuple(fill_template(element, names) for element in template.values),
+            template.keys,
+        )
+    if isinstance(template, (Number, Tensor, Sequence, NestedList)) and not template.name:
+        return replace(template, name=names.pop(0))
+    return template
+
+
+def find_aliases(outcomes: list[Names]) -> dict[str, str]:
+    """Return, for names that hold the same list as another name on all paths that define them, that
+    other name."""
+    first_by_alias: dict[str, str] = {}
+    keys = sorted(
+        {key for names in outcomes for key, value in names.items() if isinstance(value, MUTABLE)}
+    )
+    for key in keys:
+        for first in keys:
+            if (
+                first != key
+                and first not in first_by_alias
+                and all(is_alias(names, key, first) for names in outcomes)
+            ):
+                first_by_alias.update(
+                    {
+                        key: first,
+                        **{
+                            alias: first
+                            for alias, target in first_by_alias.items()
+                            if target == key
+                        },
+                    }
+                )
+                break
+    return first_by_alias
+
+
+def is_alias(names: Names, key: str, first: str) -> bool:
+    """Return whether `key` holds nothing or the same object as `first`."""
+    value = names.get(key, UNDEFINED)
+    return value is UNDEFINED or value is names.get(first, UNDEFINED)
+
+
+def check_aliases(names: Names, templates: Names) -> None:
+    """Raise Inexpressible for a list that changes where paths meet and has two names: each would
+    get its own copy."""
+    for key, template in templates.items():
+        value = names.get(key, UNDEFINED)
+        if (
+            isinstance(value, MUTABLE)
+            and has_unnamed_leaves(template)
+            and not (isinstance(value, Items) and value.kind == "tuple")
+        ):
+            count = sum(
+                count_occurrences(names[name], value) for name in templates if name in names
+            )
+            if count > 1 and (is_list(value) or isinstance(value, NestedList)):
+                raise Inexpressible(f"a list that is held twice ({key})")
+
+
+def has_unnamed_leaves(template: Value) -> bool:
+    """Return whether a template has leaves that do not have a name yet."""
+    return any(not leaf.name for leaf in leaves(template))

@@ -1,0 +1,91 @@
+"""Liveness: the names of the host that are needed at each place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+from regraft.splitting.program.residual import (
+    Branch,
+    HostStep,
+    Loop,
+    RegionStep,
+    Step,
+    reads,
+    writes,
+)
+
+# names by the way to leave: "fall", "break", "continue", "return"
+Needs = Mapping[str, frozenset[str]]
+
+
+def live_names(steps: list[Step], needs: Needs) -> frozenset[str]:
+    """Return the names needed before `steps`; `needs` are those needed after each way to leave
+    them."""
+    needed = needs["fall"]
+    for step in reversed(steps):
+        if isinstance(step, RegionStep):
+            needed = (needed - frozenset(step.outputs)) | frozenset(step.inputs)
+        elif isinstance(step, HostStep):
+            needed = _live_before_statement(step.statement, needed, needs)
+        elif isinstance(step, Branch):
+            arms = [live_names(body, {**needs, "fall": needed}) for _, body in step.arms]
+            tests = [reads(test) for test, _ in step.arms if test is not None]
+            has_else = any(test is None for test, _ in step.arms)
+            needed = frozenset().union(*arms, *tests, frozenset() if has_else else needed)
+        elif isinstance(step, Loop):
+            needed = live_at_head(step, {**needs, "fall": needed})
+    return needed
+
+
+def live_at_head(step: Loop, needs: Needs) -> frozenset[str]:
+    """Return the names needed at the start of each iteration; `needs["fall"]` are those needed
+    after the loop."""
+    after = needs["fall"]
+    needed = after if step.header else frozenset()
+    while True:
+        needed_before = live_names(
+            step.body, {**needs, "fall": needed, "continue": needed, "break": after}
+        )
+        if step.header is not None:
+            needed_before = (needed_before - writes(step.header[0])) | reads(step.header[1]) | after
+        if needed_before <= needed:
+            return needed
+        needed |= needed_before
+
+
+def _live_before_statement(
+    statement: ast.stmt, needed: frozenset[str], needs: Needs
+) -> frozenset[str]:
+    """Return the names needed before a statement of the host, from those needed after it."""
+    if isinstance(statement, (ast.Return, ast.Raise)):
+        needed = frozenset()
+    elif isinstance(statement, ast.Break):
+        needed = needs["break"]
+    elif isinstance(statement, ast.Continue):
+        needed = needs["continue"]
+    return (needed - writes(statement)) | reads(statement)
+
+
+def exit_ways(steps: list[Step]) -> frozenset[str]:
+    """Return the ways in which control may leave `steps`; a path that raises has none."""
+    leaving_ways: frozenset[str] = frozenset()
+    for step in steps:
+        step_ways = frozenset({"fall"})
+        if isinstance(step, HostStep):
+            kinds = {
+                ast.Return: {"return"},
+                ast.Break: {"break"},
+                ast.Continue: {"continue"},
+                ast.Raise: set(),
+            }
+            step_ways = frozenset(kinds.get(type(step.statement), {"fall"}))
+        elif isinstance(step, Branch):
+            step_ways = frozenset().union(*(exit_ways(body) for _, body in step.arms))
+            step_ways |= {"fall"} if all(test is not None for test, _ in step.arms) else set()
+        elif isinstance(step, Loop):
+            step_ways = frozenset({"fall"}) | (exit_ways(step.body) & {"return"})
+        leaving_ways |= step_ways - {"fall"}
+        if "fall" not in step_ways:
+            return leaving_ways
+    return leaving_ways | {"fall"}

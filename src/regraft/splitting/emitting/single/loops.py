@@ -1,0 +1,312 @@
+"""Lowering of loops: values that change between iterations are carried, with types found by a
+fixpoint."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import replace
+
+from regraft.splitting.emitting.single import numbers
+from regraft.splitting.emitting.single.exits import (
+    EXIT_CODE,
+    EXIT_CODES,
+    ITERATED,
+    RESULT,
+    Exit,
+    Outcome,
+    restrict,
+)
+from regraft.splitting.emitting.single.expressions import Expressions
+from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.join import (
+    Inexpressible,
+    check_aliases,
+    express,
+    fill_template,
+    find_aliases,
+    name_of,
+    unify,
+)
+from regraft.splitting.emitting.single.liveness import Needs, exit_ways, live_at_head
+from regraft.splitting.emitting.single.values import (
+    SAFE_BOUND,
+    UNDEFINED,
+    Const,
+    Items,
+    Names,
+    NestedList,
+    Number,
+    Range,
+    Sequence,
+    Tensor,
+    Value,
+    bound,
+    count_occurrences,
+    describe_value,
+    leaves,
+)
+from regraft.splitting.program.residual import Branch, HostStep, Loop, Step
+
+UNCHECKED_GROWTH = 2**20  # of a counter in an iteration; 2**42 iterations do not end in a lifetime
+GOES_ON = "goes on"
+
+Block = Callable[[list[Step], Names, Graph, Exit], Outcome]
+
+
+def add_loop(
+    block: Block, step: Loop, after: frozenset[str], needs: Needs, names: Names, graph: Graph
+) -> Names:
+    """Lower a `Loop`; return the names needed after it, with its exit code."""
+    test, body = rotate_loop(step)
+    values = Expressions(graph, names).evaluate(step.header[1]) if step.header else UNDEFINED
+    running = Items("tuple", (names.get(ITERATED, UNDEFINED), values))
+    head_names = live_at_head(step, {**needs, "fall": after}) | after
+    entry: Names = {**restrict(names, head_names), EXIT_CODE: Const(0)}
+    if "return" in exit_ways(step.body):
+        entry[RESULT] = UNDEFINED
+    if isinstance(values, Items) and not values.values:
+        return entry
+    iterated, count = prepare_iterable(graph, values) if step.header else (UNDEFINED, "")
+    first_by_alias = find_aliases([entry])
+    carried: Names = {}
+    while True:
+        inner, header = open_body(graph, carried, {**names, **entry, ITERATED: running})
+        header.update((key, header[first]) for key, first in first_by_alias.items())
+        if step.header is not None:
+            assert isinstance(step.header[0], ast.Name)
+            header[step.header[0].id] = loop_item(inner, iterated, inner.inputs[0][0])
+        body_names = block(body, header, inner, body_exit(test, needs, head_names, after, running))
+        if body_names is None:
+            raise Inexpressible("a loop whose every iteration raises")
+        for key, first in first_by_alias.items():
+            if body_names.get(key, UNDEFINED) is not body_names.get(first, UNDEFINED):
+                raise Inexpressible(
+                    f"a list that is held twice ({first} and {key}), not so after an iteration,"
+                )
+        new_carried = carried_types(
+            {key: value for key, value in entry.items() if key not in first_by_alias},
+            body_names,
+            carried,
+        )
+        if new_carried == carried:
+            names_after = close_loop(graph, inner, entry, body_names, carried, names, test, count)
+            return {
+                **names_after,
+                **{key: names_after[first] for key, first in first_by_alias.items()},
+            }
+        carried = new_carried
+
+
+def body_exit(
+    test: ast.expr | None,
+    needs: Needs,
+    head_names: frozenset[str],
+    after: frozenset[str],
+    running: Value,
+) -> Exit:
+    """Return the exit of a loop's body: whether the loop goes on, how it was left, and the names
+    needed then."""
+
+    def finish(way: str, names: Names, graph: Graph) -> Names:
+        if names[ITERATED] is not running:
+            raise Inexpressible("a list that changes while a loop runs over it")
+        if way == "return":
+            return {
+                RESULT: names[RESULT],
+                EXIT_CODE: Const(EXIT_CODES["return"]),
+                GOES_ON: Const(False),
+            }
+        if way == "break":
+            return {**restrict(names, after), EXIT_CODE: Const(0), GOES_ON: Const(False)}
+        goes_on = evaluate_test(test, names, graph)
+        return {**restrict(names, head_names), EXIT_CODE: Const(0), GOES_ON: goes_on}
+
+    return Exit({**needs, "fall": head_names, "continue": head_names, "break": after}, finish)
+
+
+def evaluate_test(test: ast.expr | None, names: Names, graph: Graph) -> Value:
+    """Return the truth of a loop's test, True for None; raise Inexpressible where the test changes
+    a list."""
+    names_before = dict(names)
+    truth = Expressions(graph, names).evaluate_truth(test) if test is not None else Const(True)
+    if any(names[key] is not value for key, value in names_before.items()):
+        raise Inexpressible(
+            f"the test {ast.unparse(test or ast.Constant(None))}, which changes a list,"
+        )
+    return truth
+
+
+def rotate_loop(step: Loop) -> tuple[ast.expr | None, list[Step]]:
+    """Return the test by which a loop goes on, and the steps of its body that follow.
+
+    The test is None, and the steps are the whole body, unless the loop is a `while` that begins
+    with a test to end it.
+    """
+    first = step.body[0] if step.body else None
+    if (
+        step.header is None
+        and isinstance(first, Branch)
+        and len(first.arms) == 2
+        and first.arms[1][0] is None
+    ):
+        (test, stop_steps), (_, other_steps) = first.arms
+        is_stop = (
+            len(stop_steps) == 1
+            and isinstance(stop_steps[0], HostStep)
+            and isinstance(stop_steps[0].statement, ast.Break)
+        )
+        if test is not None and is_stop:
+            return ast.UnaryOp(ast.Not(), test), [*other_steps, *step.body[1:]]
+    return None, step.body
+
+
+def prepare_iterable(graph: Graph, values: Value) -> tuple[Value, str]:
+    """Return a value to take the elements from that a `for` runs over, and the name of the number
+    of iterations."""
+    reader = Expressions(graph, {})
+    if isinstance(values, Items) and values.kind in ("list", "tuple"):
+        template = unify([Items("list", values.values), Items("list", ())])
+        (name,) = express(graph, Items("list", values.values), template)
+        values = fill_template(template, [name])
+    if isinstance(values, Range):
+        span = numbers.arithmetic(graph, ast.Sub(), values.stop, values.start)
+        rounded_span = numbers.arithmetic(
+            graph, ast.Add(), span, Const(values.step - (1 if values.step > 0 else -1))
+        )
+        iterations = numbers.arithmetic(graph, ast.FloorDiv(), rounded_span, Const(values.step))
+        return values, name_of(graph, numbers.min_or_max(graph, "max", iterations, Const(0)))
+    if isinstance(values, (Sequence, NestedList, Tensor)) and not (
+        isinstance(values, Tensor) and values.rank is None
+    ):
+        return values, name_of(graph, reader.length(values))
+    raise Inexpressible(f"a loop over {describe_value(values)}")
+
+
+def loop_item(graph: Graph, values: Value, iteration: str) -> Value:
+    """Return the value of the loop's variable in the iteration whose number is named
+    `iteration`."""
+    reader = Expressions(graph, {})
+    if isinstance(values, Range):
+        offset = numbers.arithmetic(
+            graph, ast.Mult(), Number(iteration, "int", 2**40), Const(values.step)
+        )
+        return numbers.arithmetic(graph, ast.Add(), values.start, offset)
+    if isinstance(values, (NestedList, Tensor)):
+        return reader.row_of(values, iteration)
+    return reader.element_at(values, Number(iteration, "int"))
+
+
+def open_body(graph: Graph, carried: Names, names: Names) -> tuple[Graph, Names]:
+    """Return the graph of a loop's body, and the names at its start."""
+    inner = graph.new_child()
+    inner.inputs = [(inner.new_name(), Number("", "int")), (inner.new_name(), Number("", "bool"))]
+    inner.condition = inner.inputs[1][0]
+    header = dict(names)
+    for key, template in carried.items():
+        unnamed_leaves = [leaf for leaf in leaves(template) if not leaf.name]
+        input_names = [inner.new_name() for _ in unnamed_leaves]
+        inner.inputs += zip(input_names, unnamed_leaves, strict=True)
+        header[key] = fill_template(template, list(input_names))
+    return inner, header
+
+
+def carried_types(entry: Names, body_names: Names, carried: Names) -> Names:
+    """Return the types of the names that change in an iteration, given those found so far."""
+    templates = {}
+    for key, value in entry.items():
+        try:
+            values = [
+                value,
+                body_names.get(key, UNDEFINED),
+                *([carried[key]] if key in carried else []),
+            ]
+            template = unify(values, UNDEFINED if key in carried else value)
+        except Inexpressible as problem:
+            raise Inexpressible(f"{key}, which is {problem} in different iterations,") from problem
+        if key in carried or (
+            template is not value and body_names.get(key, UNDEFINED) is not UNDEFINED
+        ):
+            templates[key] = widen(template)
+    return templates
+
+
+def widen(template: Value) -> Value:
+    """Return the type with the bound SAFE_BOUND for its carried whole numbers."""
+    if isinstance(template, Number) and not template.name:
+        return replace(template, bound=SAFE_BOUND)
+    if isinstance(template, Items):
+        return Items(template.kind, tuple(map(widen, template.values)), template.keys)
+    return template
+
+
+def limit_numbers(graph: Graph, value: Value, limit: int) -> Value:
+    """Return the value, in which ints that may exceed `limit` are checked at run time, so that they
+    can be carried."""
+    if isinstance(value, Const) and type(value.value) is int and bound(value) > limit:
+        raise Inexpressible(f"the whole number {value.value}, which a loop carries,")
+    if isinstance(value, Number) and value.kind == "int" and bound(value) > limit:
+        return numbers.limit_magnitude(graph, value, SAFE_BOUND)
+    if isinstance(value, Items):
+        return Items(
+            value.kind,
+            tuple(limit_numbers(graph, element, limit) for element in value.values),
+            value.keys,
+        )
+    return value
+
+
+def close_loop(
+    graph: Graph,
+    inner: Graph,
+    entry: Names,
+    body_names: Names,
+    carried: Names,
+    names: Names,
+    test: ast.expr | None,
+    count: str,
+) -> Names:
+    """Add the node of the loop; return the names after it.
+
+    entry, body_names: the names before the loop and after an iteration. carried: the types of those
+    that change.
+    """
+    check_aliases(entry, carried)
+    check_aliases(body_names, carried)
+    check_iterated(names, carried)
+    initial_values, results = [], []
+    for key, template in carried.items():
+        initial_values += express(graph, limit_numbers(graph, entry[key], SAFE_BOUND), template)
+        results += express(
+            inner,
+            limit_numbers(inner, body_names.get(key, UNDEFINED), SAFE_BOUND + UNCHECKED_GROWTH),
+            template,
+        )
+    enters = evaluate_test(test, names, graph)
+    inner.add_output(name_of(inner, body_names[GOES_ON]), Number("", "bool"))
+    unnamed_leaves = [
+        leaf for template in carried.values() for leaf in leaves(template) if not leaf.name
+    ]
+    for name, leaf in zip(results, unnamed_leaves, strict=True):
+        inner.add_output(name, leaf)
+    outputs: list[str] = []
+    if unnamed_leaves:
+        outputs = graph.add_node(
+            "Loop",
+            [count, name_of(graph, enters), *initial_values],
+            len(unnamed_leaves),
+            body=inner,
+        )
+    elif inner.may_fail:
+        raise Inexpressible("a loop that does nothing but raise, perhaps,")
+    graph.may_fail = graph.may_fail or inner.may_fail
+    return {**entry, **{key: fill_template(template, outputs) for key, template in carried.items()}}
+
+
+def check_iterated(names: Names, templates: Names) -> None:
+    """Raise Inexpressible for a list that changes in the loop that runs over it."""
+    for key, template in templates.items():
+        value = names.get(key, UNDEFINED)
+        is_changed = isinstance(value, (Items, Sequence)) and template is not value
+        if is_changed and count_occurrences(names.get(ITERATED, UNDEFINED), value):
+            raise Inexpressible(f"a list that changes while a loop runs over it ({key})")

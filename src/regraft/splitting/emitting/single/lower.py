@@ -1,0 +1,376 @@
+"""Lowering of the host's steps to nodes: a branch becomes `If`, a loop `Loop`.
+
+The steps after a branch with an arm that leaves the block are put into the other arm. A block ends
+in one mapping of names, which its `Exit` makes on every path, and which is joined where the paths
+meet; the mapping is None where the block only raises.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from regraft.splitting.emitting.single.exits import (
+    EXIT_CODE,
+    EXIT_CODES,
+    RESULT,
+    Exit,
+    Outcome,
+    coded_exit,
+    fallthrough_exit,
+)
+from regraft.splitting.emitting.single.expressions import Expressions
+from regraft.splitting.emitting.single.graph import Graph
+from regraft.splitting.emitting.single.inline import Regions
+from regraft.splitting.emitting.single.join import (
+    Inexpressible,
+    check_aliases,
+    express,
+    fill_template,
+    find_aliases,
+    has_unnamed_leaves,
+    name_of,
+    unify,
+)
+from regraft.splitting.emitting.single.liveness import exit_ways, live_names
+from regraft.splitting.emitting.single.loops import add_loop, check_iterated
+from regraft.splitting.emitting.single.values import UNDEFINED, Const, Names, Number, Value, leaves
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.program.residual import Branch, HostStep, Loop, RegionStep, Step
+
+Arm = tuple[ast.expr | None, list[Step]]
+MAX_LINEAR_CASES = 3  # more cases are searched by halving them
+# graphs within graphs below which steps are put into an arm; ONNX files are read up to about 30
+MAX_INLINE_DEPTH = 18
+
+
+class Lowering:
+    """Lowers steps to nodes of graphs, and holds the place in the source that a refusal names."""
+
+    def __init__(self, path: str, regions: Regions) -> None:
+        self.regions = regions
+        self.place = (path, 0)
+
+    def refuse(self, reason: str) -> Unsplittable:
+        """Return the error for something at the current place that ONNX cannot express."""
+        return Unsplittable(*self.place, f"{reason} cannot be part of a single ONNX file")
+
+    def lower_program(self, steps: list[Step], names: Names, graph: Graph) -> Value:
+        """Lower a whole program; return the value of its result. Raises Unsplittable."""
+        no_names: frozenset[str] = frozenset()
+        leave = Exit(
+            dict.fromkeys(EXIT_CODES, no_names),
+            lambda way, names_at_end, _: {RESULT: names_at_end[RESULT]},
+        )
+        try:
+            outcome = self.lower_block(steps, names, graph, leave)
+        except Inexpressible as problem:
+            raise self.refuse(str(problem)) from problem
+        if outcome is None:
+            raise self.refuse("a network that only raises")
+        return outcome[RESULT]
+
+    def lower_block(self, steps: list[Step], names: Names, graph: Graph, leave: Exit) -> Outcome:
+        """Lower steps and the exit after them; return the names at the end, None if all raise.
+        `names` is changed."""
+        for position, given_step in enumerate(steps):
+            step, next_steps = given_step, steps[position + 1 :]
+            if isinstance(step, HostStep):
+                self.place = step.place if step.place[1] else self.place
+                statement = step.statement
+                if isinstance(statement, ast.Raise):
+                    graph.raise_text = f"{self.place[0]}:{self.place[1]}: {ast.unparse(statement)}"
+                    return None
+                if isinstance(statement, ast.Assert):
+                    step = Branch(
+                        [(statement.test, []), (None, [raise_step("AssertionError")])],
+                        *self.place[::-1],
+                        [],
+                    )
+                elif self.lower_statement(statement, names, graph):
+                    return leave.finish(type(statement).__name__.lower(), names, graph)
+            if isinstance(step, RegionStep):
+                self.place = self.regions.place(step.number)
+                self.regions.inline(step, names, graph)
+            elif isinstance(step, Branch):
+                self.place = (step.path, step.line)
+                needed = live_names(next_steps, leave.needs)
+                if all(exit_ways(body) <= {"fall"} for _, body in step.arms) and next_steps:
+                    outcome = self.lower_branch(step.arms, names, graph, fallthrough_exit(needed))
+                    if outcome is None:
+                        return None
+                    names.update(outcome)
+                    continue
+                return self.lower_leaving_branch(step, next_steps, names, graph, leave)
+            elif isinstance(step, Loop):
+                outcome = self.lower_loop(step, next_steps, names, graph, leave)
+                return (
+                    None
+                    if outcome is None
+                    else self.resume(outcome, exit_ways([step]), next_steps, names, graph, leave)
+                )
+        return leave.finish("fall", names, graph)
+
+    def lower_statement(self, statement: ast.stmt, names: Names, graph: Graph) -> bool:
+        """Lower one statement of the host; return whether it leaves the block."""
+        reader = Expressions(graph, names)
+        if isinstance(statement, (ast.Break, ast.Continue)):
+            return True
+        if isinstance(statement, ast.Return):
+            names[RESULT] = reader.evaluate(statement.value or ast.Constant(None))
+            return True
+        if isinstance(statement, ast.Expr):
+            reader.evaluate(statement.value)
+        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+            self.store(statement.targets[0], reader.evaluate(statement.value), names, graph)
+        else:
+            raise Inexpressible(ast.unparse(statement))
+        return False
+
+    def store(self, target: ast.expr, value: Value, names: Names, graph: Graph) -> None:
+        """Assign a value to a name or to a tuple of targets."""
+        if isinstance(target, ast.Name):
+            names[target.id] = value
+        elif isinstance(target, ast.Tuple):
+            parts = Expressions(graph, names).unpack(value, len(target.elts))
+            for element, part in zip(target.elts, parts, strict=True):
+                self.store(element, part, names, graph)
+        else:
+            raise Inexpressible(f"the assignment to {ast.unparse(target)}")
+
+    # -- branches
+
+    def lower_branch(self, arms: list[Arm], names: Names, graph: Graph, leave: Exit) -> Outcome:
+        """Lower a branch whose arms end as `leave` says; return the names where they meet, None if
+        all raise."""
+        if not arms or arms[0][0] is None:
+            return self.lower_block(arms[0][1] if arms else [], names, graph, leave)
+        cases, default_arms = integer_cases(arms)
+        if len(cases) > MAX_LINEAR_CASES:
+            half = len(cases) // 2
+            is_in_first_half = ast.Compare(cases[0][0].left, [ast.Lt()], cases[half][0].comparators)
+            sides = [
+                lambda names, inner: self.lower_branch(
+                    [*cases[:half], *default_arms], names, inner, leave
+                ),
+                lambda names, inner: self.lower_branch(
+                    [*cases[half:], *default_arms], names, inner, leave
+                ),
+            ]
+            return self.add_if(
+                name_of(graph, Expressions(graph, names).evaluate_truth(is_in_first_half)),
+                sides,
+                names,
+                graph,
+            )
+        test = Expressions(graph, names).evaluate_truth(arms[0][0])
+        if isinstance(test, Const):
+            return self.lower_branch(
+                [(None, arms[0][1])] if test.value else arms[1:], names, graph, leave
+            )
+        sides = [
+            lambda names, inner: self.lower_block(arms[0][1], names, inner, leave),
+            lambda names, inner: self.lower_branch(arms[1:], names, inner, leave),
+        ]
+        return self.add_if(name_of(graph, test), sides, names, graph)
+
+    def add_if(
+        self, test: str, sides: list[Callable[[Names, Graph], Outcome]], names: Names, graph: Graph
+    ) -> Outcome:
+        """Add an `If` of two sides, each lowered on its own copy of the names; return the outcome
+        after it."""
+        place = self.place
+        lowered_sides = []
+        for side in sides:
+            inner = graph.new_child()
+            inner.condition = test
+            lowered_sides.append((inner, side(dict(names), inner)))
+            self.place = place
+        present = [outcome for _, outcome in lowered_sides if outcome is not None]
+        if not present:
+            return None
+        first_by_alias = find_aliases(present)
+        templates = join_types(
+            [
+                {key: outcome[key] for key in outcome if key not in first_by_alias}
+                for outcome in present
+            ],
+            names,
+        )
+        for outcome in present:
+            check_aliases(outcome, templates)
+        check_iterated(names, templates)
+        outputs: list[str] = []
+        fails = len(present) < len(lowered_sides) or any(
+            inner.may_fail for inner, _ in lowered_sides
+        )
+        if fails or any(map(has_unnamed_leaves, templates.values())):
+            count = add_outputs(lowered_sides, templates)
+            graph.may_fail = graph.may_fail or fails
+            outputs = graph.add_node(
+                "If",
+                [test],
+                count,
+                then_branch=lowered_sides[0][0],
+                else_branch=lowered_sides[1][0],
+            )
+        result = {key: fill_template(template, outputs) for key, template in templates.items()}
+        return {**result, **{key: result[first] for key, first in first_by_alias.items()}}
+
+    def lower_leaving_branch(
+        self, step: Branch, next_steps: list[Step], names: Names, graph: Graph, leave: Exit
+    ) -> Outcome:
+        """Lower a branch with arms that leave the block, and the steps after it.
+
+        Where one arm at most falls through, these steps are put into it; else the arms give a code
+        for the way they ended.
+        """
+        falling_arms = [body for _, body in step.arms if "fall" in exit_ways(body)]
+        has_else = any(test is None for test, _ in step.arms)
+        arms = step.arms if has_else else [*step.arms, (None, [])]
+        if not next_steps or (
+            len(falling_arms) + (not has_else) <= 1 and graph.depth < MAX_INLINE_DEPTH
+        ):
+            extended_arms = [
+                (test, [*body, *next_steps] if "fall" in exit_ways(body) else body)
+                for test, body in arms
+            ]
+            return self.lower_branch(extended_arms, names, graph, leave)
+        needs = {**leave.needs, "fall": live_names(next_steps, leave.needs)}
+        outcome = self.lower_branch(arms, names, graph, coded_exit(needs))
+        return (
+            None
+            if outcome is None
+            else self.resume(outcome, exit_ways([step]), next_steps, names, graph, leave)
+        )
+
+    def resume(
+        self,
+        outcome: Names,
+        possible_ways: frozenset[str],
+        next_steps: list[Step],
+        names: Names,
+        graph: Graph,
+        leave: Exit,
+    ) -> Outcome:
+        """Go on after a block that may have been left, with the steps after it or by leaving this
+        block, too."""
+        names.update(
+            (key, value)
+            for key, value in outcome.items()
+            if key != EXIT_CODE and value is not UNDEFINED
+        )
+        exit_code = outcome[EXIT_CODE]
+        if isinstance(exit_code, Const):
+            way = next(way for way, code in EXIT_CODES.items() if code == exit_code.value)
+            return (
+                self.lower_block(next_steps, names, graph, leave)
+                if way == "fall"
+                else leave.finish(way, names, graph)
+            )
+        leaving_ways = sorted(possible_ways - {"fall"})
+        if "fall" not in possible_ways:
+            return self.dispatch_exits(leaving_ways, exit_code, names, graph, leave)
+        falls_through = graph.add("Equal", name_of(graph, exit_code), graph.number(0, "int"))
+        sides: list[Callable[[Names, Graph], Outcome]] = [
+            lambda names, inner: self.lower_block(next_steps, names, inner, leave),
+            lambda names, inner: self.dispatch_exits(leaving_ways, exit_code, names, inner, leave),
+        ]
+        return self.add_if(falls_through, sides, names, graph)
+
+    def dispatch_exits(
+        self, leaving_ways: list[str], exit_code: Value, names: Names, graph: Graph, leave: Exit
+    ) -> Outcome:
+        """Leave the block in the way, one of `leaving_ways`, that the exit code tells at
+        run time."""
+        if len(leaving_ways) == 1:
+            return leave.finish(leaving_ways[0], names, graph)
+        is_first_way = graph.add(
+            "Equal", name_of(graph, exit_code), graph.number(EXIT_CODES[leaving_ways[0]], "int")
+        )
+        sides: list[Callable[[Names, Graph], Outcome]] = [
+            lambda names, inner: leave.finish(leaving_ways[0], names, inner),
+            lambda names, inner: self.dispatch_exits(
+                leaving_ways[1:], exit_code, names, inner, leave
+            ),
+        ]
+        return self.add_if(is_first_way, sides, names, graph)
+
+    def lower_loop(
+        self, step: Loop, next_steps: list[Step], names: Names, graph: Graph, leave: Exit
+    ) -> Outcome:
+        """Lower a loop without the steps after it; return the names at its end, with its
+        exit code."""
+        after = live_names(next_steps, leave.needs)
+        if step.header is None and exit_ways(step.body) <= {
+            "break",
+            "return",
+        }:  # runs once, and may be left early
+            needs = {**leave.needs, "fall": after, "break": after}
+            return self.lower_block(step.body, names, graph, coded_exit(needs, {"break": "fall"}))
+        return add_loop(self.lower_block, step, after, leave.needs, names, graph)
+
+
+def integer_cases(arms: list[Arm]) -> tuple[list[tuple[ast.Compare, list[Step]]], list[Arm]]:
+    """Return the cases of comparisons of one name with ints, in ascending order, and the last arm,
+    which raises.
+
+    Returns two empty lists for any other branch.
+    """
+    cases: list[tuple[ast.Compare, list[Step]]] = []
+    for test, body in arms[:-1]:
+        if not (
+            isinstance(test, ast.Compare)
+            and isinstance(test.left, ast.Name)
+            and isinstance(test.ops[0], ast.Eq)
+        ):
+            return [], []
+        number = test.comparators[0]
+        if not (isinstance(number, ast.Constant) and type(number.value) is int):
+            return [], []
+        cases.append((test, body))
+    names = {ast.unparse(test.left) for test, _ in cases}
+    values = [test.comparators[0].value for test, _ in cases]  # type: ignore[attr-defined]
+    if (
+        len(names) != 1
+        or len(set(values)) < len(values)
+        or arms[-1][0] is not None
+        or exit_ways(arms[-1][1])
+    ):
+        return [], []
+    return [
+        case for _, case in sorted(zip(values, cases, strict=True), key=lambda pair: pair[0])
+    ], arms[-1:]
+
+
+def raise_step(name: str) -> HostStep:
+    """Return a step that raises the builtin exception `name`."""
+    return HostStep(ast.parse(f"raise {name}").body[0])
+
+
+def join_types(present: list[Names], outer: Names) -> Names:
+    """Return the type of each name over the outcomes of the paths that do not raise."""
+    templates = {}
+    for key in sorted({key for outcome in present for key in outcome}):
+        try:
+            values = [outcome.get(key, UNDEFINED) for outcome in present]
+            templates[key] = unify(values, outer.get(key, UNDEFINED))
+        except Inexpressible as problem:
+            raise Inexpressible(f"{key}, which is {problem} on different paths,") from problem
+    return templates
+
+
+def add_outputs(sides: list[tuple[Graph, Outcome]], templates: Names) -> int:
+    """Add the templates' leaves without a name as outputs of each graph; return their number."""
+    kinds = [leaf for template in templates.values() for leaf in leaves(template) if not leaf.name]
+    if not kinds:  # an `If` must have an output, also where it is only there to raise
+        kinds, templates = [Number("", "int")], {RESULT: Number("", "int")}
+        sides = [(graph, None if names is None else {RESULT: Const(0)}) for graph, names in sides]
+    for graph, names in sides:
+        outputs: list[str] = []
+        for key, template in templates.items():
+            value = names.get(key, UNDEFINED) if names is not None else None
+            outputs.extend(express(graph, value, template))
+        for name, kind in zip(outputs, kinds, strict=True):
+            graph.add_output(name, kind)
+    return len(kinds)

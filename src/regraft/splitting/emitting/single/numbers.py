@@ -1,0 +1,293 @@
+"""Python's arithmetic on numbers of the host, in 64 bits; an int that does not fit fails at run
+time."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+
+from regraft.splitting.emitting.single.graph import Graph, element_type
+from regraft.splitting.emitting.single.join import Inexpressible, name_of
+from regraft.splitting.emitting.single.values import (
+    SAFE_BOUND,
+    Const,
+    Number,
+    Value,
+    bound,
+    describe_value,
+    number_kind,
+)
+
+ARITHMETIC: dict[type[ast.operator], tuple[str, Callable[[Any, Any], Any]]] = {
+    ast.Add: ("Add", operator.add),
+    ast.Sub: ("Sub", operator.sub),
+    ast.Mult: ("Mul", operator.mul),
+    ast.Div: ("Div", operator.truediv),
+    ast.Mod: ("Mod", operator.mod),
+    ast.FloorDiv: ("", operator.floordiv),
+}
+COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable[[Any, Any], bool]]] = {
+    ast.Lt: ("Less", operator.lt),
+    ast.LtE: ("LessOrEqual", operator.le),
+    ast.Gt: ("Greater", operator.gt),
+    ast.GtE: ("GreaterOrEqual", operator.ge),
+    ast.Eq: ("Equal", operator.eq),
+    ast.NotEq: ("", operator.ne),
+}
+EXACT_FLOAT_BOUND = 2**53  # whole numbers up to it are exact as floats, too
+
+
+def arithmetic(graph: Graph, op: ast.operator, left: Value, right: Value) -> Value:
+    """Return `left op right` as Python computes it.
+
+    Raises Inexpressible for operators that ONNX cannot compute so, and for operations on constants
+    that fail.
+    """
+    if type(op) not in ARITHMETIC:
+        raise Inexpressible(f"the operator {type(op).__name__} on numbers")
+    operation = ARITHMETIC[type(op)]
+    if isinstance(left, Const) and isinstance(right, Const):
+        try:
+            return Const(operation[1](left.value, right.value))
+        except (ArithmeticError, TypeError) as problem:
+            raise Inexpressible(f"an operation that fails ({problem})") from problem
+    kinds = {number_kind(operand) for operand in (left, right)}
+    if None in kinds:
+        raise Inexpressible(
+            f"the operator {type(op).__name__} on {describe_value(left)} and"
+            f" {describe_value(right)}"
+        )
+    is_integral = "float" not in kinds
+    if isinstance(op, (ast.Div, ast.Mod, ast.FloorDiv)):
+        right = require_nonzero(graph, right)
+    if not is_integral or isinstance(op, ast.Div):
+        return float_arithmetic(
+            graph,
+            op,
+            operation[0],
+            as_float(graph, left, is_integral),
+            as_float(graph, right, is_integral),
+        )
+    left, right = as_int(graph, left), as_int(graph, right)
+    if operation[0] in ("Mod", ""):
+        left, right = (
+            limit_magnitude(graph, left, SAFE_BOUND),
+            limit_magnitude(graph, right, SAFE_BOUND),
+        )
+    if isinstance(op, ast.Mod):
+        return Number(
+            graph.add("Mod", name_of(graph, left), name_of(graph, right)), "int", bound(right)
+        )
+    if isinstance(op, ast.FloorDiv):
+        remainder = graph.add("Mod", name_of(graph, left), name_of(graph, right))
+        multiple = graph.add("Sub", name_of(graph, left), remainder)
+        return Number(graph.add("Div", multiple, name_of(graph, right)), "int", bound(left) + 1)
+    return checked_arithmetic(graph, operation[0], left, right)
+
+
+def checked_arithmetic(graph: Graph, op: str, left: Value, right: Value) -> Number:
+    """Return a sum, difference or product of whole numbers; fails at run time where it does not fit
+    into 64 bits."""
+    names = [name_of(graph, operand) for operand in (left, right)]
+    result_bound = bound(left) * bound(right) if op == "Mul" else bound(left) + bound(right)
+    result = graph.add(op, *names)
+    if result_bound < 2**63:
+        return Number(result, "int", result_bound)
+    approximation = graph.add(
+        op, *(graph.add("Cast", name, to=element_type("float64")) for name in names)
+    )
+    return require_fit(graph, result, graph.add("Abs", approximation))
+
+
+def require_fit(graph: Graph, name: str, size: str) -> Number:
+    """Return the whole number `name`, which fails at run time unless `size` (float64) is below
+    SAFE_BOUND."""
+    is_below = graph.add("Less", size, graph.number(float(SAFE_BOUND), "float"))
+    zero = graph.add_check(
+        is_below, "OverflowError: a whole number of Python that does not fit into 64 bits"
+    )
+    return Number(graph.add("Add", name, zero), "int", SAFE_BOUND)
+
+
+def limit_magnitude(graph: Graph, value: Value, limit: int) -> Value:
+    """Return the value; an int whose bound is above `limit` fails at run time unless it is below
+    `limit`."""
+    if number_kind(value) != "int" or bound(value) <= limit:
+        return value
+    name = name_of(graph, value)
+    size = graph.add("Abs", graph.add("Cast", name, to=element_type("float64")))
+    is_below = graph.add("Less", size, graph.number(float(limit), "float"))
+    zero = graph.add_check(
+        is_below, "OverflowError: a whole number of Python that is too large here"
+    )
+    return Number(graph.add("Add", name, zero), "int", limit)
+
+
+def float_arithmetic(graph: Graph, op: ast.operator, onnx_op: str, left: str, right: str) -> Number:
+    """Return an operation on floats, given by their names; raise Inexpressible for `//`."""
+    if isinstance(op, ast.FloorDiv):
+        raise Inexpressible("// of floats")
+    if not isinstance(op, ast.Mod):
+        return Number(graph.add(onnx_op, left, right), "float")
+    # it has the sign of the dividend, Python's that of the divisor
+    remainder = graph.add("Mod", left, right, fmod=1)
+    zero = graph.number(0.0, "float")
+    signs_differ = graph.add(
+        "Xor", graph.add("Less", remainder, zero), graph.add("Less", right, zero)
+    )
+    needs_shift = graph.add(
+        "And", signs_differ, graph.add("Not", graph.add("Equal", remainder, zero))
+    )
+    return Number(
+        graph.add("Where", needs_shift, graph.add("Add", remainder, right), remainder), "float"
+    )
+
+
+def require_nonzero(graph: Graph, value: Value) -> Value:
+    """Return a divisor, which fails at run time with ZeroDivisionError where it is zero."""
+    if isinstance(value, Const):
+        if not value.value:
+            raise Inexpressible("a division by zero")
+        return value
+    kind = number_kind(value)
+    if kind == "bool":
+        return require_nonzero(graph, as_int(graph, value))
+    name = name_of(graph, value)
+    is_nonzero = graph.add("Not", graph.add("Equal", name, graph.number(0, kind or "")))
+    zero = graph.add_check(is_nonzero, "ZeroDivisionError")
+    if kind == "float":
+        zero = graph.add("Cast", zero, to=element_type("float64"))
+    return Number(graph.add("Add", name, zero), kind or "", bound(value))
+
+
+def as_int(graph: Graph, value: Value) -> Value:
+    """Return a bool as the int that it is, and any other number itself."""
+    if isinstance(value, Const):
+        return Const(int(value.value)) if isinstance(value.value, bool) else value
+    if number_kind(value) == "bool":
+        return Number(graph.add("Cast", name_of(graph, value), to=element_type("int64")), "int", 1)
+    return value
+
+
+def as_float(graph: Graph, value: Value, exact: bool = False) -> str:
+    """Return the name of a number as float64; with `exact` a whole number that no float64 is fails
+    at run time."""
+    if isinstance(value, Const):
+        return graph.number(float(value.value), "float")
+    if exact:
+        value = limit_magnitude(graph, value, EXACT_FLOAT_BOUND)
+    name = name_of(graph, value)
+    return (
+        name
+        if number_kind(value) == "float"
+        else graph.add("Cast", name, to=element_type("float64"))
+    )
+
+
+def convert_number(graph: Graph, kind: str, value: Value) -> Value:
+    """Return `int(value)`, `float(value)` or `bool(value)`."""
+    value_kind = number_kind(value)
+    if value_kind is None:
+        raise Inexpressible(f"{kind}() of {describe_value(value)}")
+    if isinstance(value, Const):
+        return Const({"int": int, "float": float, "bool": bool}[kind](value.value))
+    if value_kind == kind:
+        return value
+    if kind == "float":
+        return Number(as_float(graph, value), "float")
+    if kind == "bool":
+        return truth(graph, value)
+    if value_kind == "bool":
+        return as_int(graph, value)
+    return truncate_to_int(graph, name_of(graph, value))
+
+
+def truncate_to_int(graph: Graph, name: str) -> Number:
+    """Return a float64 cut to a whole number; fails at run time for NaN, infinities and numbers
+    beyond 64 bits."""
+    return require_fit(
+        graph, graph.add("Cast", name, to=onnx.TensorProto.INT64), graph.add("Abs", name)
+    )
+
+
+def truth(graph: Graph, value: Value) -> Value:
+    """Return `bool(value)` of a number."""
+    kind = number_kind(value)
+    if isinstance(value, Const):
+        return Const(bool(value.value))
+    if kind is None:
+        raise Inexpressible(f"the truth of {describe_value(value)}")
+    if kind == "bool":
+        return value
+    name = name_of(graph, value)
+    return Number(graph.add("Not", graph.add("Equal", name, graph.number(0, kind))), "bool")
+
+
+def compare_numbers(graph: Graph, op: ast.cmpop, left: Value, right: Value) -> Value:
+    """Return a comparison of two numbers, exact also between whole numbers and floats."""
+    if type(op) not in COMPARISONS:
+        raise Inexpressible(f"the comparison {type(op).__name__}")
+    onnx_op, function = COMPARISONS[type(op)]
+    if isinstance(left, Const) and isinstance(right, Const):
+        return Const(function(left.value, right.value))
+    if number_kind(left) is None or number_kind(right) is None:
+        raise Inexpressible(
+            f"the comparison of {describe_value(left)} with {describe_value(right)}"
+        )
+    if "float" in (number_kind(left), number_kind(right)):
+        names = [as_float(graph, operand, exact=True) for operand in (left, right)]
+    else:
+        names = [name_of(graph, as_int(graph, operand)) for operand in (left, right)]
+    if onnx_op:
+        return Number(graph.add(onnx_op, *names), "bool")
+    return Number(graph.add("Not", graph.add("Equal", *names)), "bool")
+
+
+def min_or_max(graph: Graph, function_name: str, left: Value, right: Value) -> Value:
+    """Return `min(left, right)` or `max(left, right)`: the left one unless the right one is less or
+    greater."""
+    kind = number_kind(left)
+    if isinstance(left, Const) and isinstance(right, Const):
+        return Const(
+            min(left.value, right.value) if function_name == "min" else max(left.value, right.value)
+        )
+    if kind != number_kind(right) or kind not in ("int", "float"):
+        raise Inexpressible(
+            f"{function_name}() of {describe_value(left)} and {describe_value(right)}"
+        )
+    names = [name_of(graph, operand) for operand in (left, right)]
+    takes_right = graph.add("Less" if function_name == "min" else "Greater", names[1], names[0])
+    return Number(
+        graph.add("Where", takes_right, names[1], names[0]),
+        kind,
+        max(bound(left), bound(right)) if kind == "int" else 0,
+    )
+
+
+def negate_number(graph: Graph, value: Value) -> Value:
+    """Return `-value`."""
+    if isinstance(value, Const):
+        return Const(-value.value)
+    value = limit_magnitude(graph, as_int(graph, value), SAFE_BOUND)
+    return Number(graph.add("Neg", name_of(graph, value)), number_kind(value) or "", bound(value))
+
+
+def absolute_value(graph: Graph, value: Value) -> Value:
+    """Return `abs(value)`."""
+    if isinstance(value, Const):
+        return Const(abs(value.value))
+    value = limit_magnitude(graph, as_int(graph, value), SAFE_BOUND)
+    return Number(graph.add("Abs", name_of(graph, value)), number_kind(value) or "", bound(value))
+
+
+def round_number(graph: Graph, value: Value) -> Value:
+    """Return `round(value)`: the nearest whole number, with halves rounded to the even one."""
+    if isinstance(value, Const):
+        return Const(round(value.value))
+    if number_kind(value) != "float":
+        return as_int(graph, value)
+    return truncate_to_int(graph, graph.add("Round", name_of(graph, value)))

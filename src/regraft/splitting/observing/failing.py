@@ -1,0 +1,70 @@
+"""Operations on tensors that may raise for other inputs than the example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from regraft.splitting.program.worlds import is_mask
+
+# Operations that may raise by values: an index out of range, a division of whole numbers by zero, a
+# matrix without inverse.
+BY_VALUES = (
+    "index_",
+    "gather",
+    "take",
+    "embedding",
+    "_embedding_bag",
+    "scatter",
+    "put",
+    "bincount",
+    "repeat_interleave",
+    "nll_loss",
+    "linalg_",
+    "_linalg",
+    "cholesky",
+    "inverse",
+    "_assert",
+)
+DIVISIONS = frozenset({"div", "floor_divide", "remainder", "fmod"})
+SCALAR_READ = "_local_scalar_dense"  # the read by which the host gets a value
+ANY_SIZE = frozenset(
+    {
+        "sum",
+        "mean",
+        "any",
+        "all",
+        "slice",
+        "nonzero",
+        "clone",
+        "_to_copy",
+        "detach",
+        "alias",
+        SCALAR_READ,
+    }
+)
+
+
+def fails_by_values(func: Any, args: Any, result: Any) -> bool:
+    """Return whether an operation on tensors of these sizes may raise, by their values."""
+    name = func.overloadpacket.__name__
+    if name == "index":
+        return any(index is not None and not is_mask(index) for index in args[1])
+    if name in DIVISIONS:
+        return isinstance(result, torch.Tensor) and not (
+            result.is_floating_point() or result.is_complex()
+        )
+    return bool(name.startswith(BY_VALUES))
+
+
+def fails_by_sizes(func: Any, args: Any) -> bool:
+    """Return whether an operation may raise where a size, or a whole number among its arguments, is
+    another one."""
+    if func.overloadpacket.__name__ in ANY_SIZE:
+        return False
+    sized_tensors = [
+        leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, torch.Tensor) and leaf.ndim
+    ]
+    return torch.Tag.pointwise not in func.tags or len({id(tensor) for tensor in sized_tensors}) > 1

@@ -1,0 +1,211 @@
+"""Observation of calls: reads of tensors' values into Python, random numbers and changes of tensors
+in place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regraft.splitting.observing.failing import fails_by_sizes, fails_by_values
+from regraft.splitting.program.worlds import first_shape, sized_by_data
+
+# a tensor that Python made in the call
+_LIFTS = (
+    torch.ops.aten.lift_fresh.default,
+    torch.ops.aten.lift.default,
+)
+LIKE = frozenset(
+    {
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+    }
+)
+
+
+class _Reads(TorchDispatchMode):  # type: ignore[misc]
+    """Notes operations whose Python result, or whose shape, depends on the values of tensors.
+
+    constants: tensors that are the same for every input. max_operations: RuntimeError is raised
+    beyond so many operations. A tensor that is made during the call from no tensor, as by
+    torch.arange(5), is the same for every input: reading it is no decision on a value.
+    """
+
+    def __init__(self, constants: Iterable[torch.Tensor], max_operations: float) -> None:
+        super().__init__()
+        self.operations, self.max_operations = 0, max_operations
+        self.scalars: list[str] = []
+        self.shapes: list[torch.Size] = []
+        self.by_values = self.by_sizes = (
+            False  # whether an operation may raise for other values, or sizes
+        )
+        # referenced, so that no other storage gets their addresses
+        storages = [tensor.untyped_storage() for tensor in constants]
+        self.constant = {storage._cdata: storage for storage in storages}
+        self.own_storages: set[int] = set()  # of the results of operations
+        self.changed = False  # whether a tensor from outside of the call changed in place
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operations += 1
+        if self.operations > self.max_operations:
+            raise RuntimeError(f"more than {self.max_operations} operations")
+        operands = [
+            leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
+        ]
+        constant = all(operand.untyped_storage()._cdata in self.constant for operand in operands)
+        if torch.Tag.data_dependent_output in func.tags and not constant:
+            self.scalars.append(str(func))
+        versions = [operand._version for operand in operands]
+        result = func(*args, **(kwargs or {}))
+        pairs = zip(operands, versions, strict=True)
+        written = [operand for operand, version in pairs if operand._version != version]
+        self._note_changes(
+            func, operands, [*written, *_written_by_schema(func, args, kwargs or {})], result
+        )
+        if sized_by_data(func, args):
+            self.shapes.append(first_shape(result))
+        self.by_values = self.by_values or fails_by_values(func, args, result)
+        self.by_sizes = self.by_sizes or fails_by_sizes(func, args)
+        constant = constant or func.overloadpacket.__name__ in LIKE
+        for output in pytree.tree_leaves(result):
+            if (
+                isinstance(output, torch.Tensor)
+                and torch.Tag.nondeterministic_seeded not in func.tags
+            ):
+                storage = output.untyped_storage()
+                if constant:
+                    self.constant[storage._cdata] = storage
+                else:
+                    self.constant.pop(storage._cdata, None)
+        return result
+
+    def _note_changes(
+        self, func: Any, operands: list[torch.Tensor], written: list[torch.Tensor], result: Any
+    ) -> None:
+        """Note whether one of the written tensors is from outside, and which storages are made in
+        the call."""
+        outside = {operand.untyped_storage()._cdata for operand in operands} - self.own_storages
+        if func in _LIFTS:
+            self.own_storages |= outside
+            return
+        self.changed = self.changed or any(
+            tensor.untyped_storage()._cdata in outside for tensor in written
+        )
+        outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        self.own_storages |= {output.untyped_storage()._cdata for output in outputs} - outside
+
+
+def _written_by_schema(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[torch.Tensor]:
+    """Return the tensors that an operation changes in place, as its schema says."""
+    if not func._schema.is_mutable:
+        return []
+    arguments = enumerate(func._schema.arguments)
+    places = [(place, argument.name) for place, argument in arguments if argument.is_write]
+    values = [args[place] if place < len(args) else kwargs.get(name) for place, name in places]
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+class _WithoutChecks(TorchFunctionMode):  # type: ignore[misc]
+    """Leaves out the reads of `one_hot` with a number of classes, which only check its argument."""
+
+    def __init__(self, reads: _Reads) -> None:
+        super().__init__()
+        self.reads = reads
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        scalars_before = list(self.reads.scalars)
+        result = func(*args, **kwargs)
+        if (
+            func is torch.nn.functional.one_hot
+            and kwargs.get("num_classes", args[1] if len(args) > 1 else -1) > 0
+        ):
+            self.reads.scalars[:] = scalars_before
+        return result
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The result of a call and what was observed of the call.
+
+    reads: it reads a tensor's value into Python. shapes: those that data decided, in turn. random:
+    it draws random numbers. changed: a tensor from outside changed in place. constant: the result
+    is a tensor that no tensor's values decide. by_values: the call may raise for other values;
+    by_sizes: for other sizes or whole numbers. operations: the number of operations.
+    """
+
+    result: Any
+    reads: bool
+    shapes: tuple[torch.Size, ...]
+    random: bool
+    changed: bool
+    constant: bool = False
+    by_values: bool = False
+    by_sizes: bool = False
+    operations: int = 0
+
+
+def observe(
+    call: Callable[[], Any],
+    constants: Iterable[torch.Tensor] = (),
+    max_operations: float = math.inf,
+) -> Observed:
+    """Run `call` without gradients and return its result with the observations.
+
+    constants: tensors that are the same for every input. Raises RuntimeError beyond
+    `max_operations` operations.
+    """
+    reads = _Reads(constants, max_operations)
+
+    def run_noted() -> Any:
+        with reads, _WithoutChecks(reads):
+            return call()
+
+    observed = observe_effects(run_noted, ())
+    result = observed.result
+    constant = (
+        isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in reads.constant
+    )
+    return replace(
+        observed,
+        reads=bool(reads.scalars),
+        shapes=tuple(reads.shapes),
+        constant=constant,
+        by_values=reads.by_values,
+        by_sizes=reads.by_sizes,
+        operations=reads.operations,
+        changed=reads.changed,
+    )
+
+
+def observe_effects(call: Callable[[], Any], watched: Iterable[torch.Tensor]) -> Observed:
+    """Run `call` as `observe` does, but without looking at single operations, which takes a tenth
+    of the time.
+
+    Only `result`, `random` and `changed` of the returned observations say something; `changed` is
+    about the watched tensors.
+    """
+    tensors = list(watched)
+    versions = [tensor._version for tensor in tensors]
+    generator_state = torch.get_rng_state()
+    with torch.no_grad():
+        result = call()
+    random = not torch.equal(generator_state, torch.get_rng_state())
+    changed = any(
+        tensor._version != version for tensor, version in zip(tensors, versions, strict=True)
+    )
+    return Observed(result, False, (), random, changed)

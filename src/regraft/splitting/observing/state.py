@@ -1,0 +1,102 @@
+"""The Python state of a network's modules, by which changes of a call show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy
+import torch
+
+from regraft.splitting.observing.scratch import Attribute
+
+MAX_DEPTH = 6  # levels of objects within objects that are looked at
+
+
+class State:
+    """A snapshot of the attributes of all modules, and of the plain attributes of their classes.
+
+    The objects in it stay referenced, so that their ids stay their own.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.referenced: list[Any] = []
+        self.snapshots: dict[tuple[str, str], Any] = {}
+        for path, module in model.named_modules():
+            for key, value in vars(module).items():
+                self.snapshots[path, key] = self.freeze(value, 0)
+            for kind in type(module).__mro__:
+                if not (kind is object or kind.__module__.startswith("torch.")):
+                    for key, value in vars(kind).items():
+                        if not (key.startswith("__") or callable(value)):
+                            self.snapshots[path, f"{kind.__name__}.{key}"] = self.freeze(value, 0)
+
+    def first_change(
+        self, model: torch.nn.Module, scratch: Collection[Attribute]
+    ) -> Attribute | None:
+        """Return the first attribute that differs now, but for those in `scratch`; None where none
+        does."""
+        current = State(model)
+        keys = {key: None for key in (*self.snapshots, *current.snapshots) if key not in scratch}
+        return next(
+            (
+                key
+                for key in keys
+                if self.snapshots.get(key, self) != current.snapshots.get(key, current)
+            ),
+            None,
+        )
+
+    def freeze(self, value: Any, depth: int) -> Any:
+        """Return a value that compares equal as long as the object, and what it holds, stays the
+        same.
+
+        depth: the number of objects around it.
+        """
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+            return type(value), repr(value)
+        self.referenced.append(value)
+        if isinstance(value, torch.Tensor):
+            return id(value), value._version
+        if isinstance(value, numpy.ndarray):
+            return id(value), value.tobytes() if value.dtype != object else repr(value)
+        if isinstance(value, (torch.nn.Module, type)) or depth > MAX_DEPTH:
+            return id(value)
+        if isinstance(value, dict):
+            items = [
+                (self.freeze(key, depth + 1), self.freeze(element, depth + 1))
+                for key, element in value.items()
+            ]
+            return (
+                id(value),
+                items,
+                self.freeze(vars(value), depth + 1) if hasattr(value, "__dict__") else None,
+            )
+        if isinstance(value, (list, tuple)):
+            return id(value), [self.freeze(element, depth + 1) for element in value]
+        if isinstance(value, (set, frozenset)):
+            return id(value), sorted(repr(self.freeze(element, depth + 1)) for element in value)
+        if callable(value):
+            return id(value)
+        slots = [key for kind in type(value).__mro__ for key in getattr(kind, "__slots__", ())]
+        attributes = {
+            **getattr(value, "__dict__", {}),
+            **{key: getattr(value, key, None) for key in slots},
+        }
+        return (
+            id(value),
+            [(key, self.freeze(attribute, depth + 1)) for key, attribute in attributes.items()],
+            repr_of(value),
+        )
+
+
+def repr_of(value: Any) -> str:
+    """Return the repr of an object, which shows the content of a deque, an iterator or a counter of
+    itertools.
+
+    Returns "" where the repr raises.
+    """
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001  (a repr of the network's own)
+        return ""

@@ -1,0 +1,247 @@
+"""Regions: maximal straight-line tensor code between decisions, with its inputs and outputs."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+from regraft.splitting.program.residual import (
+    Branch,
+    HostStep,
+    Loop,
+    Region,
+    RegionStep,
+    Step,
+    TensorStep,
+    leaves,
+    reads,
+    writes,
+)
+
+MAX_COPIES = 2  # sides of a branch into which the code after it may be copied
+
+
+def partition(steps: list[Step], outside: frozenset[str]) -> tuple[list[Step], list[Region]]:
+    """Return the program with its tensor statements gathered into regions, and the regions.
+
+    outside: names that are no variables of the program.
+    """
+    steps = gather(steps)
+    partitioner = _Partitioner(outside)
+    steps = partitioner.group(steps)
+    partitioner.live_before(steps, set(), set(), set())
+    steps = partitioner.drop_unneeded(steps)
+    for number, region in enumerate(partitioner.regions):
+        region.number = number
+    return partitioner.renumber_calls(steps), partitioner.regions
+
+
+def gather(steps: list[Step]) -> list[Step]:
+    """Move tensor statements up over host statements that they commute with, and into the sides of
+    a branch.
+
+    The branch is the step before them; at most `MAX_COPIES` of its sides get a copy.
+    """
+    placed: list[Step] = []
+    for step in steps:
+        if not isinstance(step, TensorStep):
+            placed.append(step)
+            continue
+        place = len(placed)
+        while place and _commute(step, placed[place - 1]):
+            place -= 1
+        if place != len(placed) and place and isinstance(placed[place - 1], (TensorStep, Branch)):
+            placed.insert(place, step)
+        else:
+            placed.append(step)
+    result: list[Step] = []
+    for step in placed:
+        target = result[-1] if result else None
+        if (
+            isinstance(step, TensorStep) and isinstance(target, Branch) and all(target.labels)
+        ):  # each side is checked
+            open_arms = [body for _, body in target.arms if not leaves(body)]
+            if len(open_arms) <= MAX_COPIES:
+                for body in open_arms:
+                    body.append(step)
+                continue
+        result.append(step)
+    for step in result:
+        if isinstance(step, Branch):
+            step.arms = [(test, gather(body)) for test, body in step.arms]
+        elif isinstance(step, Loop):
+            step.body = gather(step.body)
+    return result
+
+
+def _commute(step: TensorStep, previous: Step) -> bool:
+    """Return whether a tensor statement may move up over the step before it."""
+    if not isinstance(previous, HostStep) or isinstance(
+        previous.statement, (ast.Return, ast.Break, ast.Continue, ast.Raise)
+    ):
+        return False
+    written, written_before = writes(step.statement), writes(previous.statement)
+    return not (
+        reads(step.statement) & written_before
+        or written & (reads(previous.statement) | written_before)
+    )
+
+
+@dataclass
+class _Partitioner:
+    """Makes regions of runs of tensor statements, and drops those that compute nothing that is
+    live.
+
+    outside: names that are no variables of the program.
+    """
+
+    outside: frozenset[str]
+    candidates: list[Region] = field(default_factory=list)  # all runs of tensor statements
+    regions: list[Region] = field(default_factory=list)  # the candidates with outputs
+    # the regions' numbers by those of the candidates
+    new_numbers: dict[int, int] = field(default_factory=dict)
+    # by the candidates' numbers
+    needed_statements: dict[int, list[ast.stmt]] = field(default_factory=dict)
+
+    def group(self, steps: list[Step]) -> list[Step]:
+        """Return the steps with each run of tensor statements as a call of a new candidate region.
+
+        A run that only copies variables becomes host statements.
+        """
+        result: list[Step] = []
+        run: list[ast.stmt] = []
+        places: list[tuple[str, int]] = []
+
+        def close() -> None:
+            if run and all(
+                isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
+                for statement in run
+            ):
+                result.extend(HostStep(statement) for statement in run)
+            elif run:
+                number = len(self.candidates)
+                self.candidates.append(Region(number, list(run), (), (), places[0]))
+                result.append(RegionStep(number, (), ()))
+            run.clear()
+            places.clear()
+
+        for step in steps:
+            if isinstance(step, TensorStep):
+                run.append(step.statement)
+                places.append(step.place)
+                continue
+            close()
+            if isinstance(step, Branch):
+                step.arms = [(test, self.group(body)) for test, body in step.arms]
+            elif isinstance(step, Loop):
+                step.body = self.group(step.body)
+            result.append(step)
+        close()
+        return result
+
+    def live_before(
+        self, steps: list[Step], after: set[str], on_break: set[str], on_continue: set[str]
+    ) -> set[str]:
+        """Return the names that are live before `steps`, and set the inputs and outputs of their
+        regions.
+
+        after, on_break, on_continue: the names that are live after the steps, after the loop
+        around, and before its next iteration.
+        """
+        live = set(after)
+        for step in reversed(steps):
+            if isinstance(step, RegionStep):
+                live = self.live_before_region(step, live)
+            elif isinstance(step, HostStep):
+                statement = step.statement
+                if isinstance(statement, (ast.Return, ast.Raise)):
+                    live = set()
+                elif isinstance(statement, ast.Break):
+                    live = set(on_break)
+                elif isinstance(statement, ast.Continue):
+                    live = set(on_continue)
+                live = (live - writes(statement)) | self.variables_read(statement)
+            elif isinstance(step, Branch):
+                tests = {
+                    key
+                    for test, _ in step.arms
+                    if test is not None
+                    for key in self.variables_read(test)
+                }
+                # live where no arm is taken
+                without_arm = live if step.arms[-1][0] is not None else set()
+                arms = (
+                    self.live_before(body, live, on_break, on_continue) for _, body in step.arms
+                )
+                live = without_arm.union(tests, *arms)
+            elif isinstance(step, Loop):
+                live = self.live_before_loop(step, live)
+        return live
+
+    def live_before_region(self, step: RegionStep, live: set[str]) -> set[str]:
+        """Return the names that are live before a region, given those after it, and set its inputs
+        and outputs."""
+        region = self.candidates[step.number]
+        inputs, defined = set(live), set()
+        needed_statements: list[ast.stmt] = []
+        for statement in reversed(region.statements):
+            if writes(statement) & inputs:
+                needed_statements.append(statement)
+                defined |= writes(statement)
+                inputs = (inputs - writes(statement)) | self.variables_read(statement)
+        self.needed_statements[step.number] = needed_statements[::-1]
+        inputs = {
+            key for statement in needed_statements for key in self.variables_read(statement)
+        } & inputs
+        region.inputs, region.outputs = tuple(sorted(inputs)), tuple(sorted(defined & live))
+        step.inputs, step.outputs = region.inputs, region.outputs
+        return (live - defined) | inputs if region.outputs else live
+
+    def live_before_loop(self, step: Loop, after: set[str]) -> set[str]:
+        """Return the names that are live before a loop, as the least fixpoint of those before an
+        iteration."""
+        live_at_head: set[str] = set(after) if step.header else set()
+        while True:
+            before = self.live_before(step.body, live_at_head, after, live_at_head)
+            if step.header is not None:
+                before = (
+                    (before - writes(step.header[0])) | self.variables_read(step.header[1]) | after
+                )
+            if before <= live_at_head:
+                return live_at_head
+            live_at_head |= before
+
+    def variables_read(self, node: ast.AST) -> set[str]:
+        """Return the program's variables that the code reads."""
+        return reads(node) - self.outside
+
+    def drop_unneeded(self, steps: list[Step]) -> list[Step]:
+        """Return the steps without regions that have no outputs, and without statements that nobody
+        needs."""
+        result: list[Step] = []
+        for step in steps:
+            if isinstance(step, RegionStep):
+                region = self.candidates[step.number]
+                if not region.outputs:
+                    continue
+                self.new_numbers[step.number] = len(self.regions)
+                region.statements = self.needed_statements[step.number]
+                self.regions.append(region)
+            elif isinstance(step, Branch):
+                step.arms = [(test, self.drop_unneeded(body)) for test, body in step.arms]
+            elif isinstance(step, Loop):
+                step.body = self.drop_unneeded(step.body)
+            result.append(step)
+        return result
+
+    def renumber_calls(self, steps: list[Step]) -> list[Step]:
+        """Give the calls of regions their new numbers."""
+        for step in steps:
+            if isinstance(step, RegionStep):
+                step.number = self.new_numbers[step.number]
+            elif isinstance(step, Branch):
+                for _, body in step.arms:
+                    self.renumber_calls(body)
+            elif isinstance(step, Loop):
+                self.renumber_calls(step.body)
+        return steps

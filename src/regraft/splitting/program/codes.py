@@ -1,0 +1,167 @@
+"""Expressions and statements of residual code, and tests of what code and values hold."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from regraft.splitting.program.values import SAME, Value, literal
+
+WRAPPER_SUFFIX = (
+    ", arguments"  # ends the file name of a wrapper that puts arguments together (unpacked.py)
+)
+MUTATORS = frozenset(
+    {
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "remove",
+        "clear",
+        "sort",
+        "reverse",
+        "update",
+        "setdefault",
+        "add",
+        "discard",
+    }
+)
+
+
+def name(identifier: str) -> ast.expr:
+    """Return the expression that reads the variable `identifier`."""
+    return ast.Name(identifier, ast.Load())
+
+
+def assign(target: str, value: ast.expr) -> ast.stmt:
+    """Return the statement `target = value`."""
+    return ast.fix_missing_locations(ast.Assign([ast.Name(target, ast.Store())], value, lineno=1))
+
+
+def access(path: str) -> str:
+    """Return the expression for a submodule: `self.blocks[3].gate`."""
+    parts = path.split(".") if path else []
+    return "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in parts)
+
+
+def method_call(base: ast.expr, method_name: str, *args: ast.expr) -> ast.expr:
+    return ast.Call(ast.Attribute(base, method_name, ast.Load()), list(args), [])
+
+
+def is_integer_tensor(value: Any) -> bool:
+    """Return whether `value` is a tensor of integers; truth values are none."""
+    dtype = value.dtype if isinstance(value, torch.Tensor) else torch.bool
+    return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+
+
+def is_single_integer(value: Any) -> bool:
+    """Return whether `value` is a tensor of one integer."""
+    return is_integer_tensor(value) and value.numel() == 1
+
+
+def is_integer_scalar(value: Any) -> bool:
+    """Return whether `value` is a 32-bit or 64-bit integer tensor without dimensions."""
+    integer_dtypes = (torch.int64, torch.int32)
+    return isinstance(value, torch.Tensor) and value.ndim == 0 and value.dtype in integer_dtypes
+
+
+def is_read_number(value: Value) -> bool:
+    """Return whether a value is an integer that the host reads from a tensor's value."""
+    return (
+        value.kind == "host"
+        and type(value.example) is int
+        and value.twin is SAME
+        and not value.constant
+    )
+
+
+def holds_number(value: Any) -> bool:
+    """Return whether `value` is a number, or holds one in tuples, lists and dictionaries."""
+    if isinstance(value, dict):
+        return any(map(holds_number, value.values()))
+    return (
+        any(map(holds_number, value))
+        if isinstance(value, (tuple, list))
+        else isinstance(value, (int, float))
+    )
+
+
+def tensors_in(values: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in lists, tuples and dictionaries."""
+    for element in values.values() if isinstance(values, dict) else values:
+        if isinstance(element, torch.Tensor):
+            yield element
+        elif isinstance(element, (list, tuple, dict)):
+            yield from tensors_in(element)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Return the key of a tensor's memory, which is equal for views of each other."""
+    return tensor.untyped_storage()._cdata  # type: ignore[no-any-return]
+
+
+def literal_range(value: Value) -> ast.expr:
+    """Return the display of a tuple of the positions in a value: `(0, 1, 2)`."""
+    return ast.Tuple([ast.Constant(place) for place in range(len(value.example))], ast.Load())
+
+
+def is_literal(value: Value) -> bool:
+    """Return whether a value is a constant that can be written down."""
+    return literal(value.example) is not None
+
+
+def is_display(value: Value) -> bool:
+    """Return whether a value is a list or tuple written in place, such as `[a, b]`, and may go into
+    a region."""
+    return isinstance(value.code, (ast.Tuple, ast.List))
+
+
+def kind_of(example: Any) -> str:
+    """Return the kind of a value that has a name: regions compute tensors, the host everything
+    else."""
+    return "tensor" if isinstance(example, torch.Tensor) else "host"
+
+
+def is_named_result(value: Any) -> bool:
+    """Return whether `value` is a tuple with names that an operation gives, such as that of
+    torch.sort."""
+    return type(value).__module__ == "torch.return_types"
+
+
+def holds_tensor(value: Any) -> bool:
+    """Return whether `value` is a tensor, or holds one in tuples, lists, dictionaries and
+    dataclasses."""
+    if isinstance(value, (tuple, list)):
+        return any(holds_tensor(element) for element in value)
+    if isinstance(value, dict):
+        return any(holds_tensor(element) for element in value.values())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return any(
+            holds_tensor(getattr(value, field.name, None)) for field in dataclasses.fields(value)
+        )
+    return isinstance(value, torch.Tensor)
+
+
+def is_torch(function: Any) -> bool:
+    """Return whether a function is one of torch."""
+    module = (
+        getattr(function, "__module__", None) or getattr(type(function), "__module__", "") or ""
+    )
+    return str(module).partition(".")[0] == "torch" or function in vars(torch).values()
+
+
+def leaf_expressions(code: ast.expr) -> Iterator[ast.expr]:
+    """Yield the expressions whose values a tuple, list, dictionary or record has, at any depth;
+    else `code` itself."""
+    field = {ast.Tuple: "elts", ast.List: "elts", ast.Dict: "values", ast.Call: "keywords"}.get(
+        type(code), ""
+    )
+    if not field:
+        yield code
+    for child in getattr(code, field, ()):
+        yield from leaf_expressions(child.value if isinstance(child, ast.keyword) else child)

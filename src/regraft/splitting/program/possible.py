@@ -1,0 +1,165 @@
+"""The constants that a host value may hold, where they are few: sides that none of them takes are
+left out."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from regraft.splitting.program.residual import reads
+from regraft.splitting.program.values import SAME, Value, literal
+
+Constants = tuple[Any, ...]
+
+TRUTHS: Constants = (False, True)
+MAX_CONSTANTS = 16  # constants that one value may hold
+MAX_COMBINATIONS = 256  # combinations of operand constants that one expression is evaluated on
+PURE_NODES = (
+    ast.Compare,
+    ast.BoolOp,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Name,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.expr_context,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+)
+
+
+def possible_constants(value: Value) -> Constants | None:
+    """Return the constants one of which the value holds here, for every input; None where they are
+    not known."""
+    if value.kind == "static":
+        return (value.example,) if literal(value.example) is not None else None
+    return value.among if value.kind == "host" else None
+
+
+def is_truth(value: Value) -> bool:
+    """Return whether the value is True or False for every input, of which the example alone says
+    nothing."""
+    return all(type(constant) is bool for constant in possible_constants(value) or (None,))
+
+
+def distinct_constants(constants: Iterable[Any]) -> Constants | None:
+    """Return the constants without repetitions; None where there are none or too many, or a NaN or
+    another type."""
+    constant_by_key = {}
+    for constant in constants:
+        if not isinstance(constant, (bool, int, float, str)) or math.isnan(
+            constant if isinstance(constant, float) else 0
+        ):
+            return None
+        constant_by_key[type(constant), repr(constant)] = constant
+    return tuple(constant_by_key.values()) if 0 < len(constant_by_key) <= MAX_CONSTANTS else None
+
+
+def constants_of_all(values: list[Value]) -> Constants | None:
+    """Return the constants that any of the values may hold; None where those of one value are not
+    known."""
+    constants_of_each = [possible_constants(value) for value in values]
+    if any(constants is None for constants in constants_of_each) or any(
+        isinstance(value.example, (tuple, list)) for value in values
+    ):
+        return None
+    return distinct_constants(
+        constant for constants in constants_of_each for constant in constants or ()
+    )
+
+
+def outcomes(node: ast.expr, parts: list[ast.expr], operands: list[Value]) -> Constants | None:
+    """Return the constants that an operator can give, over all combinations of the constants of its
+    operands.
+
+    parts: the operands' expressions in `node`. The result is None where the outcomes are not known
+    or too many, or where one raises.
+    """
+    constants_of_each = [possible_constants(operand) for operand in operands]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and operands[0].kind == "host":
+        left, right = (operand.example for operand in operands)
+        if (
+            constants_of_each[0] is None
+            and operands[1].kind == "static"
+            and type(left) is type(right) is int
+            and 0 < right <= MAX_CONSTANTS
+        ):
+            return tuple(range(right))
+    if not isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare)) or any(
+        constants is None for constants in constants_of_each
+    ):
+        return None
+    combinations = list(
+        itertools.islice(
+            itertools.product(*(constants or () for constants in constants_of_each)),
+            MAX_COMBINATIONS + 1,
+        )
+    )
+    if len(combinations) > MAX_COMBINATIONS or isinstance(
+        getattr(node, "op", None), (ast.Pow, ast.LShift, ast.MatMult)
+    ):
+        return None
+    names = {id(part): f"v{place}" for place, part in enumerate(parts)}
+    expression = copy.copy(node)
+    for field, part in ast.iter_fields(node):
+        if isinstance(part, ast.expr):
+            setattr(expression, field, ast.Name(names[id(part)], ast.Load()))
+        elif isinstance(part, list) and field == "comparators":
+            setattr(
+                expression,
+                field,
+                [ast.Name(names[id(comparator)], ast.Load()) for comparator in part],
+            )
+    code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<constants>", "eval")
+    try:
+        results = [
+            eval(code, {}, dict(zip(names.values(), combination, strict=True)))
+            for combination in combinations
+        ]
+    except Exception:  # noqa: BLE001  (an operation that raises for one of them is left to the host)
+        return None
+    return distinct_constants(results) if len(str(results)) < 1000 else None
+
+
+def narrow(value: Value, key: str, test: ast.expr, holds: bool) -> Value:
+    """Return what a name of the host holds where a test of that name alone holds, or does not.
+
+    `holds` is the outcome of the test. The value stays as it is where the test says nothing about
+    it.
+    """
+    if (
+        value.kind != "host"
+        or reads(test) != {key}
+        or not all(isinstance(node, PURE_NODES) for node in ast.walk(test))
+    ):
+        return value
+    code = compile(ast.fix_missing_locations(ast.Expression(test)), "<constants>", "eval")
+
+    def fits(constant: Any) -> bool:
+        try:
+            return bool(eval(code, {}, {key: constant})) == holds
+        except Exception:  # noqa: BLE001  (the host raises there)
+            return True
+
+    among = possible_constants(value)
+    if among is None:  # this side is followed with a number that leads here
+        number = value.example
+        if type(number) is not int or value.second_example != number or fits(number):
+            return value
+        return replace(
+            value, example=next(filter(fits, (number - 1, number + 1, 0, 1)), number), twin=SAME
+        )
+    fitting = tuple(filter(fits, among))
+    if not fitting:
+        return value
+    example = value.example if value.example in fitting else fitting[0]
+    twin = value.twin if value.second_example in fitting and len(fitting) > 1 else SAME
+    return replace(value, example=example, twin=twin, constant=len(fitting) == 1, among=fitting)

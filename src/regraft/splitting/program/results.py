@@ -1,0 +1,112 @@
+"""Objects that forward returns: the host, which lacks their classes, has its own of the same names
+and fields."""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import Any
+
+import numpy
+import torch
+
+from regraft.splitting.program.records import fields_of, is_namedtuple
+
+# the host's classes by name: the form, and the fields of a namedtuple
+Classes = dict[str, list[str]]
+
+TEXTS = {
+    "namedtuple": '{name} = collections.namedtuple("{name}", {fields}, rename=True)\n',
+    "ordered": "{name} = collections.OrderedDict\n",
+    "object": "{name} = type({name!r}, (types.SimpleNamespace,), {{}})\n",
+    "mapping": (
+        '''
+class {name}(dict):
+    """Its fields are attributes, and, unless they are None, items, by their names and in their order."""
+
+    def __init__(self, **fields):
+        super().__init__({{key: one for key, one in fields.items() if one is not None}})
+        vars(self).update(fields)
+
+    def __getitem__(self, key):
+        return super().__getitem__(key) if isinstance(key, str) else tuple(self.values())[key]
+'''  # noqa: E501
+    ),
+}
+# Names that the host uses itself.
+RESERVED_NAMES = frozenset(
+    {"collections", "types", "hashlib", "json", "Path", "numpy", "math", "torch", "Host"}
+)
+NO_OBJECTS = (
+    type,
+    torch.Tensor,
+    numpy.ndarray,
+    numpy.generic,
+    types.FunctionType,
+    types.ModuleType,
+)
+
+
+def form_of(kind: type) -> str | None:
+    """Return the form of the host's class for `kind`, a key of `TEXTS`; None where the host needs
+    no class."""
+    if is_namedtuple(kind):
+        return "namedtuple"
+    if issubclass(kind, dict) and kind is not dict:
+        return "ordered" if kind is collections.OrderedDict else "mapping"
+    has_attributes = kind.__dictoffset__ and not issubclass(
+        kind, (*NO_OBJECTS, dict, tuple, list, Exception)
+    )
+    return "object" if has_attributes else None
+
+
+def describe_class(kind: type) -> list[str]:
+    """Return the description of the host's class for `kind`, as in `Classes`."""
+    form = form_of(kind) or ""
+    return [form, *(fields_of(kind) if form == "namedtuple" else [])]
+
+
+def source(classes: Classes) -> str:
+    """Return the source text of the host's classes."""
+    texts = [
+        TEXTS[form].format(name=name, fields=fields) for name, (form, *fields) in classes.items()
+    ]
+    return "".join(["import collections\nimport types\n\n", *texts]) if texts else ""
+
+
+def make_classes(classes: Classes) -> dict[str, Any]:
+    """Return the host's classes by name."""
+    scope: dict[str, Any] = {}
+    exec(source(classes), scope)
+    return {name: scope[name] for name in classes}
+
+
+def is_same_kind(got: Any, expected: Any) -> bool:
+    """Return whether both are of one class, or one is of the host's class for the other's."""
+    got_class, expected_class = type(got), type(expected)
+    return got_class is expected_class or (
+        got_class.__name__ == expected_class.__name__
+        and None is not form_of(got_class) == form_of(expected_class)
+    )
+
+
+def contents(value: Any) -> Any:
+    """Return an object's attributes by name, where it is one of the form "object"; anything else as
+    it is."""
+    form = form_of(type(value))
+    return dict(vars(value)) if form == "object" else value
+
+
+def convert_fields(convert: Any, value: Any) -> Any:
+    """Return the object with each of its fields converted; anything but an object of a class of the
+    host as it is."""
+    form = form_of(type(value))
+    if form == "namedtuple":
+        return type(value)(*map(convert, value))
+    if form == "ordered":
+        return type(value)((key, convert(element)) for key, element in value.items())
+    return (
+        type(value)(**{key: convert(field) for key, field in vars(value).items()})
+        if form
+        else value
+    )

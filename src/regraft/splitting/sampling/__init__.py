@@ -1,0 +1,1 @@
+"""Runs of the residual program in torch, which record samples of regions and decisions."""

@@ -1,0 +1,249 @@
+"""Samples of every region's inputs: the program is run on the examples, and every other side of a
+branch once.
+
+The steps after the branch are run after such a side, too, where they have regions that nothing else
+led to.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import torch
+
+from regraft.splitting.errors import Unsplittable
+from regraft.splitting.program.residual import (
+    Branch,
+    HostStep,
+    Loop,
+    Region,
+    RegionStep,
+    Step,
+    all_steps,
+    raises,
+)
+from regraft.splitting.program.results import Classes, make_classes
+
+MAX_ITERATIONS = 10_000  # iterations of one loop
+MAX_SAMPLES = 6  # samples of one region, in different sizes
+
+
+class RegionModule(torch.nn.Module):  # type: ignore[misc]
+    """A module that runs a region: its statements with the original network's parameters."""
+
+    def __init__(self, region: Region, model: torch.nn.Module, outside: dict[str, Any]) -> None:
+        super().__init__()
+        self.training = False  # else the exporter leaves the network in training mode
+        self.network = model
+        text = "\n    ".join(ast.unparse(statement) for statement in region.statements)
+        header = ", ".join(["self", *region.inputs])
+        outputs = "".join(f"{key}, " for key in region.outputs)
+        scope = dict(outside)
+        exec(
+            compile(
+                f"def region({header}):\n    {text}\n    return ({outputs})\n",
+                f"<region {region.number}>",
+                "exec",
+            ),
+            scope,
+        )
+        self.function: Callable[..., Any] = scope["region"]
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.function(self.network, *inputs)
+
+
+def as_tensor(value: Any) -> torch.Tensor:
+    """Return an array or a number as a tensor."""
+    return torch.from_numpy(
+        numpy.ascontiguousarray(value) if numpy.ndim(value) else numpy.asarray(value)
+    )
+
+
+def closed_shape(tensor: torch.Tensor, dims: frozenset[int]) -> list[int]:
+    """Return the shape with -1 for the dimensions that are open."""
+    return [-1 if dim in dims else size for dim, size in enumerate(tensor.shape)]
+
+
+def shows_new_difference(sizes: list[torch.Size], sizes_of_samples: list[list[torch.Size]]) -> bool:
+    """Return whether a size in `sizes` differs from the one that all samples share."""
+    columns = zip(sizes, *sizes_of_samples, strict=True)
+    return any(
+        size != first and {*other_sizes} <= {first}
+        for shapes in columns
+        for size, first, *other_sizes in zip(*shapes, strict=True)
+    )
+
+
+class Explorer:
+    """Runs a residual program by its steps and keeps samples of its regions, which run as torch
+    modules.
+
+    The methods get and change `names`, the values of the program's variables by name.
+    """
+
+    max_iterations = MAX_ITERATIONS
+
+    def __init__(
+        self, path: str, regions: list[Region], modules: list[RegionModule], classes: Classes
+    ) -> None:
+        self.path, self.regions, self.modules = path, regions, modules
+        # of the host's statements
+        self.scope = {
+            "math": math,
+            "numpy": numpy,
+            **make_classes(classes),
+        }
+        self.tried_bodies: set[int] = set()
+        self.code_by_id: dict[int, Any] = {}
+
+    def run(self, steps: list[Step], names: dict[str, Any]) -> str:
+        """Run `steps` and return how they ended: "", "break", "continue" or "return"."""
+        for position, step in enumerate(steps):
+            ended = self.run_step(step, names, steps[position + 1 :])
+            if ended:
+                return ended
+        return ""
+
+    def run_step(self, step: Step, names: dict[str, Any], following: list[Step]) -> str:
+        """Run one step and return how it ended, as `run` does. following: the steps after it."""
+        if isinstance(step, RegionStep):
+            self.run_region(step, names)
+        elif isinstance(step, HostStep):
+            return self.run_host_statement(step.statement, names)
+        elif isinstance(step, Branch):
+            return self.run_branch(step, names, following)
+        elif isinstance(step, Loop):
+            return self.run_loop(step, names)
+        return ""
+
+    def run_region(self, step: RegionStep, names: dict[str, Any]) -> None:
+        """Keep a sample of the region's inputs and run the region, which assigns its outputs."""
+        region = self.regions[step.number]
+        inputs = tuple(as_tensor(names[key]) for key in region.inputs)
+        sample_count = len(region.samples)
+        self.keep_sample(region, inputs)
+        try:
+            with torch.no_grad():
+                outputs = self.modules[step.number](*inputs)
+        except Exception:
+            del region.samples[sample_count:]  # the inputs come from a state that never leads here
+            raise
+        for key, value in zip(region.outputs, outputs, strict=True):
+            if not isinstance(value, (torch.Tensor, int)):
+                raise Unsplittable(*region.place, f"{key} is no tensor but has to leave a region")
+            names[key] = torch.as_tensor(value).detach().numpy()
+
+    def keep_sample(self, region: Region, inputs: tuple[torch.Tensor, ...]) -> None:
+        """Keep inputs of new sizes as a sample; raise Unsplittable for those that differ in more
+        than open sizes."""
+        if region.samples:
+            for tensor, first, dims in zip(inputs, region.samples[0], region.open, strict=True):
+                if tensor.dtype != first.dtype or closed_shape(tensor, dims) != closed_shape(
+                    first, dims
+                ):
+                    raise Unsplittable(
+                        *region.place,
+                        f"region {region.number} gets inputs of several shapes, which cannot be"
+                        " followed here",
+                    )
+        sizes = [tensor.shape for tensor in inputs]
+        sizes_of_samples = [[tensor.shape for tensor in sample] for sample in region.samples]
+        if sizes not in sizes_of_samples and (
+            len(sizes_of_samples) < MAX_SAMPLES or shows_new_difference(sizes, sizes_of_samples)
+        ):
+            region.samples.append(tuple(tensor.clone() for tensor in inputs))
+
+    def run_host_statement(self, statement: ast.stmt, names: dict[str, Any]) -> str:
+        """Run a statement of the host and return how it ended, as `run` does; the result is
+        names["return"]."""
+        if isinstance(statement, ast.Return):
+            names["return"] = self.evaluate(statement.value or ast.Constant(None), names)
+            return "return"
+        if isinstance(statement, (ast.Break, ast.Continue)):
+            return "break" if isinstance(statement, ast.Break) else "continue"
+        if (
+            id(statement) not in self.code_by_id
+        ):  # the steps hold the statement, so that its id stays its own
+            module = ast.fix_missing_locations(ast.Module([statement], []))
+            self.code_by_id[id(statement)] = compile(module, "<host>", "exec")
+        exec(self.code_by_id[id(statement)], self.scope, names)
+        return ""
+
+    def evaluate(self, code: ast.expr, names: dict[str, Any]) -> Any:
+        """Return the value of an expression of the host."""
+        if id(code) not in self.code_by_id:
+            self.code_by_id[id(code)] = compile(
+                ast.fix_missing_locations(ast.Expression(code)), "<host>", "eval"
+            )
+        return eval(self.code_by_id[id(code)], self.scope, names)
+
+    def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
+        """Run the arm whose test holds, and out of turn each other arm that was not run so before.
+
+        Arms that raise, and branches of `and` or `or` alone, are not run out of turn.
+        """
+        taken_body = None
+        for test, body in step.arms:
+            if taken_body is None and (test is None or self.evaluate(test, names)):
+                taken_body = body
+        for _, body in step.arms:
+            if (
+                body is not taken_body
+                and id(body) not in self.tried_bodies
+                and not raises(body)
+                and any(step.labels)
+            ):
+                self.tried_bodies.add(id(body))
+                later_regions = (
+                    self.regions[inner.number]
+                    for inner in all_steps(following)
+                    if isinstance(inner, RegionStep)
+                )
+                has_unreached = any(not region.samples for region in later_regions)
+                self.run_out_of_turn(
+                    [*body, *following] if has_unreached else body, copy.deepcopy(names)
+                )
+        return self.run(taken_body, names) if taken_body is not None else ""
+
+    def run_out_of_turn(self, body: list[Step], names: dict[str, Any]) -> None:
+        """Run a side that this input does not take, for samples; it may fail in a state that never
+        leads to it."""
+        with contextlib.suppress(
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            NameError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ):
+            self.run(body, names)
+
+    def run_loop(self, step: Loop, names: dict[str, Any]) -> str:
+        """Run a loop and return "return" where its body returns, else ""."""
+        elements = (
+            self.evaluate(step.header[1], names) if step.header else range(self.max_iterations)
+        )
+        for element in elements:
+            if step.header:
+                names[step.header[0].id] = element  # type: ignore[attr-defined]
+            ended = self.run(step.body, names)
+            if ended == "break":
+                return ""
+            if ended == "return":
+                return ended
+        if step.header is None:
+            self.handle_limit()
+        return ""
+
+    def handle_limit(self) -> None:
+        """Do nothing at the limit of a loop: a side that runs out of turn need not end, and has
+        given samples."""

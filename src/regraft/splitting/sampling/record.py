@@ -1,0 +1,177 @@
+"""Runs of the residual program in torch that record its decisions, and how near they are to their
+thresholds."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from regraft.splitting.program.residual import Branch, Step
+from regraft.splitting.program.results import convert_fields
+from regraft.splitting.sampling.explore import Explorer
+
+MAX_ITERATIONS = 2000  # iterations of one loop; an input that takes more is not compared
+TOLERANCE = 1e-5  # for values near a threshold, relative to the larger of the values compared
+
+
+class TooLong(Exception):
+    """Signals that a loop takes too many iterations."""
+
+
+class Recorder(Explorer):
+    """Runs the residual program and records its decisions.
+
+    After `record`: trace, the sides taken in order. near, for each decision whether it was at its
+    threshold. near_unequal, whether a decision was at its threshold where rounding may tell: the
+    numbers compared are not the same. orders_equals, whether equal values were put in order, of
+    which torch says nothing about which comes first.
+    """
+
+    max_iterations = MAX_ITERATIONS
+
+    def record(self, steps: list[Step], call: dict[str, Any], near: bool = False) -> Any:
+        """Run the steps with these arguments and return the result.
+
+        near: whether to look for decisions at their thresholds; without it, no decision is recorded
+        as near.
+        """
+        self.trace: list[int] = []
+        self.near_unequal = False
+        self.near: list[bool] = []
+        self.comparisons = _Comparisons() if near else None
+        names = {key: to_numpy(value) for key, value in call.items()}
+        if self.comparisons is None:
+            self.run(steps, names)
+        else:
+            with self.comparisons:
+                self.run(steps, names)
+        # the last entry is for a decision that only the split network takes
+        self.near.append(self.comparisons is not None and self.comparisons.tied)
+        self.orders_equals = self.comparisons is not None and self.comparisons.orders_equals
+        self.near_unequal = self.near_unequal or (
+            self.comparisons is not None
+            and (self.comparisons.near_unequal or self.comparisons.tied)
+        )
+        return to_torch(names["return"])
+
+    def run_branch(self, step: Branch, names: dict[str, Any], following: list[Step]) -> str:
+        """Run the body of the first arm whose test holds, and record its side."""
+        near = self.comparisons is not None and self.comparisons.at_threshold
+        for (test, body), number in zip(step.arms, step.numbers, strict=True):
+            if self.comparisons is not None and test is not None:
+                near = near or self.compares_near(test, names)
+            if test is None or self.evaluate(test, names):
+                if number >= 0:
+                    self.trace.append(number)
+                    self.near.append(near)
+                if self.comparisons is not None:
+                    # the next decision may show it
+                    self.comparisons.at_threshold = self.comparisons.tied or (near and number < 0)
+                return self.run(body, names)
+        return ""
+
+    def compares_near(self, test: ast.expr, names: dict[str, Any]) -> bool:
+        """Return whether a comparison of numbers in the test is at its threshold."""
+        near = False
+        for node in ast.walk(test):
+            if isinstance(node, ast.Compare) and len(node.ops) == 1:
+                try:
+                    left, right = (
+                        self.evaluate(operand, names)
+                        for operand in (node.left, node.comparators[0])
+                    )
+                except Exception:  # noqa: BLE001  (a part that a short circuit left out)
+                    continue
+                are_numbers = isinstance(left, (int, float)) and isinstance(right, (int, float))
+                if (
+                    are_numbers
+                    and (isinstance(left, float) or isinstance(right, float))
+                    and is_close(left, right)
+                ):
+                    near, self.near_unequal = True, self.near_unequal or left != right
+        return near
+
+    def handle_limit(self) -> None:
+        """Raise TooLong: a loop has reached the limit."""
+        raise TooLong(f"a loop takes more than {MAX_ITERATIONS} iterations")
+
+
+class _Comparisons(TorchDispatchMode):  # type: ignore[misc]
+    """Notes comparisons of single values, and choices of the largest ones, that are at their
+    threshold.
+
+    at_threshold: a comparison or choice was at its threshold. near_unequal: one was, and the
+    numbers are not the same. orders_equals: equal values were put in order. tied: a choice of
+    several values was at its threshold, which may show in any later decision.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_threshold = False
+        self.orders_equals = False
+        self.near_unequal = False
+        self.tied = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        operation = func.overloadpacket.__name__
+        if (
+            operation in ("gt", "ge", "lt", "le", "eq", "ne")
+            and result.numel() == 1
+            and args[0].is_floating_point()
+        ):
+            near = is_close(float(args[0]), float(args[1]))
+            self.at_threshold, self.near_unequal = (
+                self.at_threshold or near,
+                self.near_unequal or (near and float(args[0]) != float(args[1])),
+            )
+        elif operation == "topk" and args[0].shape[-1] > args[1]:
+            ordered = args[0].double().sort(descending=True).values
+            self.orders_equals = self.orders_equals or has_equal_neighbours(
+                ordered[..., : args[1] + 1]
+            )
+            last, following = ordered[..., args[1] - 1].flatten(), ordered[..., args[1]].flatten()
+            self.tied = self.tied or any(map(is_close, last.tolist(), following.tolist()))
+            self.at_threshold = self.at_threshold or self.tied
+        elif operation in ("sort", "argsort") and args[0].ndim:
+            self.orders_equals = self.orders_equals or has_equal_neighbours(
+                result[0] if operation == "sort" else args[0].sort().values
+            )
+        elif operation in ("argmax", "argmin") and result.numel() == 1 and args[0].numel() > 1:
+            ordered = args[0].flatten().double().sort(descending=operation == "argmax").values
+            near = is_close(float(ordered[0]), float(ordered[1]))
+            self.at_threshold, self.near_unequal = (
+                self.at_threshold or near,
+                self.near_unequal or near,
+            )
+        return result
+
+
+def is_close(left: float, right: float) -> bool:
+    """Return whether two numbers are equal, or differ by no more than `TOLERANCE`."""
+    return left == right or abs(left - right) <= TOLERANCE * max(abs(left), abs(right))
+
+
+def has_equal_neighbours(ordered: torch.Tensor) -> bool:
+    """Return whether neighbours in the last dimension of an ordered tensor are equal."""
+    return bool((ordered[..., 1:] == ordered[..., :-1]).any())
+
+
+def to_numpy(value: Any) -> Any:
+    """Return a tensor as an array; anything else as it is."""
+    return value.detach().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def to_torch(value: Any) -> Any:
+    """Return the value with tensors for the arrays and NumPy numbers in it."""
+    if isinstance(value, (numpy.ndarray, numpy.generic)):
+        return torch.from_numpy(numpy.asarray(value))
+    if type(value) in (tuple, list):
+        return type(value)(map(to_torch, value))
+    if type(value) is dict:
+        return {key: to_torch(element) for key, element in value.items()}
+    return convert_fields(to_torch, value)

@@ -1,0 +1,1 @@
+"""Specialisation of `forward` with its concrete module and examples to a residual program."""

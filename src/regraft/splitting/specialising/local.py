@@ -1,0 +1,101 @@
+"""Functions that forward makes itself, lambdas and inner functions, which are followed where they
+are called."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any
+
+from regraft.splitting.specialising.interpreter import NotRun
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def as_definition(node: ast.Lambda) -> ast.FunctionDef:
+    """Return a function definition with the lambda's parameters that returns the lambda's
+    expression."""
+    body = ast.copy_location(ast.Return(node.body), node)
+    definition = ast.FunctionDef(name="local", args=node.args, body=[body], decorator_list=[])
+    return ast.copy_location(definition, node)
+
+
+def stand_in(
+    node: ast.Lambda | ast.FunctionDef,
+    defaults: list[Any],
+    keyword_defaults: list[Any],
+    scope: dict[str, Any],
+) -> Any:
+    """Return a function with the same name and signature as the definition, which raises NotRun
+    when it is called.
+
+    defaults, keyword_defaults: the values of the positional and of the keyword-only defaults.
+    scope: the globals.
+    """
+    parameters = copy.deepcopy(node.args)
+    for parameter in [
+        *parameters.posonlyargs,
+        *parameters.args,
+        *parameters.kwonlyargs,
+        parameters.vararg,
+        parameters.kwarg,
+    ]:
+        if parameter is not None:
+            parameter.annotation = None
+    parameters.defaults = [ast.Constant(None) for _ in parameters.defaults]
+    parameters.kw_defaults = [
+        None if default is None else ast.Constant(None) for default in parameters.kw_defaults
+    ]
+    function_name = node.name if isinstance(node, ast.FunctionDef) else "local"
+    body: list[ast.stmt] = [ast.Raise(ast.Call(ast.Name("NotRun", ast.Load()), [], []))]
+    definition = ast.FunctionDef(
+        name=function_name, args=parameters, body=body, decorator_list=[], lineno=1, col_offset=0
+    )
+    stand_in_scope: dict[str, Any] = {"NotRun": NotRun, "__name__": scope.get("__name__", "")}
+    exec(
+        compile(ast.fix_missing_locations(ast.Module([definition], [])), "<local>", "exec"),
+        stand_in_scope,
+    )
+    function = stand_in_scope[function_name]
+    function.__defaults__ = tuple(defaults) or None
+    keys = [
+        parameter.arg
+        for parameter, default in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True)
+        if default is not None
+    ]
+    function.__kwdefaults__ = dict(zip(keys, keyword_defaults, strict=True)) or None
+    if isinstance(node, ast.Lambda):
+        function.__name__ = function.__qualname__ = "<lambda>"
+    return function
+
+
+def own_names(definition: ast.FunctionDef) -> set[str]:
+    """Return the names that belong to the function itself: its parameters and what it assigns or
+    deletes itself."""
+    parameters = definition.args
+    arguments = [
+        *parameters.posonlyargs,
+        *parameters.args,
+        *parameters.kwonlyargs,
+        parameters.vararg,
+        parameters.kwarg,
+    ]
+    names = {argument.arg for argument in arguments if argument is not None}
+    for node in body_nodes(definition):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+            names.add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.add(node.name)
+    return names
+
+
+def body_nodes(definition: ast.AST) -> list[ast.AST]:
+    """Return the nodes of a function's body, without those of the functions and classes in it."""
+    nodes: list[ast.AST] = []
+    pending = list(getattr(definition, "body", []))
+    while pending:
+        node = pending.pop()
+        nodes.append(node)
+        if not isinstance(node, DEFINITIONS):
+            pending.extend(ast.iter_child_nodes(node))
+    return nodes
