@@ -1,15 +1,15 @@
 """The rules of a pack over a pinned package: what is found, what rewriting it gives, and what it
 costs.
 
-    python benchmarks/adopter199/run.py                                # Adopter's rules,
-    transformers 4.34.0
+    # Adopter's rules, transformers 4.34.0
+    python benchmarks/adopter199/run.py
     python benchmarks/adopter199/run.py --sites SITES.json --misses --extras
-    python benchmarks/adopter199/run.py --text                         # and one ast-grep pattern
-    for each rule
-    python benchmarks/adopter199/run.py --no-inlining --no-paths       # ablations, together or one
-    by one
-    python benchmarks/adopter199/run.py --package timm==1.0.31         # also transformers==5.23.0,
-    diffusers==0.42.1
+    # and one ast-grep pattern for each rule
+    python benchmarks/adopter199/run.py --text
+    # ablations, together or one by one
+    python benchmarks/adopter199/run.py --no-inlining --no-paths
+    # also transformers==5.23.0, diffusers==0.42.1
+    python benchmarks/adopter199/run.py --package timm==1.0.31
 
 Fetches the pinned wheel the first time (its text only, under `.cache/`). Single process, no cache.
 The JSON has the shape of `regraft check --output-format json`, so any scorer of that format takes

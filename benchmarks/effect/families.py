@@ -1,12 +1,12 @@
 """Ten models of transformers in training, before and after Regraft rewrites them: per rule and all
 together.
 
-    python benchmarks/effect/families.py                          # all ten, two layers of each,
-    adopter and torch
-    python benchmarks/effect/families.py bert gpt2 --compile      # also against torch.compile, and
-    both stacked
-    python benchmarks/effect/families.py --select                 # what is chosen, and what it is
-    worth
+    # all ten, two layers of each, adopter and torch
+    python benchmarks/effect/families.py
+    # also against torch.compile, and both stacked
+    python benchmarks/effect/families.py bert gpt2 --compile
+    # what is chosen, and what it is worth
+    python benchmarks/effect/families.py --select
 
 Models have their default widths, eager attention and random weights; `--layers` sets their depth.
 Verified first (`--no-verify` skips that). Samples per second, times as fast with the 95% interval,

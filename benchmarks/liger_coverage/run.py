@@ -1,10 +1,10 @@
 """The rules of the pack `liger` over a pinned package: families of models, and places that people
 patch by hand.
 
-    python benchmarks/liger_coverage/run.py                                      # findings and
-    families of each rule
-    python benchmarks/liger_coverage/run.py --sites SITES.json --misses          # places that Liger
-    patches by name
+    # findings and families of each rule
+    python benchmarks/liger_coverage/run.py
+    # places that Liger patches by name
+    python benchmarks/liger_coverage/run.py --sites SITES.json --misses
     python benchmarks/liger_coverage/run.py --annotations ANNOTATIONS.json --misses
 
 Fetches the pinned wheel the first time (its text only, under `.cache/`). A site list is a JSON list

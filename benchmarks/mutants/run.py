@@ -2,10 +2,10 @@
 
     python benchmarks/mutants/run.py                    # 60 mutants and right edits, drawn by kind
     python benchmarks/mutants/run.py --sample 200 --seed 1
-    python benchmarks/mutants/run.py --only mask --all  # a kind, a package, or a regular expression
-    of names
-    python benchmarks/mutants/run.py --list --all       # what the suite plants, without verifying
-    it
+    # a kind, a package, or a regular expression of names
+    python benchmarks/mutants/run.py --only mask --all
+    # what the suite plants, without verifying it
+    python benchmarks/mutants/run.py --list --all
     python benchmarks/mutants/run.py --known            # the tables of what was verified before
 
 Makes environments under `.cache/mutants/` the first time. Each mutant is verified in a process of

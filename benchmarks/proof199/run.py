@@ -1,7 +1,7 @@
 """How many of the patches that Regraft makes in a package's models running both versions proves.
 
-    python benchmarks/proof199/run.py                      # transformers 4.34.0, Adopter's nine
-    rules; hours
+    # transformers 4.34.0, Adopter's nine rules; hours
+    python benchmarks/proof199/run.py
     python benchmarks/proof199/run.py --jobs 8
     python benchmarks/proof199/run.py --package transformers==5.23.0 --sample 64
     python benchmarks/proof199/run.py --package timm==1.0.31 --packs adopter,torch --only resnet
